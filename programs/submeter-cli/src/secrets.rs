@@ -1,18 +1,17 @@
 //! Files with secrets: passwords of users, and the token of the page.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use submeter_http::Token;
-use submeter_terminal::Failure;
+use submeter_terminal::{Failure, read_open_file};
 
 /// Reads a file that only its owner and group may read.
 pub(crate) fn read(flag: &str, path: &Path) -> Result<String, Failure> {
     let name = path.display();
     let cannot = |e| Failure::new(format_args!("cannot read {name}: {e}; {flag} names the file"));
-    let mut file = File::open(path).map_err(cannot)?;
+    let file = File::open(path).map_err(cannot)?;
     // Of the file that is open: the name may mean another one by now.
     let mode = file.metadata().map_err(cannot)?.permissions().mode();
     if mode & 0o007 != 0 {
@@ -20,9 +19,7 @@ pub(crate) fn read(flag: &str, path: &Path) -> Result<String, Failure> {
             "everybody on this machine may open {name}, which has secrets: chmod o= {name} ({flag})"
         )));
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(cannot)?;
-    Ok(text)
+    read_open_file(file).map_err(cannot)
 }
 
 /// Reads the token of a page from a file.

@@ -68,9 +68,10 @@ pub(crate) fn certificates(
     path: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>), Failure> {
     let name = path.display();
-    let text = std::fs::read(path).map_err(|error| {
+    let text = submeter_terminal::read_file(path).map_err(|error| {
         Failure::new(format_args!("cannot read {name}: {error}; {flag} names the file"))
     })?;
+    let text = text.into_bytes();
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().unwrap_or_default();
     if found.is_empty() {

@@ -9,14 +9,22 @@ use std::{fs, io};
 /// enough for any machine.
 const MOST: u64 = 16 << 20;
 
-/// Reads a file or a pipe that people or their programs write: settings, limits, tenants.
+/// Reads a file or a pipe that people or their programs write: settings, limits, certificates.
 ///
 /// # Errors
 /// When it cannot be read, has more than 16 MiB, or is no text.
 pub fn read_file(path: &Path) -> io::Result<String> {
+    read_open_file(fs::File::open(path)?)
+}
+
+/// As [`read_file`], of one that the caller has looked at.
+///
+/// # Errors
+/// As [`read_file`].
+pub fn read_open_file(file: fs::File) -> io::Result<String> {
     let mut text = String::new();
     // One byte more, by which it is seen that there is more. A device may have no end.
-    fs::File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    file.take(MOST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MOST {
         let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));

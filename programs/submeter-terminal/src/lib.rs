@@ -13,7 +13,7 @@ mod file;
 pub mod signals;
 
 pub use failure::{Failure, one_line, refuse, short};
-pub use file::{read_file, try_file, without_mark, write_file};
+pub use file::{read_file, read_open_file, try_file, without_mark, write_file};
 
 pub use figures::{
     BOLD, DIM, bytes, count, end, paragraph, print, rate, ratio, seconds, table, three_digits, time,

@@ -1,6 +1,7 @@
 //! Bad input of every kind: one line that names it and the remedy, exit code 2.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use submeter_program::{TempFile, text};
 
@@ -121,6 +122,16 @@ fn files_without_end() {
     let parts = [zero, "more than 16 MiB", "--tenants-file"];
     SUBMETER.refuses(&["load", "--tenants-file", zero], &parts);
     SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", zero], &parts);
+    if cfg!(feature = "tls") {
+        let parts = [zero, "more than 16 MiB", "--tls-cert"];
+        SUBMETER.refuses(&["serve", "--tls-cert", zero, "--tls-key", zero], &parts);
+    }
+    let large = TempFile::new("large.token", "");
+    let file = std::fs::File::options().write(true).open(large.path()).expect("just written");
+    file.set_permissions(PermissionsExt::from_mode(0o600)).expect("ours");
+    file.set_len(20 << 20).expect("a hole");
+    let parts = [large.path(), "more than 16 MiB", "--token-file"];
+    SUBMETER.refuses(&["serve", "--token-file", large.path()], &parts);
     let parts = [zero, "no regular file", "--file"];
     SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", zero], &parts);
     SUBMETER.refuses(&["fleet", "bill", "127.0.0.1:1", "--file", zero], &parts);
