@@ -31,6 +31,10 @@ use submeter::{HistogramSnapshot, Metric, MetricKind, Snapshot, Tree, UnitKind, 
 /// stalls are the group's own. A histogram has a bucket per power of two, whose bound is the
 /// largest value in it.
 ///
+/// There are no native histograms: their bounds are powers of two of the unit, and those of times,
+/// which are counted in nanoseconds and shown in seconds, would need counts to be moved between
+/// buckets. Then a scrape would no longer say what the tree does.
+///
 /// Costs a [snapshot](Tree::snapshot) for each scrape, and keeps the tree.
 pub struct TreeCollector {
     tree: Tree,
