@@ -175,8 +175,7 @@ impl Rseq {
         if arch::SIGNATURE == 0 {
             return None;
         }
-        let area = arch::thread_pointer().wrapping_add_signed(self.offset());
-        let field = std::ptr::with_exposed_provenance_mut(area.wrapping_add(FIELD_RSEQ_CS));
+        let field = armed_field(self.offset());
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it, or it is
         // that of every thread's own area. 2. The field is inside, and aligned: the area is, to 32
         // bytes. 3. Besides this thread only the kernel uses it, while the thread is interrupted,
@@ -339,6 +338,14 @@ impl Gated {
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_capped(self.offset as isize, word, mode, n, cap) }
     }
+}
+
+/// Returns the address of the calling thread's `rseq_cs`, in the area at this distance from the
+/// thread pointer.
+#[inline]
+pub(crate) fn armed_field(offset: isize) -> *mut u64 {
+    let area = arch::thread_pointer().wrapping_add_signed(offset);
+    std::ptr::with_exposed_provenance_mut(area.wrapping_add(FIELD_RSEQ_CS))
 }
 
 /// Returns the calling thread's `mm_cid`: a number unique among the threads of this process that

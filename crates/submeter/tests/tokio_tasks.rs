@@ -1,4 +1,4 @@
-//! Tasks that are spawned without a word about groups. Needs `RUSTFLAGS="--cfg tokio_unstable"`;
+//! Tasks whose spawning code mentions no group. Needs `RUSTFLAGS="--cfg tokio_unstable"`;
 //! empty otherwise.
 #![cfg(tokio_unstable)]
 

@@ -71,14 +71,14 @@ pub(crate) fn certificates(
     let text = submeter_terminal::read_file(path).map_err(|error| {
         Failure::new(format_args!("cannot read {name}: {error}; {flag} names the file"))
     })?;
-    let text = text.into_bytes();
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().unwrap_or_default();
+    let found: Vec<_> = CertificateDer::pem_slice_iter(text.as_bytes())
+        .collect::<Result<_, _>>()
+        .unwrap_or_default();
     if found.is_empty() {
         return Err(Failure::new(format_args!(
             "{name} has no certificate in PEM, which begins with \"-----BEGIN CERTIFICATE-----\" \
              ({flag})"
         )));
     }
-    Ok((found, text))
+    Ok((found, text.into_bytes()))
 }

@@ -458,8 +458,8 @@ fn give_back<P: Path>(path: &P, n: u64) {
 }
 
 /// Charges `n`, and moves stock to the running CPU, where there is room for both: to a leaf that
-/// was open. Returns whether it was done: not for more than is moved at once, as what is moved
-/// would not do for the next such charge, and leave no room in the word for the release.
+/// was open. Returns whether it was done. It never is for more than is moved at once: the stock
+/// would not cover the next such charge, and the release would find no room in the word.
 #[inline(never)]
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
@@ -581,11 +581,11 @@ fn put<P: Path>(path: &P, n: u64) -> bool {
     false
 }
 
-/// Gives back half of what the running CPU's word may hold, so that the next releases of `n` find
-/// room there: unless that is more than it makes.
+/// Gives back half of what the running CPU's word may hold, if that makes room for releases of `n`.
 #[inline(never)]
 fn give_surplus<P: Path>(path: &P, n: u64) {
-    let (leaf, surplus) = (path.leaf(), path.leaf().surplus());
+    let leaf = path.leaf();
+    let surplus = leaf.surplus();
     if n > surplus {
         return;
     }

@@ -174,12 +174,11 @@ impl FlushState {
         }
         let FlushState { area, propagator, kept, which, .. } = self;
         let barrier = is_barrier_due(kept, count(&found), self.barrier_ns, now_ns);
-        if !barrier {
-            kept.adopt(&found);
-            found.clear();
-        }
         if barrier {
             kept.let_go(|lines, ages| which.of(propagator, lines) & ages.unchanged(), &mut found);
+        } else {
+            kept.adopt(&found);
+            found.clear();
         }
         if !dead.is_empty() {
             kept.let_go(|lines, _| of_groups(dead, propagator, lines), &mut found);
@@ -276,12 +275,7 @@ impl FlushState {
         self.area.take_dirty(&mut found);
         self.candidates.extend(found.iter().copied().map(Candidate::taken));
         self.erring_taken = found;
-        self.erring.list(
-            &self.range_of(scope),
-            &self.which,
-            &self.propagator,
-            &mut self.candidates,
-        );
+        self.erring.list(self.range_of(scope), &self.which, &self.propagator, &mut self.candidates);
         let raised = self.area.shared_lines(rows::RAISED_ERROR);
         let covered = self.area.shared_lines(rows::COVERED_ERROR);
         for candidate in &mut self.candidates {
@@ -333,7 +327,7 @@ impl FlushState {
 
     /// Lists the lines of `scope` that keep their marks.
     pub(super) fn list_kept(&mut self, scope: FlushScope) {
-        self.kept.list(&self.range_of(scope), &self.which, &self.propagator, &mut self.candidates);
+        self.kept.list(self.range_of(scope), &self.which, &self.propagator, &mut self.candidates);
     }
 
     pub(super) fn bring_up(&mut self) {

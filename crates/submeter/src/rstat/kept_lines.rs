@@ -148,14 +148,14 @@ impl KeptLines {
     #[inline(never)]
     pub(super) fn list(
         &self,
-        range: &Option<Range<usize>>,
+        range: Option<Range<usize>>,
         which: &ScopeLines,
         propagator: &Propagator,
         candidates: &mut Vec<Candidate>,
     ) {
         let among = range.as_ref().map_or(0..self.words.len(), |range| self.among(range));
         for (kept, word) in (among.start..).zip(&self.words[among]) {
-            let bits = match range {
+            let bits = match &range {
                 Some(range) => word.lines.among(range),
                 None => which.of(propagator, word.lines),
             };

@@ -106,7 +106,7 @@ impl<'a> View<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) lines: DirtyLines,
-    /// The place among the words of the kept lines; of no meaning where marks were taken.
+    /// The place among the words of the kept lines; none where marks were taken.
     pub(super) kept: Option<u32>,
     /// Those that differ.
     pub(super) changed: u64,
@@ -235,6 +235,7 @@ impl Propagator {
             return;
         }
         if let Some(above) = above {
+            // The first line scheduled it for itself alone; once for the rest, not once for each.
             self.nodes.schedule(above, dirty);
         }
         if !waits && self.collected != id {

@@ -302,7 +302,7 @@ pub(super) fn park() {
 /// A thread that parks waits, and one that leaves its last group mostly does.
 #[inline]
 fn rest() {
-    // Without an answer of the probe it has run no sequence; a hook is no place to begin one in.
+    // Where the probe has not run, no sequence has; a runtime's hook must not start it.
     if let Some(rseq) = Rseq::known() {
         rseq.rest();
     }

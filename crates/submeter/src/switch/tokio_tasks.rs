@@ -1,5 +1,5 @@
-//! Tasks that follow their spawner's group without a word where they are spawned: by hooks that
-//! tokio has behind `--cfg tokio_unstable`.
+//! Tasks that follow their spawner's group although the spawning code does not mention it: by hooks
+//! that tokio has behind `--cfg tokio_unstable`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,8 +12,9 @@ use tokio::task::Id;
 use super::Entered;
 use crate::group::Group;
 
-/// Has each task of a runtime run in the group in which it was spawned, wherever `tokio::spawn`,
-/// `JoinSet` or `TaskTracker` are called: in libraries too, whose code names no group.
+/// Makes each task of a runtime run in the group in which it was spawned, whether by
+/// `tokio::spawn`, a `JoinSet` or a `TaskTracker`. Covers tasks that libraries spawn, whose code
+/// names no group.
 ///
 /// Exists where tokio's unstable hooks do, with `--cfg tokio_unstable` in `RUSTFLAGS`, and takes
 /// all four of them: `on_task_spawn`, `on_before_task_poll`, `on_after_task_poll` and

@@ -16,7 +16,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use crate::rseq::FIELD_RSEQ_CS;
+use crate::rseq::armed_field;
 
 /// Returns the calling thread's `rseq_cs`, if libc has registered the thread.
 pub(crate) fn word() -> Option<NonNull<AtomicU64>> {
@@ -24,8 +24,7 @@ pub(crate) fn word() -> Option<NonNull<AtomicU64>> {
     if crate::arch::SIGNATURE == 0 || !super::super::pin::keep_loaded() {
         return None;
     }
-    let area = crate::arch::thread_pointer().wrapping_add_signed(offset);
-    NonNull::new(std::ptr::with_exposed_provenance_mut(area + FIELD_RSEQ_CS))
+    NonNull::new(armed_field(offset).cast())
 }
 
 /// Returns the address of the descriptor of an empty section. Each call may return another one.
