@@ -50,8 +50,10 @@ pub mod probe;
 pub mod rseq;
 
 mod arch;
+mod cpu_rows;
 mod os;
 
+pub use cpu_rows::CpuRows;
 pub use probe::{Backend, CpuHint, Probe, SelfTest, probe};
 pub use rseq::{Added, Exit, Gated, Rseq};
 

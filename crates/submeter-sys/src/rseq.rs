@@ -1,5 +1,6 @@
 //! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{STRIDE, arch, os};
@@ -85,6 +86,10 @@ pub struct Rseq {
 }
 
 impl Rseq {
+    // Where a sequence that is given its address loads them from.
+    pub(crate) const OFFSET_AT: usize = offset_of!(Rseq, offset);
+    pub(crate) const CPUS_AT: usize = offset_of!(Rseq, cpus);
+
     pub(crate) const fn new(offset: i32, cpus: u32) -> Rseq {
         Rseq { offset, cpus }
     }
@@ -119,7 +124,7 @@ impl Rseq {
     }
 
     #[inline(always)]
-    fn offset(self) -> isize {
+    pub(crate) fn offset(self) -> isize {
         self.offset as isize
     }
 

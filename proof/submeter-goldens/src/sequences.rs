@@ -1,6 +1,9 @@
 //! One function for each sequence.
 
-use submeter_sys::{Added, Gated, Rseq};
+use submeter_sys::{Added, CpuRows, Gated, Rseq};
+
+/// Where the marks begin in a row: as far in as those of the libraries.
+const MARKS_AT: usize = 0x3f80_0000;
 
 macro_rules! sequence {
     ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $out:ty = $body:expr) => {
@@ -48,3 +51,6 @@ sequence!(/// `add_marked_within`
     submeter_codegen_add_marked_within(
         rseq: Rseq, word: *mut i64, n: i64, mask: u64, marks: *const u64, bit: u32) -> bool
     = rseq.add_marked_within(word, n, mask, marks, bit));
+sequence!(/// `add_indexed_within`
+    submeter_codegen_add_indexed_within(rows: &CpuRows, index: u32, n: i64, mask: u64) -> bool
+    = rows.add_marked_within::<MARKS_AT>(index, n, mask));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use submeter_sys::STRIDE;
+use submeter_sys::{CpuRows, STRIDE};
 
 /// The part of a row that is used; the rest is its distance from the next.
 const ROW: usize = 1 << STRIDE.ilog2();
@@ -11,7 +11,7 @@ const ROW: usize = 1 << STRIDE.ilog2();
 /// the rest is slack up to a round number).
 pub(crate) const WORDS: usize = (ROW - ROW / 128) / 8;
 /// Words in a line: a dirty bit is for 64 bytes, which is what CPUs pass around.
-pub const LINE_WORDS: usize = 8;
+pub const LINE_WORDS: usize = CpuRows::LINE_WORDS;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::memory::page_size;
-use submeter_sys::{Rseq, STRIDE};
+use submeter_sys::{CpuRows, Rseq, STRIDE};
 
 use super::layout::{LINE_WORDS, LINES, LINKING_AT, MARKS_AT, SUMMARY_AT, WORDS, whole_pages};
 use super::mapping::Mapping;
@@ -125,9 +125,10 @@ impl Rows {
         }
     }
 
-    /// The base for [`CpuWord::new`], where there are rows of CPUs.
-    pub(crate) fn cpu_base(&self) -> Option<(Rseq, NonNull<u8>)> {
-        self.rseq.as_ref().map(|rseq| (rseq.split(), self.mapping.reservation.base()))
+    /// The rows of CPUs, where there are any, for sequences.
+    pub(crate) fn cpu_rows(&self) -> Option<CpuRows> {
+        let base = self.mapping.reservation.base();
+        self.rseq.as_ref().map(|rseq| CpuRows::new(base, rseq.split()))
     }
 
     /// Returns the index of the word at an address in row 0.
@@ -157,7 +158,7 @@ impl Rows {
         // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on:
         // `new` made them. 2. The word was checked to be open. 3. The result borrows `self`, which
         // keeps the reservation.
-        self.cpu_base().map(|(rseq, base)| unsafe { CpuWord::new(rseq, base, word as u32) })
+        self.cpu_rows().map(|rows| unsafe { CpuWord::new(&rows, word as u32) })
     }
 
     /// As [`cpu_word`](Rows::cpu_word); where there are no rows of CPUs, one to which no sequence
@@ -168,9 +169,10 @@ impl Rows {
     pub(crate) fn cpu_word_or_inert(&self, word: usize) -> CpuWord<'_> {
         assert!(word < WORDS && self.is_open(word + 1), "no such word");
         let rseq = self.rseq.unwrap_or_else(Rseq::inert);
+        let rows = CpuRows::new(self.mapping.reservation.base(), rseq);
         // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on,
         // or none of an inert `rseq`, and a row at least. 2 and 3 as in `cpu_word`.
-        unsafe { CpuWord::new(rseq, self.mapping.reservation.base(), word as u32) }
+        unsafe { CpuWord::new(&rows, word as u32) }
     }
 
     /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
@@ -338,11 +340,12 @@ unsafe impl Sync for CpuWord<'_> {}
 
 impl CpuWord<'_> {
     /// # Safety
-    /// 1. `base` is the start of rows, at least one and `rseq.cpus()`, of which sequences write the
-    ///    latter. 2. `word` is open there. 3. Those rows live for `'a`.
+    /// 1. `rows` begin with rows, at least one and `rows.rseq().cpus()`, of which sequences write
+    ///    the latter. 2. `word` is open there. 3. Those rows live for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn new<'a>(rseq: Rseq, base: NonNull<u8>, word: u32) -> CpuWord<'a> {
+    pub(crate) unsafe fn new<'a>(rows: &CpuRows, word: u32) -> CpuWord<'a> {
         debug_assert!((word as usize) < WORDS);
+        let (rseq, base) = (rows.rseq(), rows.base());
         let line = word / LINE_WORDS as u32;
         let marks = MARKS_AT + line as usize / 64 * 8;
         // SAFETY: 1. Both lie in row 0, of which `base` is the start, the bits of a line that is

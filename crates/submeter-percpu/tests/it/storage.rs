@@ -1,10 +1,11 @@
 //! Storage and counters, the same tests on every backend.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use submeter_percpu::storage::{DirtyLines, LINE_WORDS, Lines};
-use submeter_percpu::{Area, PercpuCounter};
+use submeter_percpu::{Area, Block, PercpuCounter};
 use submeter_sys::cpu;
 
 use crate::common::on_every_backend_with;
@@ -196,10 +197,27 @@ fn blocks_never_overlap() {
 }
 
 #[test]
-#[should_panic(expected = "no such word")]
-fn a_word_beyond_the_block_is_refused() {
-    let area = Area::new(|_| 0).expect("address space");
-    area.block(8).expect("room").add(8, 1);
+fn a_word_beyond_the_block_is_refused_and_its_neighbour_is_left_alone() {
+    on_every_backend(|area| {
+        let [block, next] = [0; 2].map(|_| area.block(8).expect("room"));
+        // Where the first word of `next` has its mark, nothing but the check refuses.
+        block.add_dirty(7, 1, 63, drop);
+        next.add_dirty(0, 1, 63, drop);
+        // The last is word 0 of a number that is cut to 32 bits.
+        for word in [8, 16, 1 << 31, usize::MAX, 1_usize.checked_shl(32).unwrap_or(9)] {
+            let add = || block.add(word, 1);
+            let add_overflow = || assert_eq!(block.add_overflow(word, 1, 63), 0);
+            let add_dirty = || block.add_dirty(word, 1, 63, drop);
+            let ways: [&dyn Fn(); 3] = [&add, &add_overflow, &add_dirty];
+            for way in ways {
+                let panic = catch_unwind(AssertUnwindSafe(way)).expect_err("no such word");
+                let why = panic.downcast_ref::<&str>().expect("a literal");
+                assert!(why.contains("no such word"), "{word}: {why}");
+            }
+        }
+        let sums = |block: &Block| (0..8).map(|word| block.sum(word)).sum::<i64>();
+        assert_eq!((sums(&block), sums(&next), next.sum(0)), (1, 1, 1));
+    });
 }
 
 #[test]

@@ -10,9 +10,14 @@
 
 use std::arch::asm;
 
-use super::SpinShared;
-use crate::STRIDE;
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
+use crate::{CpuRows, STRIDE};
+
+#[path = "aarch64/own_area.rs"]
+mod own_area;
+
+pub(crate) use own_area::*;
+pub(crate) use self_test::*;
 
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
@@ -110,11 +115,9 @@ macro_rules! abort_to_end {
     };
 }
 
-/// Returns the address of the calling thread's area.
-#[inline(always)]
-fn area(offset: isize) -> usize {
-    thread_pointer().wrapping_add_signed(offset)
-}
+// Here, behind the macros that it uses.
+#[path = "aarch64/self_test.rs"]
+mod self_test;
 
 /// `row[cpu].word += N` with an immediate. Returns whether it was done.
 ///
@@ -465,129 +468,20 @@ pub(crate) unsafe fn add_marked_within(
     true
 }
 
-/// The self-test's section. Returns whether it was aborted.
-pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
-    // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
-    unsafe {
-        sequence!(
-            arm!(),
-            "str {ticket:w}, [{entered}]",
-            "8:",
-            "ldr {t:w}, [{flag}]",
-            "cmp {t:w}, {ticket:w}",
-            "b.eq 9f",
-            "yield",
-            "subs {spins:w}, {spins:w}, #1",
-            "b.ne 8b",
-            "b 6f",
-            "9:",
-            "str {ticket:w}, [{result}]",
-            abort_to_label!(),
-            "6:",
-            t = out(reg) _,
-            spins = inout(reg) spins => _,
-            ticket = in(reg) ticket,
-            area = in(reg) area(offset),
-            flag = in(reg) shared.flag.as_ptr(),
-            entered = in(reg) shared.entered.as_ptr(),
-            result = in(reg) shared.result.as_ptr(),
-            left = label { return true },
-            options(nostack),
-        );
-    }
-    false
-}
-
-/// Reads a field of the calling thread's rseq area.
+/// [`add_marked_within`] for word `index` of the rows, the bits of whose lines begin `MARKS_AT`
+/// bytes into each row. Returns whether it was done.
 ///
 /// # Safety
-/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
+/// As [`CpuRows::add_marked_within`].
 #[inline(always)]
-pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
-    let value;
-    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
-    // copy, as the kernel changes the field: the block is not `pure`.
-    unsafe {
-        asm!(
-            "ldr {value:w}, [{at}]",
-            value = out(reg) value,
-            at = in(reg) area(offset) + field,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    value
-}
-
-// See `x86_64/own_area.rs` for why the area is in the initial TLS image.
-std::arch::global_asm!(
-    ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
-    ".balign 32",
-    concat!(".hidden ", own_area!()),
-    concat!(".globl ", own_area!()),
-    concat!(".type ", own_area!(), ", %object"),
-    concat!(".size ", own_area!(), ", 64"),
-    concat!(own_area!(), ":"),
-    ".word 0",
-    ".word 0xffffffff",
-    ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
-    ".popsection",
-);
-
-/// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached from this object only.
-#[inline(never)]
-pub(crate) fn own_area_offset() -> isize {
-    let offset;
-    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
-    // the symbol that is named.
-    unsafe {
-        asm!(
-            concat!("adrp {offset}, :gottprel:", own_area!()),
-            concat!("ldr {offset}, [{offset}, :gottprel_lo12:", own_area!(), "]"),
-            offset = out(reg) offset,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-    }
-    offset
-}
-
-/// Returns the thread pointer.
-#[inline(always)]
-pub(crate) fn thread_pointer() -> usize {
-    let pointer;
-    // SAFETY: 1. Reading the register has no effect: the AArch64 ABI lets every program do it.
-    unsafe {
-        asm!(
-            "mrs {pointer}, tpidr_el0",
-            pointer = out(reg) pointer,
-            // Not `pure`: a coroutine resumed on another thread has another thread pointer.
-            options(nostack, preserves_flags, nomem),
-        );
-    }
-    pointer
-}
-
-/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
-/// whose libc lacks them.
-#[cfg(target_feature = "crt-static")]
-pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
-    let (size, offset);
-    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
-    // references are weak.
-    unsafe {
-        asm!(
-            ".weak __rseq_size",
-            ".weak __rseq_offset",
-            "adrp {size}, :got:__rseq_size",
-            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
-            "adrp {offset}, :got:__rseq_offset",
-            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
-            size = out(reg) size,
-            offset = out(reg) offset,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-    }
-    (size, offset)
+pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
+    rows: &CpuRows,
+    index: u32,
+    n: i64,
+    mask: u64,
+) -> bool {
+    let (rseq, (word, marks, line)) = (rows.rseq(), rows.find::<MARKS_AT>(index));
+    // SAFETY: 1. The caller's promise, passed on: this instruction set has registers enough for
+    // addresses that are worked out before a sequence.
+    unsafe { add_marked_within(rseq.offset(), rseq.cpus(), word, n, mask, marks, line) }
 }

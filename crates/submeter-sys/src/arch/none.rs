@@ -1,6 +1,7 @@
 //! Targets without sequences (and Miri, which has no asm): the probe refuses, so nothing here runs.
 
 use super::SpinShared;
+use crate::CpuRows;
 use crate::rseq::Added;
 
 /// Means "no signature": own registration is refused before it is used.
@@ -97,6 +98,20 @@ pub(crate) unsafe fn add_marked_within(
     _: u64,
     _: *const u64,
     _: u32,
+) -> bool {
+    false
+}
+
+/// Never commits, as [`add_while`].
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
+    _: &CpuRows,
+    _: u32,
+    _: i64,
+    _: u64,
 ) -> bool {
     false
 }

@@ -5,9 +5,11 @@ use std::cell::Cell;
 
 use crate::memory::Reservation;
 use crate::rseq::{Exit, FIELD_CPU_ID, FIELD_RSEQ_CS, Rseq};
-use crate::{STRIDE, arch};
+use crate::{CpuRows, STRIDE, arch};
 
 const CPUS: u32 = 3;
+/// Where the marks of indexed words begin in a row: behind all words that the tests use.
+const MARKS_AT: usize = 1 << 20;
 
 /// An area of ours, in the layout of linux/rseq.h, and rows to add to.
 struct Fake {
@@ -53,6 +55,17 @@ impl Fake {
 
     fn word(&self) -> *mut i64 {
         self.rows.base().as_ptr().cast()
+    }
+
+    /// Returns the rows for sequences that look a word up by its index.
+    fn rows(&self, rseq: Rseq) -> CpuRows {
+        CpuRows::new(self.rows.base(), rseq)
+    }
+
+    /// Returns the marks of 64 lines from `line` on, in the row of `cpu`.
+    fn line_marks(&self, cpu: usize, line: u32) -> *mut u64 {
+        let marks = self.word().wrapping_byte_add(cpu * STRIDE + MARKS_AT).cast::<u64>();
+        marks.wrapping_add(line as usize / 64)
     }
 
     /// Returns the first of the words that lie side by side.
@@ -185,6 +198,42 @@ fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
 }
 
 #[test]
+fn an_indexed_word_is_marked_by_the_bit_of_its_line_in_its_own_row() {
+    let mut fake = Fake::new();
+    // The first and the last word of a line, of a word of marks, and far from both.
+    for index in [0, 7, 8, 299, 511, 512, 131_071_u32] {
+        let line = index / 8;
+        let at =
+            |cpu: usize| fake.word().wrapping_add(index as usize).wrapping_byte_add(cpu * STRIDE);
+        let words = [at(0), at(1), at(2)];
+        // On other CPUs, and for all other lines of this one: no mark of this line.
+        // SAFETY: 1. Words and marks are in the rows: the test keeps them. 2. This thread alone
+        // uses them.
+        unsafe {
+            fake.line_marks(0, line).write(u64::MAX);
+            fake.line_marks(1, line).write(u64::MAX);
+            fake.line_marks(2, line).write(!(1 << (line % 64)));
+        }
+        for marked in [false, true] {
+            let rseq = fake.on(2);
+            // SAFETY: 1. and 2. As above.
+            let done = unsafe {
+                if marked {
+                    fake.line_marks(2, line).write(1 << (line % 64));
+                }
+                fake.rows(rseq).add_marked_within::<MARKS_AT>(index, 5, 63)
+            };
+            assert_eq!(done, marked, "word {index}");
+            // SAFETY: 1. and 2. As above.
+            let found = words.map(|word| unsafe { word.read() });
+            assert_eq!(found, [0, 0, if marked { 5 } else { 0 }], "word {index}");
+        }
+        // SAFETY: 1. and 2. As above.
+        unsafe { (0..3).for_each(|cpu| fake.line_marks(cpu, line).write(0)) };
+    }
+}
+
+#[test]
 fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_word_wraps_around() {
     let mut fake = Fake::new();
     let all = i64::MAX.cast_unsigned();
@@ -212,16 +261,17 @@ fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_wor
         (3, i64::MIN, all, false),
     ];
     for (was, n, mask, stays) in cases {
-        for marked in [false, true] {
+        for sequence in 0..3 {
             let rseq = fake.on(1);
             // SAFETY: 1. As above.
             let done = unsafe {
                 fake.word().wrapping_byte_add(STRIDE).write(was);
                 fake.marks().wrapping_byte_add(STRIDE).write(1 << 63);
-                if marked {
-                    rseq.add_marked_within(fake.word(), n, mask, fake.marks(), 63)
-                } else {
-                    rseq.add_within(fake.word(), n, mask)
+                fake.line_marks(1, 0).write(1);
+                match sequence {
+                    0 => rseq.add_within(fake.word(), n, mask),
+                    1 => rseq.add_marked_within(fake.word(), n, mask, fake.marks(), 63),
+                    _ => fake.rows(rseq).add_marked_within::<MARKS_AT>(0, n, mask),
                 }
             };
             assert_eq!(done, stays, "{was} + {n}, mask {mask:#x}");
@@ -279,6 +329,8 @@ fn no_row_and_no_mode_mean_no_add() {
             assert!(!rseq.add_within(word, 7, u64::MAX));
             fake.marks().write(1);
             assert!(!rseq.add_marked_within(word, 7, u64::MAX, fake.marks(), 0));
+            fake.line_marks(0, 0).write(1);
+            assert!(!fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 7, u64::MAX));
             assert!(!rseq.gated().add_while::<1>(word, &raw const alive));
             assert!(!rseq.gated().add_value_while(word, &raw const alive, 7));
             assert!(!rseq.gated().add_capped(word, &raw const alive, 7, 100));
@@ -303,7 +355,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
-    for sequence in 0..10 {
+    for sequence in 0..11 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
         // SAFETY: 1. As above.
@@ -317,6 +369,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
                 5 => drop(rseq.add_within(word, 1, 63)),
                 6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
                 7 => drop(rseq.add_packed(fake.packed(), 1)),
+                9 => drop(fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 1, 63)),
                 8 => drop(rseq.gated().add_capped(word, &raw const mode, 1, 100)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }

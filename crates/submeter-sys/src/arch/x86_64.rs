@@ -15,14 +15,14 @@
 
 use std::arch::asm;
 
-use super::SpinShared;
-use crate::STRIDE;
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
+use crate::{CpuRows, STRIDE};
 
 #[path = "x86_64/own_area.rs"]
 mod own_area;
 
 pub(crate) use own_area::*;
+pub(crate) use self_test::*;
 
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
@@ -117,6 +117,10 @@ macro_rules! abort_to_end {
         )
     };
 }
+
+// Here, behind the macros that it uses.
+#[path = "x86_64/self_test.rs"]
+mod self_test;
 
 /// `row[cpu].word += N` with an immediate. Returns whether it was done.
 ///
@@ -510,55 +514,68 @@ pub(crate) unsafe fn add_marked_within(
     true
 }
 
-/// The self-test's section. Returns whether it was aborted.
-pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
-    // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
+/// [`add_marked_within`] for word `index` of the rows, the bits of whose lines begin `MARKS_AT`
+/// bytes into each row. Returns whether it was done.
+///
+/// All that it needs is loaded and worked out here: what a caller works out before a sequence lies
+/// in a register of its own, of which there are then not enough.
+///
+/// # Safety
+/// As [`CpuRows::add_marked_within`].
+#[inline(always)]
+pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
+    rows: &CpuRows,
+    index: u32,
+    n: i64,
+    mask: u64,
+) -> bool {
+    const { assert!(MARKS_AT <= i32::MAX as usize, "a displacement") };
+    // SAFETY: 1. As in `add_marked_within`, each condition, of the word and the marks that
+    // `CpuRows::add_marked_within` names. 2. The three fields are loaded from a reference.
     unsafe {
         sequence!(
+            "movsxd {offset}, dword ptr [{rows} + {offset_at}]",
             arm!(),
-            "mov dword ptr [{entered}], {ticket:e}",
-            "8:",
-            "cmp dword ptr [{flag}], {ticket:e}",
-            "je 9f",
-            "pause",
-            "dec {spins:e}",
-            "jnz 8b",
-            "jmp 6f",
-            "9:",
-            "mov dword ptr [{result}], {ticket:e}",
+            "cmp {t:e}, dword ptr [{rows} + {cpus_at}]",
+            "jae {left}",
+            point!(2),
+            "imul {t}, {t}, {stride}",
+            "add {t}, qword ptr [{rows} + {base_at}]",
+            // The area is of no use any more: from here on the register holds bits.
+            "mov {offset:e}, {index:e}",
+            "shr {offset:e}, {marks_shift}",
+            "mov {offset}, qword ptr [{t} + 8 * {offset} + {marks_at}]",
+            "mov {after:e}, {index:e}",
+            "shr {after:e}, {line_shift}",
+            "bt {offset}, {after}",
+            "jnc {left}",
+            "lea {t}, [{t} + 8 * {index:r}]",
+            "mov {offset}, qword ptr [{t}]",
+            "lea {after}, [{offset} + {n}]",
+            "xor {offset}, {after}",
+            "cmp {offset}, {mask}",
+            "ja {left}",
+            point!(3),
+            "mov qword ptr [{t}], {after}",
             abort_to_label!(),
-            "6:",
             t = out(reg) _,
-            spins = inout(reg) spins => _,
-            ticket = in(reg) ticket,
-            offset = in(reg) offset,
-            flag = in(reg) shared.flag.as_ptr(),
-            entered = in(reg) shared.entered.as_ptr(),
-            result = in(reg) shared.result.as_ptr(),
-            left = label { return true },
+            offset = out(reg) _,
+            after = out(reg) _,
+            rows = in(reg) rows,
+            // Of 64 bits: with one of 32 the upper half of the register is not defined.
+            index = in(reg) u64::from(index),
+            n = in(reg) n,
+            mask = in(reg) mask,
+            base_at = const CpuRows::BASE_AT,
+            offset_at = const CpuRows::OFFSET_AT,
+            cpus_at = const CpuRows::CPUS_AT,
+            marks_at = const MARKS_AT,
+            marks_shift = const CpuRows::LINE_WORDS.ilog2() + 64_u32.ilog2(),
+            line_shift = const CpuRows::LINE_WORDS.ilog2(),
+            stride = const STRIDE,
+            left = label { return false },
             options(nostack),
         );
     }
-    false
-}
-
-/// Reads a field of the calling thread's rseq area.
-///
-/// # Safety
-/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
-#[inline(always)]
-pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
-    let value;
-    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
-    // copy, as the kernel changes the field: the block is not `pure`.
-    unsafe {
-        asm!(
-            "mov {value:e}, dword ptr fs:[{at}]",
-            value = out(reg) value,
-            at = in(reg) offset + field.cast_signed(),
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    value
+    true
 }

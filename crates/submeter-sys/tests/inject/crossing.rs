@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use submeter_sys::inject::{self, Point};
-use submeter_sys::{Exit, Rseq, cpu, membarrier};
+use submeter_sys::{CpuRows, Exit, Rseq, cpu, membarrier};
 
 use crate::rows::Rows;
 
@@ -16,6 +16,8 @@ const ABORTS_WANTED: u64 = 3;
 /// After this time without enough aborts, a combination has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORD: usize = 0;
+/// The line of that word, whose mark the indexed sequence looks at.
+const WORD_LINE: usize = WORD / CpuRows::LINE_WORDS;
 const MARKS: usize = 16;
 /// The first of the packed words, which are adjacent in the first row.
 const PACKED: usize = 24;
@@ -36,9 +38,10 @@ enum Sequence {
     AddMarked,
     AddWithin,
     AddMarkedWithin,
+    AddIndexedWithin,
 }
 
-const SEQUENCES: [Sequence; 10] = [
+const SEQUENCES: [Sequence; 11] = [
     Sequence::Increment,
     Sequence::Add,
     Sequence::AddPacked,
@@ -49,6 +52,7 @@ const SEQUENCES: [Sequence; 10] = [
     Sequence::AddMarked,
     Sequence::AddWithin,
     Sequence::AddMarkedWithin,
+    Sequence::AddIndexedWithin,
 ];
 
 /// Those that a mode stops.
@@ -84,6 +88,10 @@ impl Sequence {
                 Sequence::AddMarkedWithin => {
                     took(rseq.add_marked_within(word, 17, ALL, marks, 5), 17)
                 }
+                Sequence::AddIndexedWithin => {
+                    let rows = CpuRows::new(rows.base(), rseq);
+                    took(rows.add_marked_within::<{ MARKS * 8 }>(WORD as u32, 23, ALL), 23)
+                }
             }
         }
     }
@@ -112,7 +120,7 @@ impl Victim {
         let mode = AtomicU32::new(rows.rseq.cpus());
         for cpu in 0..rows.rseq.cpus() {
             // SeqCst: set-up.
-            rows.row(cpu, MARKS).store(1 << 5, Ordering::SeqCst);
+            rows.row(cpu, MARKS).store(1 << 5 | 1 << WORD_LINE, Ordering::SeqCst);
         }
         Victim {
             rows,

@@ -1,5 +1,6 @@
 //! Rows of words for tests, as the storage above this crate lays them out.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_sys::memory::Reservation;
@@ -22,10 +23,15 @@ impl Rows {
         Some(Rows { reservation, rseq })
     }
 
+    /// Returns the start of row 0.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.reservation.base()
+    }
+
     /// Returns the address of word `index` in row 0.
     pub(crate) fn word(&self, index: usize) -> *mut i64 {
         assert!(index < 512);
-        self.reservation.base().as_ptr().cast::<i64>().wrapping_add(index)
+        self.base().as_ptr().cast::<i64>().wrapping_add(index)
     }
 
     /// Returns word `index` in the row of `cpu`.

@@ -42,13 +42,15 @@ fn each_sequence_is_compiled_to_what_was_reviewed() {
 /// register). AArch64 has neither an add to memory nor a one-instruction address of the descriptor:
 /// 11, and 2 for the area's address.
 ///
-/// An update, with the tests of mark and batch, takes at most 16, and 20 on AArch64.
+/// An update, with the tests of mark and batch, takes at most 16, and 20 on AArch64; 22 where it
+/// also finds its word, which on AArch64 the compiler does outside the sequence.
 fn assert_instruction_count(isa: Isa, name: &str, lines: &[Line]) {
     let most = match (name, isa) {
         ("get" | "put", Isa::X86_64) => 9,
         ("get" | "put", Isa::Aarch64) => 13,
         ("add_marked_within", Isa::X86_64) => 16,
-        ("add_marked_within", Isa::Aarch64) => 20,
+        ("add_indexed_within", Isa::X86_64) => 22,
+        ("add_marked_within" | "add_indexed_within", Isa::Aarch64) => 20,
         _ => return,
     };
     let own = lines.iter().filter(|line| line.own && line.hot).count();

@@ -18,8 +18,8 @@ const MOST: [(&str, usize, usize); 10] = [
     // The sequence needs five registers, and its slow half more arguments than there are registers.
     ("bound_add", 40, 5),
     ("counter_add", 19, 0),
-    ("group_add", 43, 3),
-    ("group_adjust", 43, 3),
+    ("group_add", 33, 0),
+    ("group_adjust", 33, 0),
     ("ref_get", 10, 0),
     ("ref_pair", 22, 1),
     ("ref_put", 10, 0),

@@ -125,7 +125,7 @@ impl<T> Block<T> {
     #[inline(always)]
     pub fn add_dirty(&self, word: usize, n: i64, mask: u64, overflowed: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
-        if !self.cpu_word(word).is_some_and(|at| at.add_dirty_within(n, mask)) {
+        if !self.add_dirty_within(word, n, mask) {
             self.words().add_dirty_slow(word, n, mask, overflowed);
         }
     }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use submeter_sys::Rseq;
+use submeter_sys::CpuRows;
 
 use crate::storage::Area;
-use crate::storage::layout::{LINE_WORDS, WORDS};
+use crate::storage::layout::{LINE_WORDS, MARKS_AT, WORDS};
 use crate::storage::raw::CpuWord;
 
 /// Some words of an [`Area`], to be added to. Cloning is a pointer copy; the words are zeroed and
@@ -31,9 +30,8 @@ use crate::storage::raw::CpuWord;
 pub struct Block<T = ()> {
     /// What a sequence needs, without following a pointer.
     ///
-    /// Invariant: if there is a word for sequences, of the rows of the area that `block_ref` keeps.
-    base: NonNull<u8>,
-    rseq: Rseq,
+    /// Invariant: if there is a word for sequences, those of the area that `block_ref` keeps.
+    rows: CpuRows,
     /// Invariant: as in `block_ref`.
     first: u32,
     /// How many words there are for sequences: all or none, so that one comparison answers both
@@ -44,12 +42,6 @@ pub struct Block<T = ()> {
     block_ref: BlockRef<T>,
 }
 
-// SAFETY: 1. `base` is dereferenced by sequences only, which are made for concurrent use, and
-// `block_ref` keeps it valid. 2. Everything else is as `Send` as `block_ref`.
-unsafe impl<T: Send + Sync> Send for Block<T> {}
-// SAFETY: 1 and 2 as for `Send`; it has no interior of its own.
-unsafe impl<T: Send + Sync> Sync for Block<T> {}
-
 impl Block {
     /// Makes a block of `words` words from `first` on.
     ///
@@ -59,11 +51,10 @@ impl Block {
         assert!(first <= WORDS && words <= WORDS - first, "no such words");
         assert!(area.inner.rows.is_open(first + words), "words are opened before they are used");
         let [first, words, lines] = [first as u32, words as u32, lines as u32];
-        let cpu_base = area.inner.rows.cpu_base();
-        let (rseq, base) = cpu_base.unwrap_or((Rseq::inert(), NonNull::dangling()));
-        let cpu_words = cpu_base.map_or(0, |_| words);
+        let cpu_rows = area.inner.rows.cpu_rows();
+        let (rows, cpu_words) = cpu_rows.map_or((CpuRows::inert(), 0), |rows| (rows, words));
         let block_ref = BlockRef::new(Words { area, first, words, lines }, ());
-        Block { base, rseq, first, cpu_words, block_ref }
+        Block { rows, first, cpu_words, block_ref }
     }
 
     /// Gives it a value that is kept with the words: one allocation for both.
@@ -72,14 +63,9 @@ impl Block {
     /// When the block was cloned.
     #[must_use]
     pub fn with<T>(self, value: T) -> Block<T> {
-        let Block { base, rseq, first, cpu_words, block_ref } = self;
-        Block {
-            base,
-            rseq,
-            first,
-            cpu_words,
-            block_ref: BlockRef::new(block_ref.into_words(), value),
-        }
+        let Block { rows, first, cpu_words, block_ref } = self;
+        let block_ref = BlockRef::new(block_ref.into_words(), value);
+        Block { rows, first, cpu_words, block_ref }
     }
 }
 
@@ -120,11 +106,31 @@ impl<T> Block<T> {
         if word >= self.cpu_words as usize {
             return None;
         }
-        // SAFETY: 1. There is a word, so that both come from the `cpu_base` of `area.inner.rows` in
+        // SAFETY: 1. There is a word, so that they are the `cpu_rows` of `area.inner.rows` in
         // `new`. 2. `new` checked that the block's words are open, which they
         // stay, and this one was checked to be one of them. 3. The result borrows `self`, whose
         // `block_ref` keeps the area, which keeps its rows.
-        Some(unsafe { CpuWord::new(self.rseq.split(), self.base, self.first + word as u32) })
+        Some(unsafe { CpuWord::new(&self.rows, self.first + word as u32) })
+    }
+
+    /// Adds `n` to a word by a sequence, unless that leaves the batch `mask + 1`, and only while
+    /// the word's line is dirty. Returns whether it was done: never where
+    /// [`cpu_word`](Block::cpu_word) finds no word.
+    ///
+    /// By the way that the sequence finds itself, as a group's words are looked up for one add:
+    /// some ten instructions less than by `cpu_word`, most of them those of a caller that runs out
+    /// of registers.
+    #[inline(always)]
+    pub(crate) fn add_dirty_within(&self, word: usize, n: i64, mask: u64) -> bool {
+        // Compared as they lie in memory.
+        let Some(word) = u32::try_from(word).ok().filter(|&word| word < self.cpu_words) else {
+            return false;
+        };
+        // SAFETY: 1 to 3 as in `cpu_word`: the word is valid in `rows.rseq().cpus()` rows. 4. So
+        // are the marks: `MARKS_AT` is where each row has a bit for each line that is open. 5. Rust
+        // code only loads words of these rows, but for `Rows::zero`, whose callers exclude
+        // sequences.
+        unsafe { self.rows.add_marked_within::<MARKS_AT>(self.first + word, n, mask) }
     }
 }
 
@@ -178,8 +184,8 @@ impl BlockWord {
 // Derived, it would ask the same of the value.
 impl<T> Clone for Block<T> {
     fn clone(&self) -> Block<T> {
-        let &Block { base, rseq, first, cpu_words, ref block_ref } = self;
-        Block { base, rseq, first, cpu_words, block_ref: block_ref.clone() }
+        let &Block { rows, first, cpu_words, ref block_ref } = self;
+        Block { rows, first, cpu_words, block_ref: block_ref.clone() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the calling thread's areas are: ours, and what libc says of its own.
+//! Where the calling thread's areas are, ours and what libc says of its own, and what is in them.
 
 use std::arch::asm;
 
@@ -76,4 +76,24 @@ pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
         );
     }
     (size, offset)
+}
+
+/// Reads a field of the calling thread's rseq area.
+///
+/// # Safety
+/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
+#[inline(always)]
+pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
+    let value;
+    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
+    // copy, as the kernel changes the field: the block is not `pure`.
+    unsafe {
+        asm!(
+            "mov {value:e}, dword ptr fs:[{at}]",
+            value = out(reg) value,
+            at = in(reg) offset + field.cast_signed(),
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
 }

@@ -1,0 +1,102 @@
+//! Where the calling thread's areas are, ours and what libc says of its own, and what is in them.
+
+use std::arch::asm;
+
+// Why the area is in the initial TLS image: `crates/submeter-sys/src/arch/x86_64/own_area.rs`.
+std::arch::global_asm!(
+    ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
+    ".balign 32",
+    concat!(".hidden ", own_area!()),
+    concat!(".globl ", own_area!()),
+    concat!(".type ", own_area!(), ", %object"),
+    concat!(".size ", own_area!(), ", 64"),
+    concat!(own_area!(), ":"),
+    ".word 0",
+    ".word 0xffffffff",
+    ".quad 0, 0, 0",
+    ".quad 0, 0, 0, 0",
+    ".popsection",
+);
+
+/// Returns the distance of our own area from the thread pointer.
+// Not inlined: the hidden symbol can be reached from this object only.
+#[inline(never)]
+pub(crate) fn own_area_offset() -> isize {
+    let offset;
+    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
+    // the symbol that is named.
+    unsafe {
+        asm!(
+            concat!("adrp {offset}, :gottprel:", own_area!()),
+            concat!("ldr {offset}, [{offset}, :gottprel_lo12:", own_area!(), "]"),
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    offset
+}
+
+/// Returns the thread pointer.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: 1. Reading the register has no effect: the AArch64 ABI lets every program do it.
+    unsafe {
+        asm!(
+            "mrs {pointer}, tpidr_el0",
+            pointer = out(reg) pointer,
+            // Not `pure`: a coroutine resumed on another thread has another thread pointer.
+            options(nostack, preserves_flags, nomem),
+        );
+    }
+    pointer
+}
+
+/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
+/// whose libc lacks them.
+#[cfg(target_feature = "crt-static")]
+pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
+    let (size, offset);
+    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
+    // references are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_size",
+            ".weak __rseq_offset",
+            "adrp {size}, :got:__rseq_size",
+            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            size = out(reg) size,
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    (size, offset)
+}
+
+/// Returns the address of the calling thread's area.
+#[inline(always)]
+pub(crate) fn area(offset: isize) -> usize {
+    thread_pointer().wrapping_add_signed(offset)
+}
+
+/// Reads a field of the calling thread's rseq area.
+///
+/// # Safety
+/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
+#[inline(always)]
+pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
+    let value;
+    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
+    // copy, as the kernel changes the field: the block is not `pure`.
+    unsafe {
+        asm!(
+            "ldr {value:w}, [{at}]",
+            value = out(reg) value,
+            at = in(reg) area(offset) + field,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}

@@ -1,0 +1,97 @@
+//! The rows of words that sequences add to, as a group keeps them.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use crate::{Rseq, arch};
+
+/// Rows of words, one for each CPU, and the sequences that add to them: what a block of words keeps
+/// to find the running CPU's.
+///
+/// Sequences that are given it load what they need by themselves. Where a word is used again and
+/// again, an address that was worked out once is cheaper: see [`Rseq`].
+#[derive(Clone, Copy, Debug)]
+pub struct CpuRows {
+    /// Of row 0.
+    base: NonNull<u8>,
+    rseq: Rseq,
+}
+
+// SAFETY: 1. The address is dereferenced in unsafe functions only, whose callers answer for it.
+unsafe impl Send for CpuRows {}
+// SAFETY: 1. As for `Send`; it has no interior.
+unsafe impl Sync for CpuRows {}
+
+#[allow(dead_code, reason = "each instruction set has its own way to the fields, or none")]
+impl CpuRows {
+    /// How many words share a mark: those of 64 bytes, which is what CPUs pass around.
+    pub const LINE_WORDS: usize = 8;
+
+    // Where a sequence loads them from.
+    pub(crate) const BASE_AT: usize = offset_of!(CpuRows, base);
+    pub(crate) const OFFSET_AT: usize = offset_of!(CpuRows, rseq) + Rseq::OFFSET_AT;
+    pub(crate) const CPUS_AT: usize = offset_of!(CpuRows, rseq) + Rseq::CPUS_AT;
+
+    /// Names rows: as many as `rseq` asks for, from `base` on, [`STRIDE`](crate::STRIDE) bytes
+    /// apart. They need not be there unless a word is added to.
+    #[must_use]
+    pub const fn new(base: NonNull<u8>, rseq: Rseq) -> CpuRows {
+        CpuRows { base, rseq }
+    }
+
+    /// Returns rows that no sequence adds to, as they are none.
+    #[must_use]
+    pub fn inert() -> CpuRows {
+        CpuRows::new(NonNull::dangling(), Rseq::inert())
+    }
+
+    /// Returns the start of row 0.
+    #[inline(always)]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Returns the sequences, field by field: see [`Rseq::split`].
+    #[inline(always)]
+    #[must_use]
+    pub fn rseq(&self) -> Rseq {
+        self.rseq.split()
+    }
+
+    /// Adds `n` to word number `index` of the running CPU's row unless that changes bits above
+    /// `mask`, and only while the word's line is marked: bit `line % 64` of word `line / 64` of the
+    /// marks, which begin `MARKS_AT` bytes into each row; a line is `index / LINE_WORDS`. Returns
+    /// whether it was done.
+    ///
+    /// Costs five instructions more than [`Rseq::add_marked_within`] by itself, and four registers
+    /// less, which are more than five instructions where it is inlined into a caller with values of
+    /// its own.
+    ///
+    /// # Safety
+    /// As [`Rseq::add_marked_within`], for that word and that word of the marks of each row.
+    ///
+    /// # Ordering
+    /// None, as [`Rseq::increment`].
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_marked_within<const MARKS_AT: usize>(
+        &self,
+        index: u32,
+        n: i64,
+        mask: u64,
+    ) -> bool {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { arch::add_indexed_within::<MARKS_AT>(self, index, n, mask) }
+    }
+
+    /// Returns the addresses, in row 0, of a word and of the marks that have its line's, and the
+    /// line.
+    #[inline(always)]
+    pub(crate) fn find<const MARKS_AT: usize>(&self, index: u32) -> (*mut i64, *const u64, u32) {
+        let (base, line) = (self.base.as_ptr(), index / Self::LINE_WORDS as u32);
+        let word = base.wrapping_add(index as usize * size_of::<i64>());
+        let marks = base.wrapping_add(MARKS_AT + line as usize / 64 * size_of::<u64>());
+        (word.cast(), marks.cast_const().cast(), line)
+    }
+}
