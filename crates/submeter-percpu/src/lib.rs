@@ -24,6 +24,7 @@ pub mod dirty;
 #[cfg(any(test, not(loom)))]
 pub mod dirty_set;
 pub mod misuse;
+pub mod pending;
 #[cfg(any(test, not(loom)))]
 pub mod percpu_ref;
 #[cfg(not(loom))]

@@ -37,7 +37,8 @@ pub struct Reading<T> {
     /// progress. A flush of a subtree lowers only the bounds in that subtree: those of its
     /// ancestors stay wider than necessary until the next larger flush.
     ///
-    /// `u64::MAX` if nothing is known, after an update of 2^47 or more.
+    /// `u64::MAX` if nothing is known: once 2^31 batches were crossed since the last flush, which
+    /// takes 2^40 of a count, 2^47 bytes or 26 days of CPU time.
     pub bound: u64,
     /// Upper bound on the time since the flush that produced `value` began: the last flush of the
     /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)

@@ -252,18 +252,17 @@ impl Area {
         self.inner.rows.rseq()
     }
 
-    /// Finds dirty lines of `rows`: calls `found` with those of `lines` that have a dirty bit. The
-    /// bits stay as they are, until they are [taken](Area::take_dirty).
+    /// Finds dirty lines: calls `found` with those of `lines` that have a dirty bit, row by row.
+    /// The bits stay as they are, until they are [taken](Area::take_dirty).
     ///
-    /// `rows` are [`rows_in_use`](Area::rows_in_use), or a [`shared_row`](Area::shared_row). Costs
-    /// a load for each row, one for each 4,096 lines of a row that has dirty ones, and one for each
-    /// 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
+    /// Costs a load for each row in use, one for each 4,096 lines of a row that has dirty ones, and
+    /// one for each 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
     ///
     /// # Panics
-    /// When there are no such rows or lines.
-    pub fn find_dirty(&self, rows: Range<usize>, lines: &Lines, mut found: impl FnMut(DirtyLines)) {
+    /// When there are no such lines.
+    pub fn find_dirty(&self, lines: &Lines, mut found: impl FnMut(DirtyLines)) {
         let end = self.lines_end();
-        for row in rows {
+        for row in self.rows_in_use() {
             let bits = self.inner.dirty_bits(row);
             let found = |word: usize, bits| {
                 found(DirtyLines { row: row as u32, word: word as u32, bits });
@@ -309,17 +308,6 @@ impl Area {
         self.release_dirty(marked);
     }
 
-    /// Marks a line of a shared row dirty, unless it is. The owner decides what that means.
-    ///
-    /// # Panics
-    /// When there is no such row or line.
-    pub fn mark_shared(&self, row: usize, line: usize) {
-        let marks = self.inner.dirty_bits(self.shared_row(row).start);
-        if !marks.is_dirty(line) {
-            marks.mark(line);
-        }
-    }
-
     /// Returns how many lines hold something that readers do not find yet, at most, where no more
     /// than `most` of a row matter. Costs at most nine loads, however many rows there are.
     ///
@@ -330,13 +318,6 @@ impl Area {
     #[must_use]
     pub fn dirty_lines(&self, most: u64) -> u64 {
         self.inner.tallies.dirty(most, || self.rows_in_use().end)
-    }
-
-    /// Returns how many lines of shared rows are dirty, or were taken and not released. One load.
-    #[must_use]
-    pub fn dirty_shared_lines(&self) -> u64 {
-        // SeqCst: pairs with `DirtyBits::mark`, as `DirtyBits::count` does.
-        self.inner.tallies.shared().load(Ordering::SeqCst)
     }
 
     /// Returns how many adds are in flight: they may have reached their word, and have not posted
@@ -413,16 +394,6 @@ impl Area {
     #[must_use]
     pub fn shared_lines(&self, row: usize) -> &[[std::sync::atomic::AtomicI64; LINE_WORDS]] {
         self.inner.rows.shared_lines(row)
-    }
-
-    /// Returns the number of a shared row among all rows, for [`find_dirty`](Area::find_dirty).
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[must_use]
-    pub fn shared_row(&self, row: usize) -> Range<usize> {
-        let row = self.inner.rows.shared_row(row);
-        row..row + 1
     }
 }
 

@@ -243,14 +243,14 @@ impl Rows {
         self.at(self.shared_row(row), word)
     }
 
-    /// The dirty bits of the lines that are open now, of a data row, or of a shared one by its
-    /// number among all, with the tally that counts them.
+    /// The dirty bits of the lines that are open now, of a data row, with the tally that counts
+    /// them.
     ///
     /// # Panics
     /// When there is no such row.
     #[inline]
     pub(crate) fn dirty_bits<'a>(&'a self, row: usize, tally: &'a AtomicU64) -> DirtyBits<'a> {
-        assert!(row < self.atomic(), "no such row");
+        assert!(row < self.data_rows(), "no such row");
         let (base, open) = (self.row(row), self.mapping.open_lines());
         // SAFETY: 1. In bounds: the row was checked, and the three parts lie inside of it (the
         // constants assert that), apart from its words. The bits are open as far as the lines are

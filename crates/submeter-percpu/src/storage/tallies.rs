@@ -20,9 +20,6 @@ const TALLIES_MAX: usize = 8;
 pub(super) struct Tallies {
     /// Each of the data rows whose number has the same remainder.
     data: Box<[CachePadded<Tally>]>,
-    data_rows: usize,
-    /// Marks of the shared rows. Padded, as every add loads its neighbours.
-    shared: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -35,26 +32,17 @@ struct Tally {
 impl Tallies {
     pub(super) fn new(data_rows: usize) -> Tallies {
         let tallies = data_rows.clamp(1, TALLIES_MAX);
-        Tallies {
-            data: (0..tallies).map(|_| CachePadded::default()).collect(),
-            data_rows,
-            shared: CachePadded::default(),
-        }
+        Tallies { data: (0..tallies).map(|_| CachePadded::default()).collect() }
     }
 
     fn of(&self, row: usize) -> &Tally {
         &self.data[row % self.data.len()]
     }
 
-    /// The marks of the shared rows.
-    pub(super) fn shared(&self) -> &AtomicU64 {
-        &self.shared
-    }
-
-    /// The marks that are counted with those of `row`, by its number among all.
+    /// The marks that are counted with those of a data row.
     #[inline]
     pub(super) fn dirty_of(&self, row: usize) -> &AtomicU64 {
-        if row < self.data_rows { &self.of(row).dirty } else { &self.shared }
+        &self.of(row).dirty
     }
 
     /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
@@ -101,8 +89,6 @@ mod tests {
             (0..rows).for_each(|row| {
                 tallies.dirty_of(row).fetch_add(3, Ordering::Relaxed);
             });
-            // Of a shared row.
-            tallies.dirty_of(rows).fetch_add(1, Ordering::Relaxed);
             for (most, each) in [(0, 0), (1, 1), (3, 3), (4, 3), (u64::MAX, 3)] {
                 assert_eq!(tallies.dirty(most, || rows), rows as u64 * each, "{rows}, {most}");
             }

@@ -70,10 +70,10 @@ impl<'a> Word<'a> {
 
     /// As [`Block::add_dirty`](super::Block::add_dirty).
     #[inline(always)]
-    pub fn add_dirty(self, n: i64, mask: u64, overflowed: impl FnOnce(i64)) {
+    pub fn add_dirty(self, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if !self.fast.is_some_and(|at| at.add_dirty_within(n, mask)) {
-            self.words.add_dirty_slow(self.index as usize, n, mask, overflowed);
+            self.words.add_dirty_slow(self.index as usize, n, mask, crossed);
         }
     }
 }

@@ -68,10 +68,10 @@ fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
     });
 }
 
-/// Returns the overflow that an add passes on, or 0.
+/// Returns the overflow of an add that says how many batches of 64 it crosses, or 0.
 fn overflow_of(add: impl FnOnce(&dyn Fn(i64))) -> i64 {
     let by = Cell::new(0);
-    add(&|overflow| by.set(overflow));
+    add(&|batches| by.set(64 * batches));
     by.get()
 }
 
@@ -85,9 +85,9 @@ fn overflows_are_exact_however_the_batch_is_left() {
             [1, 62, 1, -1, -1, -62, -1, -64, 1000, 0, i64::MAX, i64::MAX, i64::MIN, -5, 64, 3];
         let ways: [&dyn Fn(i64) -> i64; 4] = [
             &|n| block.add_overflow(0, n, 63),
-            &|n| overflow_of(|overflow| block.add_dirty(1, n, 63, overflow)),
+            &|n| overflow_of(|crossed| block.add_dirty(1, n, 63, crossed)),
             &|n| block.word(2).add_overflow(n, 63),
-            &|n| overflow_of(|overflow| block.word(9).add_dirty(n, 63, overflow)),
+            &|n| overflow_of(|crossed| block.word(9).add_dirty(n, 63, crossed)),
         ];
         for (word, way) in [0, 1, 2, 9].into_iter().zip(ways) {
             let (mut overflow, mut truth) = (0i64, 0i64);
@@ -242,15 +242,15 @@ fn a_batch_whose_width_would_wrap_around_is_refused() {
 }
 
 /// Finds marks.
-fn find(area: &Area, rows: std::ops::Range<usize>, lines: Lines) -> Vec<DirtyLines> {
+fn find(area: &Area, lines: Lines) -> Vec<DirtyLines> {
     let mut found = Vec::new();
-    area.find_dirty(rows, &lines, |lines| found.push(lines));
+    area.find_dirty(&lines, |lines| found.push(lines));
     found
 }
 
 /// Takes marks.
-fn take_in(area: &Area, rows: std::ops::Range<usize>, lines: Lines) -> Vec<DirtyLines> {
-    let mut found = find(area, rows, lines);
+fn take_in(area: &Area, lines: Lines) -> Vec<DirtyLines> {
+    let mut found = find(area, lines);
     area.take_dirty(&mut found);
     found
 }
@@ -265,7 +265,7 @@ fn lines(found: &[DirtyLines]) -> Vec<usize> {
 
 /// Takes every mark and returns the lines, each once.
 fn take(area: &Area) -> Vec<usize> {
-    let marked = take_in(area, area.rows_in_use(), Lines::All);
+    let marked = take_in(area, Lines::All);
     area.release_dirty(&marked);
     lines(&marked)
 }
@@ -295,9 +295,9 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
             blocks[block].add_dirty(8, 1, 63, drop);
         }
         // Lines 63 to 65, of which 64 is marked; then all lines of block 22.
-        let mut marked = take_in(area, area.rows_in_use(), Lines::Range(63..66));
+        let mut marked = take_in(area, Lines::Range(63..66));
         assert_eq!(lines(&marked), [64]);
-        let mut some = find(area, area.rows_in_use(), Lines::Some);
+        let mut some = find(area, Lines::Some);
         some.iter_mut().for_each(|lines| lines.bits = lines.among(&(66..69)));
         area.take_dirty(&mut some);
         marked.extend(some);
@@ -316,7 +316,7 @@ fn lines_that_were_found_stay_marked_and_are_taken_by_their_place() {
         let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
         // Where the thread moves between adds, a line is marked in two rows.
         let add = |which: &[usize]| which.iter().for_each(|&n| blocks[n].add_dirty(0, 1, 63, drop));
-        let find = |lines: Lines| find(area, area.rows_in_use(), lines);
+        let find = |lines: Lines| find(area, lines);
         add(&[1, 2, 70]);
         assert_eq!(lines(&find(Lines::Some)), [1, 2, 70]);
         let mut kept = find(Lines::All);
@@ -344,34 +344,6 @@ fn lines_of_64_are_those_of_a_range() {
         let bits = all.among(&range);
         assert!(DirtyLines { bits, ..all }.lines().eq(expected), "{range:?}");
     }
-}
-
-#[test]
-fn shared_rows_have_marks_of_their_own() {
-    on_every_backend(|area| {
-        let block = area.block(24).expect("room");
-        let line = block.first_line() + 2;
-        area.mark_shared(1, line);
-        area.mark_shared(1, line);
-        assert!(!area.any_dirty(), "nothing was added");
-        assert_eq!(area.dirty_shared_lines(), 1);
-        let [other, marked] = [0, 1].map(|row| area.shared_row(row));
-        for (rows, lines) in [
-            (other.clone(), Lines::All),
-            (marked.clone(), Lines::Range(line - 1..line)),
-            (marked.clone(), Lines::Range(line + 1..line + 2)),
-            (other, Lines::Range(line..line + 1)),
-        ] {
-            assert_eq!(find(area, rows, lines), []);
-        }
-        let taken = take_in(area, marked.clone(), Lines::Range(line..line + 1));
-        assert_eq!((lines(&taken), area.dirty_shared_lines()), (vec![line], 1));
-        area.mark_shared(1, line);
-        area.release_dirty(&taken);
-        let taken = take_in(area, marked, Lines::All);
-        area.release_dirty(&taken);
-        assert_eq!((lines(&taken), area.dirty_shared_lines()), (vec![line], 0));
-    });
 }
 
 #[test]
@@ -474,7 +446,7 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
                 let (mut total, mut finish) = (0, false);
                 loop {
                     let returned = done.load(Ordering::SeqCst);
-                    let marked = take_in(area, area.rows_in_use(), Lines::All);
+                    let marked = take_in(area, Lines::All);
                     area.barrier();
                     for at in &marked {
                         for (line, word) in at.lines().flat_map(|l| (0..8).map(move |w| (l, w))) {

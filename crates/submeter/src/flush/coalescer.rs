@@ -84,8 +84,21 @@ impl<K, S> Coalescer<K, S> {
     /// Returns whether a flush of everything that began after `asked` is complete. For the holder
     /// of the lock.
     pub(crate) fn covers(&self, asked: u64) -> bool {
-        // Relaxed: written and read with `state` locked.
-        self.covered.load(Ordering::Relaxed) > asked
+        self.covered() > asked
+    }
+
+    /// Returns the number of the last flush that began.
+    #[inline]
+    pub(crate) fn begun(&self) -> u64 {
+        // Acquire: not older than a number that another load acquired.
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the last flush of everything that is complete.
+    #[inline]
+    pub(crate) fn covered(&self) -> u64 {
+        // Acquire: before the totals; pairs with the Release in `complete`.
+        self.covered.load(Ordering::Acquire)
     }
 
     /// Begins a flush. For the holder of the lock, before it takes any mark.
@@ -100,8 +113,8 @@ impl<K, S> Coalescer<K, S> {
     /// Notes that a flush of everything is complete. For the holder of the lock, after it has
     /// stored the totals.
     pub(crate) fn complete(&self, flush: &Begun) {
-        // Relaxed: written and read with `state` locked.
-        self.covered.store(flush.number, Ordering::Relaxed);
+        // Release: after the totals; pairs with the Acquire in `covered`.
+        self.covered.store(flush.number, Ordering::Release);
         // Release: after the totals; pairs with the Acquire in `as_of_ns`.
         self.as_of_ns.store(flush.as_of_ns, Ordering::Release);
     }
@@ -187,7 +200,7 @@ impl<T> Waiting<T> {
 
     fn note_len(&self, queue: &VecDeque<T>) {
         // Release: pairs with the Acquire in `take`. What a thread does after it announced a group
-        // (its first mark, its first raised error) comes after this.
+        // (its first mark, its first pending error) comes after this.
         self.len.store(queue.len(), Ordering::Release);
     }
 

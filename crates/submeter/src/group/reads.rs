@@ -16,7 +16,8 @@ impl Group {
     ///
     /// Costs some tens of nanoseconds, and one for each line whose mark the last flush left where
     /// it was and that has not changed since: at most 128, or 2,048 while the whole tree is flushed
-    /// more than once a millisecond. Neither groups nor CPUs add to it.
+    /// more than once a millisecond. Neither groups nor CPUs add to it, but for the groups above
+    /// this one where batches were crossed since it was last flushed by itself.
     ///
     /// Does not flush. If nothing ever flushes, the value stays 0 and `bound` says how far off it
     /// may be. Where that is not good enough use [`read_within`](Group::read_within), or

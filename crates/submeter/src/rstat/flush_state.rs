@@ -15,7 +15,6 @@ use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, Ow
 use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX, SPACING_NS};
 use super::lineage::Lineage;
 use super::propagate::{Candidate, Propagator, View};
-use super::rows;
 use super::scope::{FlushScope, ScopeLines, of_groups};
 use crate::flush::node_table::{Birth, NodeTable};
 use crate::flush::reuse::empty;
@@ -86,20 +85,14 @@ pub(crate) struct FlushState {
     pub(super) kept: KeptLines,
     /// Where readers are told of them.
     shown: Arc<Kept>,
-    /// Lines of the raised error that keep theirs.
-    erring: KeptLines,
     /// When this flush began, in ns after the tree's begin.
     now_ns: u64,
     /// When the last flush began that issued a barrier.
     pub(super) barrier_ns: Option<u64>,
     /// Lines whose marks were taken; emptied by each flush, as the lists below.
     taken: Vec<DirtyLines>,
-    /// Lines of the raised error whose marks were taken.
-    erring_taken: Vec<DirtyLines>,
     /// Lines that may have changed: those that were taken, and kept ones.
     candidates: Vec<Candidate>,
-    /// The raised error that the totals have after this flush, by line.
-    noted: Vec<(usize, [i64; LINE_WORDS])>,
 }
 
 impl FlushState {
@@ -117,13 +110,10 @@ impl FlushState {
             which: ScopeLines::new(FlushScope::Tree),
             kept: KeptLines::default(),
             shown,
-            erring: KeptLines::default(),
             now_ns: 0,
             barrier_ns: None,
             taken: Vec::new(),
-            erring_taken: Vec::new(),
             candidates: Vec::new(),
-            noted: Vec::new(),
         }
     }
 
@@ -144,17 +134,10 @@ impl FlushState {
         self.propagator.nodes.learn(births);
     }
 
-    /// Notes the raised error that this flush will make up for, then finds out what is marked. In
-    /// this order: an add whose overflow is noted had committed and marked before, so that its line
-    /// is among those found now, or keeps its mark.
+    /// Finds out what is marked, and takes the marks that do not stay.
     ///
-    /// `announced` returns the groups that were announced since it was last called. A group is
-    /// announced before anything is added to it, so that the groups known once the raised error is
-    /// noted are all whose overflows it has. Those known before are not: a flush of a part would
-    /// cover the error of a group whose marks it leaves.
-    ///
-    /// `dead` are the groups, in order, that are to be forgotten after this flush, which began at
-    /// `now_ns`.
+    /// `announced` returns the groups that were announced since it was last called. `dead` are the
+    /// groups, in order, that are to be forgotten after this flush, which began at `now_ns`.
     pub(super) fn take(
         &mut self,
         scope: FlushScope,
@@ -164,13 +147,11 @@ impl FlushState {
     ) {
         self.now_ns = now_ns;
         self.which.set(scope);
-        self.note_raised_error(scope);
-        self.learn(announced());
         let mut found = std::mem::take(&mut self.taken);
         // Marks are counted, those of kept lines included: where no more count, there are no
         // others.
         if self.area.dirty_lines(u64::MAX) != self.kept.len() as u64 {
-            self.find(scope, self.area.rows_in_use(), &self.kept, &mut found);
+            self.find(scope, &mut found);
         }
         let FlushState { area, propagator, kept, which, .. } = self;
         let barrier = is_barrier_due(kept, count(&found), self.barrier_ns, now_ns);
@@ -198,21 +179,16 @@ impl FlushState {
     /// came before the end of the last handle, which a lock has told of. The pending error above
     /// them stays, for a flush that knows what else is in it.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
-        let FlushState { area, propagator, kept, erring, .. } = self;
-        for (kept, rows, taken) in [
-            (kept, area.rows_in_use(), &mut self.taken),
-            (erring, area.shared_row(rows::RAISED_ERROR), &mut self.erring_taken),
-        ] {
-            kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);
-            // Found below.
-            taken.clear();
-            for run in ids.chunk_by(|&a, &b| a + 1 == b) {
-                let end = (run[run.len() - 1] as usize + 1) * self.lines;
-                let lines = Lines::Range(run[0] as usize * self.lines..end);
-                area.find_dirty(rows.clone(), &lines, |lines| taken.push(lines));
-            }
-            area.take_dirty(taken);
+        let FlushState { area, propagator, kept, taken, .. } = self;
+        kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);
+        // Found below.
+        taken.clear();
+        for run in ids.chunk_by(|&a, &b| a + 1 == b) {
+            let end = (run[run.len() - 1] as usize + 1) * self.lines;
+            let lines = Lines::Range(run[0] as usize * self.lines..end);
+            area.find_dirty(&lines, |lines| taken.push(lines));
         }
+        area.take_dirty(taken);
         // Not a flush that anybody asked for.
         let report = self.report();
         self.propagator.begin();
@@ -223,15 +199,9 @@ impl FlushState {
     }
 
     /// Finds the dirty lines that a flush of `scope` brings up to date, but for those that are
-    /// `kept`.
+    /// kept.
     #[inline(never)]
-    fn find(
-        &self,
-        scope: FlushScope,
-        rows: Range<usize>,
-        kept: &KeptLines,
-        out: &mut Vec<DirtyLines>,
-    ) {
+    fn find(&self, scope: FlushScope, out: &mut Vec<DirtyLines>) {
         let lines = match scope {
             FlushScope::Tree => Lines::All,
             // Without a look at any other: an exact read of one group must not cost more in a busy
@@ -239,8 +209,8 @@ impl FlushState {
             FlushScope::Below(root) if self.has_no_child(root) => Lines::Range(self.lines_of(root)),
             FlushScope::Below(_) => Lines::Some,
         };
-        self.area.find_dirty(rows, &lines, |found| {
-            let others = DirtyLines { bits: kept.others(found), ..found };
+        self.area.find_dirty(&lines, |found| {
+            let others = DirtyLines { bits: self.kept.others(found), ..found };
             let bits = if others.bits == 0 { 0 } else { self.which.of(&self.propagator, others) };
             if bits != 0 {
                 out.push(DirtyLines { bits, ..found });
@@ -254,43 +224,6 @@ impl FlushState {
 
     fn lines_of(&self, id: usize) -> Range<usize> {
         id * self.lines..(id + 1) * self.lines
-    }
-
-    fn note_raised_error(&mut self, scope: FlushScope) {
-        let mut found = std::mem::take(&mut self.erring_taken);
-        if self.area.dirty_shared_lines() != self.erring.len() as u64 {
-            self.find(scope, self.area.shared_row(rows::RAISED_ERROR), &self.erring, &mut found);
-        }
-        if self.erring.len() + count(&found) <= BUSY_MAX {
-            self.erring.adopt(&found);
-            found.clear();
-        }
-        // Updaters add by locked instructions, and look at the mark afterwards: to take it needs no
-        // barrier, so that cold ones go at any time.
-        // But none elsewhere: what is taken here is noted.
-        if self.erring.cold() > 0 {
-            let of = |lines| self.which.of(&self.propagator, lines);
-            self.erring.let_go(|lines, ages| of(lines) & ages.cold(), &mut found);
-        }
-        self.area.take_dirty(&mut found);
-        self.candidates.extend(found.iter().copied().map(Candidate::taken));
-        self.erring_taken = found;
-        self.erring.list(self.range_of(scope), &self.which, &self.propagator, &mut self.candidates);
-        let raised = self.area.shared_lines(rows::RAISED_ERROR);
-        let covered = self.area.shared_lines(rows::COVERED_ERROR);
-        for candidate in &mut self.candidates {
-            for line in candidate.lines.lines() {
-                // SeqCst: before the marks are taken, as `take` says.
-                let now = std::array::from_fn(|n| raised[line][n].load(Ordering::SeqCst));
-                // Relaxed: the flusher's own.
-                if (0..LINE_WORDS).any(|n| now[n] != covered[line][n].load(Ordering::Relaxed)) {
-                    candidate.changed |= 1 << (line % 64);
-                    self.noted.push((line, now));
-                }
-            }
-        }
-        self.erring.note(&self.candidates);
-        empty(&mut self.candidates);
     }
 
     /// The only lines that a flush of `scope` looks at, if it is a group without children.
@@ -312,7 +245,6 @@ impl FlushState {
         if !self.taken.is_empty() {
             if let Err(error) = barrier(&self.area) {
                 self.area.restore_dirty(&self.taken);
-                self.area.restore_dirty(&self.erring_taken);
                 self.kept.end(&self.shown);
                 self.clear();
                 return Err(error);
@@ -352,25 +284,14 @@ impl FlushState {
 
     /// Shows readers that the totals have it, once they do.
     pub(super) fn finish(&mut self) {
-        let covered = self.area.shared_lines(rows::COVERED_ERROR);
-        for (line, noted) in &self.noted {
-            for (covered, &noted) in covered[*line].iter().zip(noted) {
-                // Release: after the totals were stored; pairs with the Acquire in
-                // `GroupStats::pending_error`. A plain store: only the flusher stores here.
-                covered.store(noted, Ordering::Release);
-            }
-        }
         self.area.release_dirty(&self.taken);
-        self.area.release_dirty(&self.erring_taken);
         self.kept.end(&self.shown);
         self.clear();
     }
 
     fn clear(&mut self) {
         empty(&mut self.taken);
-        empty(&mut self.erring_taken);
         empty(&mut self.candidates);
-        empty(&mut self.noted);
     }
 
     pub(super) fn report_after(&mut self, duration: Duration) -> FlushReport {
@@ -418,16 +339,14 @@ impl FlushState {
     /// How many elements its lists have room for.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        let lists = [self.taken.capacity(), self.candidates.capacity(), self.noted.capacity()];
+        let lists = [self.taken.capacity(), self.candidates.capacity()];
         lists.iter().sum::<usize>() + self.propagator.nodes.capacity()
     }
 
     /// Whether nothing is left of the last flush.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        let lists =
-            [self.taken.len(), self.erring_taken.len(), self.candidates.len(), self.noted.len()];
-        lists == [0; 4] && self.propagator.is_at_rest()
+        self.taken.is_empty() && self.candidates.is_empty() && self.propagator.is_at_rest()
     }
 }
 

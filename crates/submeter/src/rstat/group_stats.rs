@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use submeter_percpu::storage::LINE_WORDS;
 use submeter_percpu::{Block, Word};
 
 use super::lineage::{Lineage, upward};
-use super::{Rstat, rows};
+use super::{Rstat, flushed, rows};
 use crate::error::Error;
 use crate::flush::node_table::Birth;
 use crate::reading::Reading;
@@ -19,13 +19,6 @@ pub(crate) struct GroupStats {
     block: Block<Lineage>,
     rstat: Arc<Rstat>,
 }
-
-/// An update by this much makes bounds meaningless until the next flush, instead of the pending
-/// error wrap around.
-const UNBOUNDED: u64 = 1 << 47;
-/// So does a pending error of this much. It cannot wrap around from here before a thread says so:
-/// that takes 98,304 threads between two instructions.
-const PENDING_ERROR_MAX: u64 = 1 << 62;
 
 impl GroupStats {
     /// Takes storage for a group below `parent`.
@@ -68,11 +61,11 @@ impl GroupStats {
     /// boundary is crossed.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
-        self.block.add_dirty(word, n, batch_mask, move |overflow| self.overflowed(word, overflow));
+        self.block.add_dirty(word, n, batch_mask, move |batches| self.crossed(word, batches));
     }
 
-    /// Finds a word; what overflows from an add to it goes to
-    /// [`overflowed`](GroupStats::overflowed).
+    /// Finds a word; how many batches an add to it crosses goes to
+    /// [`crossed`](GroupStats::crossed).
     #[inline]
     pub(crate) fn word(&self, word: usize) -> Word<'_> {
         self.block.word(word)
@@ -87,31 +80,17 @@ impl GroupStats {
     /// Once in a batch: the price of a bound on reads.
     #[cold]
     #[inline(never)]
-    pub(crate) fn overflowed(&self, word: usize, overflow: i64) {
-        let overflow = overflow.unsigned_abs();
-        if overflow >= UNBOUNDED {
-            // SeqCst: before this update returns; pairs with the load in `read_words`.
-            self.rstat.error_unbounded.fetch_add(1, Ordering::SeqCst);
-        }
-        let area = &self.rstat.area;
-        for at in upward(self.block.block_ref()) {
-            let at = at.first_word() + word;
-            // Relaxed: only to find out how much is pending. Stays before the add, which releases,
-            // so that what is covered is not more than what had been raised.
-            let covered = area.shared(rows::COVERED_ERROR, at).load(Ordering::Relaxed);
-            let raised = area.shared(rows::RAISED_ERROR, at);
-            // SeqCst: before this update returns; pairs with the load in `pending_error`. Before
-            // the look at the mark: a flush takes the mark, then loads.
-            let before = raised.fetch_add(overflow.cast_signed(), Ordering::SeqCst);
-            if before.wrapping_sub(covered).cast_unsigned() >= PENDING_ERROR_MAX {
-                // SeqCst: as above.
-                self.rstat.error_unbounded.fetch_add(1, Ordering::SeqCst);
-            }
-            area.mark_shared(rows::RAISED_ERROR, at / LINE_WORDS);
-        }
+    pub(crate) fn crossed(&self, word: usize, batches: i64) {
+        // So much and more is the most that a pending error can be, which makes bounds meaningless
+        // until the next flush.
+        let batches = u32::try_from(batches.unsigned_abs()).unwrap_or(u32::MAX);
+        // SeqCst: the update, before the look at which flushes have begun; pairs with the fence in
+        // `Rstat::note_begun`. A flush that is missed here finds the update.
+        fence(Ordering::SeqCst);
+        self.rstat.raise(self.block.block_ref(), word, batches);
     }
 
-    /// Reads a cached total. Visits neither rows nor groups.
+    /// Reads a cached total. Visits no rows, and no group but, between flushes, those above.
     pub(crate) fn read(&self, word: usize, batch_mask: u64) -> Reading<i64> {
         self.read_words(word..word + 1, batch_mask, || self.total(word))
     }
@@ -150,14 +129,16 @@ impl GroupStats {
         // Before the pending error. An add that has not posted its overflow yet keeps what others
         // add after it in the same word from overflowing: less than a batch for each.
         let in_flight = if lines == 0 { 0 } else { rstat.area.in_flight() };
-        let pending = words.map(|word| self.pending_error(word)).fold(0, u64::saturating_add);
-        // SeqCst: pairs with the adds in `overflowed`, which come before their updates return.
-        let unbounded = rstat.error_unbounded.load(Ordering::SeqCst) != 0;
-        let value = totals();
-        let bound = match lines {
+        let pending = match lines {
             0 => 0,
-            _ if unbounded => u64::MAX,
-            _ => pending.saturating_add((dirty + in_flight).saturating_mul(batch_mask)),
+            _ => rstat.pending_batches(self.block.block_ref(), words),
+        };
+        let value = totals();
+        let bound = match pending {
+            u32::MAX => u64::MAX,
+            _ => (dirty + in_flight)
+                .saturating_mul(batch_mask)
+                .saturating_add(u64::from(pending).saturating_mul(batch_mask + 1)),
         };
         Reading::new(value, bound, rstat.flushes.age(as_of_ns))
     }
@@ -167,22 +148,6 @@ impl GroupStats {
         // Relaxed: in `read_words` after loads that acquire what a flush stored before it lowered
         // them; elsewhere after a flush, or with the flusher locked.
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
-    }
-
-    /// Returns by how much the total of a word may be wrong beside what is below batch boundaries.
-    /// To be called after the marks were counted and before the total is loaded.
-    ///
-    /// A flush stores the total, then what it covers, then releases the marks. This loads in the
-    /// opposite order, so that whatever it misses of the total it still sees in the others.
-    #[inline(always)]
-    fn pending_error(&self, word: usize) -> u64 {
-        // Acquire: pairs with the Release in `FlushState::finish`: the total that is loaded later
-        // has what this covers. Before what was raised, so that it is not more.
-        let covered = self.shared(rows::COVERED_ERROR, word).load(Ordering::Acquire);
-        // SeqCst: pairs with the add in `overflowed`: it has the overflow of every update that
-        // returned before.
-        let raised = self.shared(rows::RAISED_ERROR, word).load(Ordering::SeqCst);
-        raised.wrapping_sub(covered).cast_unsigned()
     }
 
     #[cfg(test)]
@@ -198,7 +163,7 @@ impl GroupStats {
     fn as_of_ns(&self) -> u64 {
         // Acquire: pairs with the Release in `Rstat::note_flushed`: the total is of that flush or
         // later.
-        self.shared(rows::FLUSHED, 0).load(Ordering::Acquire).cast_unsigned()
+        self.shared(rows::FLUSHED, flushed::AS_OF_NS).load(Ordering::Acquire).cast_unsigned()
     }
 
     /// Whether it is the root.

@@ -7,7 +7,7 @@
 //! no allocation, no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] notes the raised error, finds the marks of every row, reads the marked lines,
+//! [`Rstat::flush`] says that it has begun, finds the marks of every row, reads the marked lines,
 //! subtracts what it read of them last (`last`), and carries the differences from the deepest level
 //! up: each group once, children before parents, by buckets of depth and not by recursion. Words
 //! are never set back; an update that races with the flush is either in or found by the next. A
@@ -27,23 +27,26 @@
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
 //! no mark is out but those of kept lines that are as they were read last; otherwise what
-//! crossed a batch boundary since the last flush (the *pending error*: `RAISED_ERROR`, kept by the
-//! updaters that crossed, without `COVERED_ERROR`, kept by the flusher), plus less than a batch for
+//! crossed a batch boundary since the last flush began (the *pending error*, which the updaters
+//! that crossed add to, and no flush has to reset: [`Pending`]), plus less than a batch for
 //! each line that may hold more: those that are marked, and in each row no more than there are
 //! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
 
 use std::io;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::Area;
 use submeter_percpu::dirty::Kept;
+use submeter_percpu::pending::{Collections, Pending};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 
 use crate::error::Error;
 use crate::flush::coalescer::{Begun, Coalescer};
 use crate::flush::node_table::Birth;
+use crate::path::DEPTH_MAX;
 
 mod flush_state;
 mod group_stats;
@@ -61,7 +64,7 @@ pub(crate) use group_stats::GroupStats;
 
 use flush_state::FlushState;
 use kept_lines::BUSY_MAX;
-use lineage::Lineage;
+use lineage::{Lineage, upward};
 use propagate::View;
 use scope::FlushScope;
 
@@ -70,17 +73,34 @@ use scope::FlushScope;
 pub(crate) mod rows {
     /// Cached totals. Written by the flush, read by any thread.
     pub(crate) const TOTAL: usize = 0;
-    /// What ever crossed batch boundaries, around and around. Updaters add and mark.
-    pub(crate) const RAISED_ERROR: usize = 1;
-    /// As much of it as the total has. The flusher alone stores it: to subtract from what updaters
-    /// add to would take a locked instruction for each word, and the line away from them.
-    pub(crate) const COVERED_ERROR: usize = 2;
-    /// Of the last flush of just this part: when it began in the first word, its number in the
-    /// second. A block has at least a line.
+    /// The first of the two words of [`Pending`](submeter_percpu::pending::Pending): how many
+    /// batches updaters have crossed that no flush has in the totals yet.
+    pub(crate) const PENDING_ERROR: usize = 1;
+    /// The second of them.
+    pub(crate) const PENDING_ERROR_TOO: usize = 2;
+    /// Of the last flush of just this part, by the words of [`flushed`](super::flushed). A block
+    /// has at least a line.
     pub(crate) const FLUSHED: usize = 3;
     /// How many there are.
     pub(crate) const COUNT: usize = 4;
 }
+
+/// What a group's line in [`rows::FLUSHED`] has of the flushes of just its part; of the root's of
+/// the tree. Of an earlier group in the same block it is of flushes that began before this one
+/// came.
+pub(crate) mod flushed {
+    /// When the last that is complete began, in ns after the tree's begin.
+    pub(crate) const AS_OF_NS: usize = 0;
+    /// Its number.
+    pub(crate) const COVERED: usize = 1;
+    /// The number of the last that began.
+    pub(crate) const BEGUN: usize = 2;
+    /// How many began.
+    pub(crate) const TURN: usize = 3;
+}
+
+/// The root's number: it is the first of all blocks.
+const ROOT: usize = 0;
 
 /// Once so many groups have come, or so many have gone, without a flush, the thread that adds one
 /// more makes them known, or forgets them: in batches, so that none pays for those of all.
@@ -111,9 +131,6 @@ pub(crate) struct Rstat {
     last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
     kept: Arc<Kept>,
-    /// Updates so large, or so many, that the pending error may have wrapped around, since the last
-    /// flush of the whole tree. Flushes of parts become one while there are any.
-    error_unbounded: AtomicU64,
 }
 
 impl Flushed<'_> {
@@ -157,7 +174,6 @@ impl Rstat {
             lines,
             groups_max,
             len: AtomicUsize::new(0),
-            error_unbounded: AtomicU64::new(0),
         })
     }
 
@@ -205,7 +221,7 @@ impl Rstat {
             || state.nodes().upward(id).any(|at| {
                 // Relaxed: written and read with `flushes` locked. Of an earlier group in the same
                 // block it is lower than what a group that is younger was asked at.
-                let number = self.flushed_words(at)[1].load(Ordering::Relaxed);
+                let number = self.flushed_words(at)[flushed::COVERED].load(Ordering::Relaxed);
                 number.cast_unsigned() > asked
             })
     }
@@ -232,23 +248,17 @@ impl Rstat {
     fn flush_locked(
         &self,
         state: &mut FlushState,
-        mut scope: FlushScope,
+        scope: FlushScope,
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<FlushReport> {
         let flush = self.flushes.begin();
+        self.note_begun(scope, &flush);
         // First: what the dead counted is marked, and is taken below.
         let mut deaths = self.flushes.take_deaths(usize::MAX);
         let announced = || self.flushes.take_births(usize::MAX);
         // A flush of a part asks for the parents of what is marked. What returned before has been
         // announced.
         state.learn(announced());
-        // SeqCst: before the marks are taken, as the raised error.
-        let unbounded = self.error_unbounded.load(Ordering::SeqCst);
-        // Only a flush of all ends what makes every bound meaningless: readers that ask for a part
-        // until its bound is within their tolerance would ask without end.
-        if unbounded != 0 {
-            scope = FlushScope::Tree;
-        }
         if scope != FlushScope::Tree && !deaths.is_empty() {
             let mut has = scope.groups(state.nodes());
             let elsewhere = |id: &mut u32| !has(*id as usize);
@@ -263,10 +273,6 @@ impl Rstat {
         }
         self.note_flushed(scope, &flush);
         state.finish();
-        if unbounded != 0 {
-            // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
-            self.error_unbounded.fetch_sub(unbounded, Ordering::SeqCst);
-        }
         if !deaths.is_empty() {
             // Relaxed: a statistic.
             self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
@@ -282,22 +288,108 @@ impl Rstat {
         self.kept.unread(|| self.area.dirty_lines(u64::MAX), is_same)
     }
 
+    /// Says that a flush has begun, before it looks for anything.
+    fn note_begun(&self, scope: FlushScope, flush: &Begun) {
+        let words = self.flushed_words(scope.root());
+        let turn = &words[flushed::TURN];
+        // Relaxed, both: written with `flushes` locked, and published by the number.
+        turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // Release: after the turn; pairs with the Acquire in `raise`.
+        words[flushed::BEGUN].store(flush.number.cast_signed(), Ordering::Release);
+        // SeqCst: before marks and words are loaded; pairs with the fence in
+        // `GroupStats::crossed`. What misses the number is of an update that this flush finds.
+        fence(Ordering::SeqCst);
+    }
+
     /// Notes when the totals are from, after they were stored.
     fn note_flushed(&self, scope: FlushScope, flush: &Begun) {
-        match scope {
-            FlushScope::Tree => self.flushes.complete(flush),
-            FlushScope::Below(id) => {
-                let words = self.flushed_words(id);
-                // Relaxed: written and read with `flushes` locked.
-                words[1].store(flush.number.cast_signed(), Ordering::Relaxed);
-                // Release: after the totals; pairs with the Acquire in `GroupStats::as_of_ns`.
-                words[0].store(flush.as_of_ns.cast_signed(), Ordering::Release);
-            }
+        let words = self.flushed_words(scope.root());
+        // Release, both: after the totals; pairs with the Acquire in `covered`, and in
+        // `GroupStats::as_of_ns`.
+        words[flushed::COVERED].store(flush.number.cast_signed(), Ordering::Release);
+        words[flushed::AS_OF_NS].store(flush.as_of_ns.cast_signed(), Ordering::Release);
+        if scope == FlushScope::Tree {
+            self.flushes.complete(flush);
         }
     }
 
     fn flushed_words(&self, id: usize) -> &[AtomicI64; LINE_WORDS] {
         &self.area.shared_lines(rows::FLUSHED)[id * self.lines]
+    }
+
+    /// The number of the last complete flush of just this part.
+    #[inline]
+    fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
+        let words = &self.area.shared_lines(rows::FLUSHED)[at.first_line()];
+        // Acquire: pairs with the Release in `note_flushed`: what is loaded later has its totals.
+        words[flushed::COVERED].load(Ordering::Acquire).cast_unsigned()
+    }
+
+    #[inline]
+    fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
+        let at = at.first_word() + word;
+        Pending([rows::PENDING_ERROR, rows::PENDING_ERROR_TOO].map(|row| self.area.shared(row, at)))
+    }
+
+    /// What there is of flushes of a group, where that is known of those above it.
+    fn flushes_of(&self, at: &BlockRef<Lineage>, above: Collections) -> Collections {
+        let words = &self.area.shared_lines(rows::FLUSHED)[at.first_line()];
+        // Acquire, all: `begun` before `turn`, as it was stored after it; `covered` as in
+        // `covered`.
+        let load = |n: usize| words[n].load(Ordering::Acquire).cast_unsigned();
+        Collections {
+            begun: above.begun.max(load(flushed::BEGUN)),
+            covered: above.covered.max(load(flushed::COVERED)),
+            turn: above.turn.wrapping_add(load(flushed::TURN)),
+        }
+    }
+
+    /// Adds so many batches to the pending error of a word of a group and of all above it. Called
+    /// after a fence.
+    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32) {
+        // The root first: which flushes are a group's depends on those above it. Not by recursion,
+        // as a handler's stack may be small.
+        let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
+        for at in upward(at) {
+            path[groups] = Some(at);
+            groups += 1;
+        }
+        let mut flushes = Collections::default();
+        for &at in path[..groups].iter().rev().flatten() {
+            flushes = self.flushes_of(at, flushes);
+            let again =
+                || upward(at).fold(Collections::default(), |of, at| self.flushes_of(at, of));
+            self.pending_error(at, word).add(flushes, batches, again);
+        }
+    }
+
+    /// Returns the pending error of some words of a group together, in batches. To be called after
+    /// the marks were counted and before the total is loaded.
+    #[inline]
+    fn pending_batches(&self, at: &BlockRef<Lineage>, words: Range<usize>) -> u32 {
+        let since = |covered| {
+            // As late as any number that an updater may have found.
+            let begun = || self.flushes.begun();
+            let of = |word| self.pending_error(at, word).sum(covered, begun);
+            words.clone().map(of).fold(0, u32::saturating_add)
+        };
+        match since(self.flushes.covered().max(self.covered(at))) {
+            0 => 0,
+            pending => self.pending_here(at, pending, since),
+        }
+    }
+
+    /// As [`pending_batches`](Rstat::pending_batches), where something is pending unless a flush of
+    /// a group above has it.
+    #[inline(never)]
+    fn pending_here(
+        &self,
+        at: &BlockRef<Lineage>,
+        pending: u32,
+        since: impl FnOnce(u64) -> u32,
+    ) -> u32 {
+        let covered = upward(at).map(|at| self.covered(at));
+        covered.max().map_or(pending, since)
     }
 
     /// Announces a group; see [`Coalescer::announce`].

@@ -17,6 +17,14 @@ pub(super) enum FlushScope {
 }
 
 impl FlushScope {
+    /// Returns the group that it is, with what is below it.
+    pub(super) fn root(self) -> usize {
+        match self {
+            FlushScope::Tree => super::ROOT,
+            FlushScope::Below(root) => root,
+        }
+    }
+
     /// Returns a filter for its groups, by id.
     pub(super) fn groups(
         self,

@@ -15,6 +15,7 @@ use super::*;
 use crate::{Count, Unit};
 
 mod parts;
+mod pending;
 
 const MASK: u64 = Count::KIND.batch_mask();
 /// Groups of the random trees.
@@ -242,11 +243,11 @@ fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
                 fill(&mut returned);
                 forest.rstat.flush();
                 fill(&mut returned);
-                leaf.overflowed(0, second);
+                leaf.crossed(0, second);
             });
             returned += sign;
             check(returned);
-            leaf.overflowed(0, first);
+            leaf.crossed(0, first);
         });
         returned += sign;
         check(returned);

@@ -115,18 +115,18 @@ impl<T> Block<T> {
     }
 
     /// Adds `n` to a word, and marks the word's line dirty first where it is not, so that
-    /// [`Area::take_dirty`] finds it. Calls `overflowed` with the overflow of the batch `mask +
-    /// 1`, a power of two, unless it is 0: a multiple of the batch.
+    /// [`Area::take_dirty`] finds it. Calls `crossed` with how many boundaries of the batch `mask +
+    /// 1`, a power of two, that crossed, upward or downward, unless it is none.
     ///
-    /// Until `overflowed` returns the add counts in [`Area::in_flight`].
+    /// Until `crossed` returns the add counts in [`Area::in_flight`].
     ///
     /// # Panics
     /// When there is no such word.
     #[inline(always)]
-    pub fn add_dirty(&self, word: usize, n: i64, mask: u64, overflowed: impl FnOnce(i64)) {
+    pub fn add_dirty(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if !self.add_dirty_within(word, n, mask) {
-            self.words().add_dirty_slow(word, n, mask, overflowed);
+            self.words().add_dirty_slow(word, n, mask, crossed);
         }
     }
 
@@ -261,20 +261,14 @@ impl Words {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn add_dirty_slow(
-        &self,
-        word: usize,
-        n: i64,
-        mask: u64,
-        overflowed: impl FnOnce(i64),
-    ) {
+    pub(super) fn add_dirty_slow(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
         if self.add_dirty_inside(word, n, mask) {
             return;
         }
         let _in_flight = self.begin_in_flight();
         let overflow = self.add_dirty_across(word, n, mask);
         if overflow != 0 {
-            overflowed(overflow);
+            crossed(overflow >> mask.count_ones());
         }
     }
 

@@ -1,7 +1,6 @@
 //! Flushes of a part, and the groups that are not of it, or not yet known to be.
 
-use std::cell::OnceCell;
-
+use super::super::flush_state::Births;
 use super::super::kept_lines::{COLD, COLD_MAX};
 use super::*;
 
@@ -53,7 +52,7 @@ fn each_of_two_flushes_of_parts_reads_its_own() {
 }
 
 /// A group that is created and updated while a flush of a part begins is not in that flush; so
-/// neither must the flush take away the drift that the group caused above itself.
+/// neither must the flush cover the error that the group raised above itself.
 #[test]
 fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
     let mut forest = Forest::new(1);
@@ -61,14 +60,16 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
     let by = 100 * (MASK.cast_signed() + 1);
     for has_children in [false, true] {
         let truth = forest.total(part, 0) + by;
-        let announced = || forest.rstat.flushes.take_births(usize::MAX);
+        let scope = FlushScope::Below(forest.leaves[part].id() as usize);
         let mut state = forest.rstat.flushes.lock();
-        state.learn(announced());
+        let flush = forest.rstat.flushes.begin();
+        forest.rstat.note_begun(scope, &flush);
+        state.learn(forest.rstat.flushes.take_births(usize::MAX));
         let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
         born.add(0, by, MASK);
-        let scope = FlushScope::Below(forest.leaves[part].id() as usize);
-        state.take(scope, &[], 0, announced);
+        state.take(scope, &[], 0, Births::new);
         state.propagate(scope, Area::try_barrier).expect("granted");
+        forest.rstat.note_flushed(scope, &flush);
         state.finish();
         for group in [0, part] {
             let off = forest.total(group, 0).abs_diff(truth);
@@ -98,21 +99,14 @@ fn a_flush_of_a_part_leaves_a_group_that_it_does_not_know_in_the_place_of_one_th
     for _ in 0..COLD {
         flush(&forest);
     }
-    let born = OnceCell::new();
-    let announced = || {
-        let births = forest.rstat.flushes.take_births(usize::MAX);
-        born.get_or_init(|| {
-            let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[other])).expect("room");
-            assert_eq!(born.id(), id, "it has the place of the one that ended");
-            born.add(0, 5, MASK);
-            born
-        });
-        births
-    };
     let mut state = forest.rstat.flushes.lock();
+    state.learn(forest.rstat.flushes.take_births(usize::MAX));
+    let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[other])).expect("room");
+    assert_eq!(born.id(), id, "it has the place of the one that ended");
+    born.add(0, 5, MASK);
     let scope = FlushScope::Below(forest.leaves[part].id() as usize);
     state.barrier_ns = None;
-    state.take(scope, &[], 0, announced);
+    state.take(scope, &[], 0, Births::new);
     let mut barrier = false;
     let issue = |area: &Area| {
         barrier = true;
@@ -128,14 +122,18 @@ fn a_flush_of_a_part_leaves_a_group_that_it_does_not_know_in_the_place_of_one_th
 }
 
 #[test]
-fn a_flush_of_a_part_ends_what_makes_bounds_meaningless_too() {
+fn what_makes_bounds_meaningless_does_so_above_it_until_a_flush_of_its_part() {
     let mut forest = Forest::new(1);
     let (wild, tame) = (forest.add_group(0), forest.add_group(0));
-    forest.leaves[wild].add(0, i64::MAX, MASK);
-    forest.leaves[tame].add(0, 1, MASK);
-    assert_eq!(forest.bound(tame, 0), u64::MAX);
-    forest.rstat.flush_below(&forest.leaves[tame]);
-    forest.leaves[tame].add(0, 1, MASK);
-    assert!((1..=2 * MASK).contains(&forest.bound(tame, 0)));
-    assert_eq!(forest.total(wild, 0), i64::MAX);
+    for n in 1..=2 {
+        forest.leaves[wild].add(0, i64::MAX, MASK);
+        forest.leaves[tame].add(0, 1, MASK);
+        assert_eq!([wild, 0].map(|group| forest.bound(group, 0)), [u64::MAX; 2]);
+        assert!((1..=4 * MASK).contains(&forest.bound(tame, 0)), "of no concern beside it");
+        forest.rstat.flush_below(&forest.leaves[wild]);
+        assert_eq!(forest.total(wild, 0), i64::MAX.wrapping_mul(n));
+        assert_eq!(forest.bound(0, 0), u64::MAX, "there may be others above");
+        forest.rstat.flush();
+        assert_eq!([wild, tame, 0].map(|group| forest.bound(group, 0)), [0; 3]);
+    }
 }

@@ -1,0 +1,213 @@
+//! An updater, a collector that may fail, and a reader; and what each mistake leads to.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use loom::thread;
+
+use super::{Collections, Pending};
+
+/// What is wrong, if anything.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// The updater takes no fence between its update and its look at what has begun.
+    NoFenceInUpdate,
+    /// The collector takes none between its number and its look at the word.
+    NoFenceInCollection,
+    /// The collector says that it is complete before its result is there.
+    CoversBeforeTotal,
+    /// The reader loads the collected total before the sum.
+    TotalFirst,
+    /// The updater takes what has begun for complete.
+    BegunIsCovered,
+}
+
+/// A word of each CPU; each update adds 1 to its CPU's, and that to the sum.
+struct Model {
+    words: [AtomicI64; 2],
+    slots: [AtomicI64; 2],
+    begun: AtomicU64,
+    covered: AtomicU64,
+    total: AtomicI64,
+    /// What updates that returned have added.
+    returned: AtomicI64,
+    mistake: Mistake,
+}
+
+impl Model {
+    fn new(mistake: Mistake) -> Arc<Model> {
+        Arc::new(Model {
+            words: [AtomicI64::new(0), AtomicI64::new(0)],
+            slots: [AtomicI64::new(0), AtomicI64::new(0)],
+            begun: AtomicU64::new(0),
+            covered: AtomicU64::new(0),
+            total: AtomicI64::new(0),
+            returned: AtomicI64::new(0),
+            mistake,
+        })
+    }
+
+    fn pending(&self) -> Pending<'_> {
+        Pending([&self.slots[0], &self.slots[1]])
+    }
+
+    fn update(&self, cpu: usize) {
+        let word = &self.words[cpu];
+        // Relaxed, both: a sequence's plain load and store, of a word that only this CPU writes.
+        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if self.mistake != Mistake::NoFenceInUpdate {
+            // SeqCst: the update, before the look at what has begun.
+            fence(Ordering::SeqCst);
+        }
+        let load = || {
+            // Acquire, both: as the real ones.
+            let begun = self.begun.load(Ordering::Acquire);
+            let covered = match self.mistake {
+                Mistake::BegunIsCovered => begun,
+                _ => self.covered.load(Ordering::Acquire),
+            };
+            // The wrong one now and then.
+            Collections { begun, covered, turn: begun / 2 }
+        };
+        self.pending().add(load(), 1, load);
+        // Release: the caller returns; who acquires this has to find the update.
+        self.returned.fetch_add(1, Ordering::Release);
+    }
+
+    /// Collects, unless it fails half-way.
+    fn collect(&self, number: u64, fails: bool) {
+        // Release: as the real one.
+        self.begun.store(number, Ordering::Release);
+        if self.mistake != Mistake::NoFenceInCollection {
+            // SeqCst: the number, before the look at the word.
+            fence(Ordering::SeqCst);
+        }
+        if fails {
+            return;
+        }
+        // Relaxed, here and below: as the real ones.
+        let now = self.words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
+        if self.mistake == Mistake::CoversBeforeTotal {
+            self.covered.store(number, Ordering::Release);
+        }
+        self.total.store(now, Ordering::Relaxed);
+        // Release: after the total.
+        self.covered.store(number, Ordering::Release);
+    }
+
+    /// Checks that what returned before is in the total or in the sum.
+    fn read(&self) {
+        // Acquire: what returned, with all that it did.
+        let returned = self.returned.load(Ordering::Acquire);
+        let early = self.total.load(Ordering::Relaxed);
+        // Acquire: as the real one.
+        let covered = self.covered.load(Ordering::Acquire);
+        let sum = self.pending().sum(covered, || self.begun.load(Ordering::Acquire));
+        let sum = i64::from(sum);
+        let late = self.total.load(Ordering::Relaxed);
+        let total = if self.mistake == Mistake::TotalFirst { early } else { late };
+        assert!(
+            returned - total <= sum,
+            "{returned} returned, {total} in the total, {sum} pending"
+        );
+    }
+}
+
+/// An updater and a collector beside the reader.
+fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let model = Model::new(mistake);
+        // Something that counts already.
+        model.update(0);
+        let updater = thread::spawn({
+            let model = Arc::clone(&model);
+            move || (0..updates).for_each(|_| model.update(0))
+        });
+        let collector = thread::spawn({
+            let model = Arc::clone(&model);
+            move || (1..).zip(fails).for_each(|(number, fails)| model.collect(number, fails))
+        });
+        model.read();
+        updater.join().expect("no panic");
+        collector.join().expect("no panic");
+        model.read();
+        // Nothing is pending for longer than until the next collection, whatever came before it.
+        model.collect(3, false);
+        assert_eq!(model.pending().sum(3, || 3), 0);
+        model.read();
+    });
+}
+
+/// Two updaters that come upon the same empty or covered word, beside a collector that is not.
+fn explore_updaters(begun_before: u64) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let model = Model::new(Mistake::None);
+        if begun_before > 0 {
+            model.update(0);
+            (1..=begun_before).for_each(|number| model.collect(number, false));
+        }
+        let updater = thread::spawn({
+            let model = Arc::clone(&model);
+            move || model.update(1)
+        });
+        let collector = thread::spawn({
+            let model = Arc::clone(&model);
+            move || model.collect(begun_before + 1, false)
+        });
+        model.update(0);
+        updater.join().expect("no panic");
+        model.read();
+        collector.join().expect("no panic");
+        model.read();
+    });
+}
+
+#[test]
+fn loom_updaters_drop_nothing_of_each_others() {
+    [0, 2].into_iter().for_each(explore_updaters);
+}
+
+#[test]
+fn loom_what_returned_is_in_the_total_or_pending() {
+    explore(Mistake::None, [false, false], 1);
+}
+
+#[test]
+fn loom_so_it_is_where_a_collection_fails() {
+    explore(Mistake::None, [true, false], 2);
+    explore(Mistake::None, [false, true], 2);
+}
+
+#[test]
+#[should_panic(expected = "returned")]
+fn loom_an_update_without_its_fence_is_covered_and_not_collected() {
+    explore(Mistake::NoFenceInUpdate, [false, false], 1);
+}
+
+#[test]
+#[should_panic(expected = "returned")]
+fn loom_a_collection_without_its_fence_covers_what_it_misses() {
+    explore(Mistake::NoFenceInCollection, [false, false], 1);
+}
+
+#[test]
+#[should_panic(expected = "returned")]
+fn loom_what_is_covered_before_it_is_in_the_total_is_nowhere() {
+    explore(Mistake::CoversBeforeTotal, [false, false], 1);
+}
+
+#[test]
+#[should_panic(expected = "returned")]
+fn loom_a_total_that_is_loaded_first_lacks_what_was_covered_since() {
+    explore(Mistake::TotalFirst, [false, false], 1);
+}
+
+#[test]
+#[should_panic(expected = "returned")]
+fn loom_what_has_only_begun_covers_nothing() {
+    explore(Mistake::BegunIsCovered, [true, true], 2);
+}

@@ -1,0 +1,330 @@
+//! A sum of what was added since a collection began, which no collector has to reset.
+//!
+//! The alternative, a counter that updaters raise and a collector subtracts from, costs the
+//! collector a visit of each counter that was raised. Here what was added says since when it
+//! counts, and a collection that is complete makes all that came before it count no more: for the
+//! collector, however many sums there are, a number to store at its beginning and one at its end.
+//!
+//! # The protocol
+//! Collections are numbered upward, one after the other. A collector stores its number as *begun*,
+//! collects, and stores it as *covered* once what it collected is where readers find it. One that
+//! fails never stores the latter.
+//!
+//! - **An updater** makes its update visible, then takes a full fence, then loads *begun* and
+//!   *covered*, then adds. If it misses a collection's number, then that collection, which takes a
+//!   full fence behind its store, finds the update: so what is dated with an older number is
+//!   collected by it.
+//! - **A reader** loads *covered*, then the sum, then what was collected. Of what an updater has
+//!   dropped from the sum, as *covered* said, the reader finds the collection's result: the
+//!   updater had acquired it.
+//!
+//! There are two words, which take turns: while a collection runs, one has what counts until it is
+//! complete, the other what came since it began. By the time that a word has its turn again, what
+//! it had is covered, unless a collection has failed; then it counts for longer than it need.
+//!
+//! A date is the lower half of a number. Whoever compares dates loads the number of a collection
+//! that began no earlier, after the date, and so knows how old the date is, but for multiples of
+//! 2^32: what is older than that may count again, and nothing counts too little.
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+use crate::sync::atomic::{AtomicI64, Ordering};
+
+/// A sum in two words, which are zero at first: see the [module](self).
+///
+/// The sum is in units of the caller's. From 2^31 on it is only known to be as much.
+///
+/// Costs an adder a locked instruction, and one more for the first of each collection; a reader
+/// three loads. For sums that are to be exact, and for those that each update adds to, use a
+/// counter.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::AtomicI64;
+/// use submeter_percpu::pending::{Collections, Pending};
+///
+/// let words = [AtomicI64::new(0), AtomicI64::new(0)];
+/// let pending = Pending([&words[0], &words[1]]);
+/// // Collection 1 is complete; then collection 2 begins.
+/// let one = Collections { begun: 1, covered: 1, turn: 1 };
+/// pending.add(one, 3, || one);
+/// let two = Collections { begun: 2, covered: 1, turn: 2 };
+/// pending.add(two, 5, || two);
+/// assert_eq!(pending.sum(1, || 2), 8, "until it is complete");
+/// assert_eq!(pending.sum(2, || 2), 5);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Pending<'a>(pub [&'a AtomicI64; 2]);
+
+/// What an updater has loaded of the collections of a sum, after its update and a fence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collections {
+    /// The number of the last that began. Loaded with Acquire, before `turn`.
+    pub begun: u64,
+    /// The number of the last that is complete. Loaded with Acquire.
+    pub covered: u64,
+    /// How many began, stored before `begun`: which of the words has its turn. By a wrong one more
+    /// counts, and no less.
+    pub turn: u64,
+}
+
+/// Less is added without a look at what is there.
+const SMALL: u32 = 1 << 10;
+/// As much and more. It would take 2^21 threads, each between two instructions, to get from here to
+/// the date beside it.
+const MANY: u32 = 1 << 31;
+
+/// The number of the collection that had begun, as far as there is room for it, and how much was
+/// added since.
+#[derive(Clone, Copy)]
+struct Slot {
+    date: u32,
+    n: u32,
+}
+
+impl Slot {
+    fn of(word: i64) -> Slot {
+        let word = word.cast_unsigned();
+        Slot { date: (word >> 32) as u32, n: word as u32 }
+    }
+
+    fn word(self) -> i64 {
+        (u64::from(self.date) << 32 | u64::from(self.n)).cast_signed()
+    }
+
+    /// Returns whether it counts though a collection is complete. `begun` is the number of one that
+    /// began no earlier than the date says, nor than that one.
+    fn is_after(self, covered: u64, begun: u64) -> bool {
+        let age = (begun as u32).wrapping_sub(self.date);
+        u64::from(age) <= begun.saturating_sub(covered)
+    }
+}
+
+impl Pending<'_> {
+    /// Adds `n`. `again` loads once more what there is of collections, where that is not as it was.
+    ///
+    /// Retries while others date the same word, or a collection begins: each other thread makes it
+    /// try at most once more for each collection.
+    ///
+    /// # Ordering
+    /// SeqCst: a reader that loads the sum after the caller returned finds it.
+    #[inline]
+    pub fn add(self, collections: Collections, n: u32, again: impl Fn() -> Collections) {
+        let word = self.0[collections.turn as usize % 2];
+        // At once: to look first would take the line from another CPU twice.
+        if n < SMALL {
+            // SeqCst: as in `add_by_looking`.
+            let before = Slot::of(word.fetch_add(n.into(), Ordering::SeqCst));
+            if before.date == collections.begun as u32 && before.n < MANY {
+                return;
+            }
+        }
+        add_by_looking(word, n, again);
+    }
+
+    /// Returns the sum of what was added after the beginning of the collection `covered`, which was
+    /// loaded before, and is complete. `begun` loads, with Acquire, the number of one that began no
+    /// earlier than any that an adder had loaded. `u32::MAX` stands for as much and more.
+    ///
+    /// # Ordering
+    /// SeqCst: what is loaded after this has what was collected of all that this does not count.
+    #[inline]
+    #[must_use]
+    pub fn sum(self, covered: u64, begun: impl FnOnce() -> u64) -> u32 {
+        // SeqCst: pairs with `add`: an add that returned is found, and what its updater had
+        // acquired, when it dropped something or loaded the date, is acquired here.
+        let slots = self.0.map(|word| Slot::of(word.load(Ordering::SeqCst)));
+        if slots[0].n | slots[1].n == 0 {
+            return 0;
+        }
+        let begun = begun();
+        let count = |slot: Slot| if slot.is_after(covered, begun) { slot.n } else { 0 };
+        let sum = count(slots[0]).saturating_add(count(slots[1]));
+        if sum < MANY { sum } else { u32::MAX }
+    }
+}
+
+/// What was added at once, and in vain, is dropped here with what it came upon, or counts twice.
+#[cold]
+#[inline(never)]
+fn add_by_looking(word: &AtomicI64, n: u32, load: impl Fn() -> Collections) {
+    loop {
+        // Acquire: before `begun`, which is then no earlier than the date.
+        let before = word.load(Ordering::Acquire);
+        let (slot, Collections { begun, covered, .. }) = (Slot::of(before), load());
+        // What is covered is dropped. What still counts, as it should not, is kept.
+        let kept = if slot.is_after(covered, begun) { slot.n } else { 0 };
+        let next = Slot { date: begun as u32, n: kept.saturating_add(n).min(MANY) }.word();
+        // SeqCst: before the caller returns; pairs with the loads in `sum`. It releases what
+        // `covered` and `begun` were acquired with. Relaxed on failure: the loop looks again.
+        if word.compare_exchange(before, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Words {
+        words: [AtomicI64; 2],
+        /// The number of the last collection that began.
+        begun: Cell<u64>,
+    }
+
+    impl Words {
+        /// Adds where the words take turns, from either on, and where one is taken for all.
+        fn check(test: impl Fn(&Self, &dyn Fn(u64, u64, u32))) {
+            for (by_number, turn) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+                let words = Words::default();
+                let add = |begun: u64, covered: u64, n: u32| {
+                    let turn = if by_number { begun + turn } else { turn };
+                    words.add(Collections { begun, covered, turn }, n);
+                };
+                test(&words, &add);
+            }
+        }
+
+        fn pending(&self) -> Pending<'_> {
+            Pending([&self.words[0], &self.words[1]])
+        }
+
+        fn add(&self, collections: Collections, n: u32) {
+            self.begun.set(self.begun.get().max(collections.begun));
+            let again = || Collections { begun: self.begun.get(), ..collections };
+            self.pending().add(collections, n, again);
+        }
+
+        fn sum(&self, covered: u64) -> u32 {
+            self.pending().sum(covered, || self.begun.get().max(covered))
+        }
+    }
+
+    /// Where the words take turns.
+    #[test]
+    fn what_was_added_counts_until_a_collection_that_began_later_is_complete() {
+        let words = Words::default();
+        let add = |begun: u64, covered: u64, n: u32| {
+            words.add(Collections { begun, covered, turn: begun }, n);
+        };
+        for number in 1..20_u64 {
+            let left = u32::from(number > 1) * 5;
+            // Before and after `number + 1` begins.
+            add(number, number, 10);
+            add(number, number, 1);
+            assert_eq!(words.sum(number), left + 11);
+            add(number + 1, number, 2);
+            add(number + 1, number, 3);
+            // By a thread that had not seen that it began.
+            add(number, number, 100);
+            let sums = [0, 1, 2].map(|later| words.sum(number + later));
+            assert_eq!(sums, [left + 116, 5, 0]);
+        }
+    }
+
+    #[test]
+    fn no_less_counts_than_was_added_whatever_the_turn_and_whatever_fails() {
+        Words::check(|words, add| {
+            let (mut covered, mut since) = (0, vec![0; 64]);
+            for begun in 0..50_usize {
+                for n in 1..=3 {
+                    add(begun as u64, covered as u64, n);
+                    since[begun] += n;
+                    let due: u32 = since[covered..].iter().sum();
+                    assert!(words.sum(covered as u64) >= due, "{begun}: less than {due}");
+                }
+                // Some fail.
+                if begun % 3 == 0 || begun % 7 < 2 {
+                    covered = begun;
+                }
+            }
+            assert_eq!(words.sum(50), 0);
+        });
+    }
+
+    /// A collection that fails makes more count, until two have been complete.
+    #[test]
+    fn what_a_failure_keeps_is_dropped_in_the_end() {
+        let words = Words::default();
+        let add = |begun: u64, covered: u64| {
+            words.add(Collections { begun, covered, turn: begun }, 100);
+        };
+        add(1, 1);
+        // Neither 2 nor 3 is complete.
+        add(2, 1);
+        add(3, 1);
+        assert!(words.sum(1) >= 300);
+        for number in 4..7 {
+            add(number, number - 1);
+            add(number, number);
+        }
+        assert_eq!(words.sum(6), 200);
+    }
+
+    #[test]
+    fn what_is_too_much_stays_too_much_until_it_is_covered() {
+        Words::check(|words, add| {
+            for n in [u32::MAX - 1, 1, 5, u32::MAX, 1] {
+                add(3, 3, n);
+            }
+            add(4, 3, 1);
+            assert_eq!(words.sum(3), u32::MAX);
+            assert!(words.sum(4) >= 1 && words.sum(5) == 0);
+        });
+    }
+
+    /// However many small ones come: they are added beside the number, not into it.
+    #[test]
+    fn what_is_small_reaches_no_number() {
+        Words::check(|words, add| {
+            add(7, 6, u32::MAX - 3);
+            // As many as would get from there to the number.
+            let adds = if cfg!(miri) { 100 } else { MANY / (SMALL - 1) + 1 };
+            (0..adds).for_each(|_| add(7, 6, SMALL - 1));
+            assert_eq!((words.sum(7), words.sum(8)), (u32::MAX, 0));
+        });
+    }
+
+    /// As where billions of flushes are of other parts.
+    #[test]
+    fn nothing_counts_too_little_however_far_apart_collections_are() {
+        let half = 1_u64 << 31;
+        for gap in [1, half - 1, half, half + 5, 2 * half - 1, 2 * half, 2 * half + 1, 5 * half] {
+            for first in [1, half, 2 * half - 3] {
+                let words = Words::default();
+                let add = |begun: u64, covered: u64, turn: u64, n: u32| {
+                    words.add(Collections { begun, covered, turn }, n);
+                };
+                add(first - 1, first - 1, 0, 7);
+                add(first, first - 1, 1, 10);
+                add(first, first, 1, 20);
+                assert!(words.sum(first) >= 30);
+                let second = first + gap;
+                // It has begun, and is complete.
+                add(second, first, 2, 40);
+                assert!(words.sum(first) >= 70, "{first} and {second}");
+                let left = words.sum(second);
+                assert!(left >= 40 && (left == 40 || gap >= 2 * half - 1), "{left}: {gap}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_wrap_around_at_32_bits() {
+        Words::check(|words, add| {
+            let last = u64::from(u32::MAX);
+            for number in last - 3..last + 4 {
+                add(number, number, 1);
+                add(number + 1, number, 2);
+                assert!(words.sum(number) >= 3);
+                assert!(words.sum(number + 1) >= 2, "{number:#x}");
+                assert_eq!(words.sum(number + 2), 0);
+            }
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! Pending errors: which flush they are of, and how long they count.
+
+use super::*;
+
+const BATCH: i64 = MASK.cast_signed() + 1;
+
+/// A child of the root, and enough groups below it for flushes of either to issue a barrier.
+fn forest() -> (Forest, usize, Range<usize>) {
+    let mut forest = Forest::new(1);
+    let child = forest.add_group(0);
+    let first = forest.leaves.len();
+    for _ in 0..=QUIET_MAX {
+        forest.add_group(child);
+    }
+    let many = first..forest.leaves.len();
+    (forest, child, many)
+}
+
+/// What has room for all that is marked and nothing that crossed.
+fn is_small(bound: u64) -> bool {
+    bound <= 2 * (QUIET_MAX as u64 + 4) * (MASK + 1)
+}
+
+#[test]
+fn what_flushes_have_counts_no_more_whatever_was_flushed() {
+    let (mut forest, child, _) = forest();
+    let leaf = forest.add_group(child);
+    for scope in [0, child, leaf, child, 0, leaf, leaf, 0, 0] {
+        forest.leaves[leaf].add(0, 1000 * BATCH, MASK);
+        forest.rstat.flush_below(&forest.leaves[scope]);
+        // Of what came since, and is not exact.
+        forest.leaves[leaf].add(0, BATCH, MASK);
+        for group in [scope, leaf] {
+            let bound = forest.bound(group, 0);
+            assert!((1..=10 * BATCH as u64).contains(&bound), "{group} below {scope}: {bound}");
+        }
+    }
+}
+
+/// What crosses while a flush runs is told apart from what crossed before.
+#[test]
+fn what_crossed_before_a_flush_counts_until_its_end_and_what_crosses_meanwhile_for_longer() {
+    let (mut forest, child, many) = forest();
+    let leaf = forest.add_group(child);
+    for part in [false, true, true, false, false] {
+        forest.leaves[leaf].add(0, 1000 * BATCH, MASK);
+        let scope = match part {
+            false => FlushScope::Tree,
+            true => FlushScope::Below(forest.leaves[child].id() as usize),
+        };
+        let mut issued = false;
+        let mut state = forest.rstat.flushes.lock();
+        forest.mark_many(&mut state, many.clone());
+        let middle = |_: &Area| {
+            issued = true;
+            forest.leaves[leaf].add(0, BATCH, MASK);
+            for group in [child, leaf] {
+                assert!(forest.bound(group, 0) >= 1001 * BATCH as u64, "{part}");
+            }
+            Ok(())
+        };
+        forest.rstat.flush_locked(&mut state, scope, middle).expect("granted");
+        drop(state);
+        assert!(issued);
+        for group in [child, leaf] {
+            let bound = forest.bound(group, 0);
+            assert!(is_small(bound), "{part}, {group}: {bound}");
+        }
+        forest.rstat.flush();
+    }
+}
+
+/// However often a flush fails, and whatever crosses in between: nothing is covered before one is
+/// complete, and then all is.
+#[test]
+fn nothing_is_covered_by_flushes_that_are_refused() {
+    let (forest, child, many) = forest();
+    let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
+    let part = FlushScope::Below(forest.leaves[child].id() as usize);
+    for scopes in [vec![FlushScope::Tree; 4], vec![part, FlushScope::Tree, part, part]] {
+        let (before, mut crossed) = (forest.total(0, 0), 0);
+        for scope in scopes {
+            forest.leaves[child].add(0, 1000 * BATCH, MASK);
+            crossed += 1000 * BATCH;
+            let mut state = forest.rstat.flushes.lock();
+            forest.mark_many(&mut state, many.clone());
+            forest.rstat.flush_locked(&mut state, scope, refused).expect_err("refused");
+            drop(state);
+            for group in [0, child] {
+                let off = forest.total(group, 0).abs_diff(before + crossed);
+                assert!(forest.bound(group, 0) >= off, "{group}: {off}");
+            }
+        }
+        // Two, as a failure may keep what it need not.
+        for _ in 0..2 {
+            forest.rstat.flush();
+            forest.leaves[child].add(0, BATCH, MASK);
+        }
+        assert!([0, child].iter().all(|&group| is_small(forest.bound(group, 0))));
+        forest.rstat.flush();
+    }
+}
