@@ -20,11 +20,13 @@
 //!
 //! There are two words, which take turns: while a collection runs, one has what counts until it is
 //! complete, the other what came since it began. By the time that a word has its turn again, what
-//! it had is covered, unless a collection has failed; then it counts for longer than it need.
+//! it had is covered, unless a collection has failed, or an updater had not seen one begin; then it
+//! counts for longer than it need.
 //!
-//! A date is the lower half of a number. Whoever compares dates loads the number of a collection
-//! that began no earlier, after the date, and so knows how old the date is, but for multiples of
-//! 2^32: what is older than that may count again, and nothing counts too little.
+//! A date is the lower half of a number. Whoever asks how old a date is loads the number of a
+//! collection that began no earlier, after the date, and so knows it but for multiples of 2^32:
+//! what is older than that may count again. It counts too little only if an updater is stopped
+//! between two instructions until 2^32 collections later the word is the same again.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -35,9 +37,9 @@ use crate::sync::atomic::{AtomicI64, Ordering};
 ///
 /// The sum is in units of the caller's. From 2^31 on it is only known to be as much.
 ///
-/// Costs an adder a locked instruction, and one more for the first of each collection; a reader
-/// three loads. For sums that are to be exact, and for those that each update adds to, use a
-/// counter.
+/// Costs an adder a locked instruction, and one more for the first of each collection; a reader two
+/// loads, and one more where there is anything. For sums that are to be exact, and for those that
+/// each update adds to, use a counter.
 ///
 /// # Examples
 /// ```
@@ -70,8 +72,8 @@ pub struct Collections {
 }
 
 /// Less is added without a look at what is there.
-const SMALL: u32 = 1 << 10;
-/// As much and more. It would take 2^21 threads, each between two instructions, to get from here to
+const SMALL: u32 = 1 << 16;
+/// As much and more. It would take 2^15 threads, each between two instructions, to get from here to
 /// the date beside it.
 const MANY: u32 = 1 << 31;
 
@@ -94,7 +96,7 @@ impl Slot {
     }
 
     /// Returns whether it counts though a collection is complete. `begun` is the number of one that
-    /// began no earlier than the date says, nor than that one.
+    /// began no earlier than the date says.
     fn is_after(self, covered: u64, begun: u64) -> bool {
         let age = (begun as u32).wrapping_sub(self.date);
         u64::from(age) <= begun.saturating_sub(covered)
@@ -104,28 +106,69 @@ impl Slot {
 impl Pending<'_> {
     /// Adds `n`. `again` loads once more what there is of collections, where that is not as it was.
     ///
-    /// Retries while others date the same word, or a collection begins: each other thread makes it
-    /// try at most once more for each collection.
+    /// Tries again where another thread dates the word at the same time, at most once for each and
+    /// for each collection. What is 2^16 or more tries again whenever others add in between.
     ///
     /// # Ordering
     /// SeqCst: a reader that loads the sum after the caller returned finds it.
     #[inline]
     pub fn add(self, collections: Collections, n: u32, again: impl Fn() -> Collections) {
-        let word = self.0[collections.turn as usize % 2];
         // At once: to look first would take the line from another CPU twice.
-        if n < SMALL {
-            // SeqCst: as in `add_by_looking`.
-            let before = Slot::of(word.fetch_add(n.into(), Ordering::SeqCst));
-            if before.date == collections.begun as u32 && before.n < MANY {
+        if !self.add_at_once(collections, n) {
+            self.add_by_looking(collections, n, again);
+        }
+    }
+
+    fn word(&self, turn: u64) -> &AtomicI64 {
+        self.0[turn as usize % 2]
+    }
+
+    /// Returns whether it is where it counts.
+    #[inline]
+    fn add_at_once(&self, Collections { begun, turn, .. }: Collections, n: u32) -> bool {
+        if n >= SMALL {
+            return false;
+        }
+        // SeqCst: as in `add_by_looking`.
+        let before = Slot::of(self.word(turn).fetch_add(n.into(), Ordering::SeqCst));
+        before.date == begun as u32 && before.n < MANY
+    }
+
+    /// What was added at once, and in vain, is dropped here with what it came upon, or counts
+    /// twice.
+    #[cold]
+    #[inline(never)]
+    fn add_by_looking(self, mut collections: Collections, n: u32, again: impl Fn() -> Collections) {
+        loop {
+            let word = self.word(collections.turn);
+            // Acquire: before `begun`, which is then no earlier than the date.
+            let before = word.load(Ordering::Acquire);
+            let turn = collections.turn;
+            collections = again();
+            if collections.turn % 2 != turn % 2 {
+                continue;
+            }
+            let (slot, Collections { begun, covered, .. }) = (Slot::of(before), collections);
+            // Dated by another thread meanwhile.
+            if slot.date == begun as u32 && slot.n < MANY && self.add_at_once(collections, n) {
+                return;
+            }
+            // What is covered is dropped. What still counts, as it should not, is kept.
+            let kept = if slot.is_after(covered, begun) { slot.n } else { 0 };
+            let next = Slot { date: begun as u32, n: kept.saturating_add(n).min(MANY) }.word();
+            // SeqCst: before the caller returns; pairs with the loads in `sum`. It releases what
+            // `covered` and `begun` were acquired with. Relaxed on failure: the loop looks again.
+            let exchanged =
+                word.compare_exchange(before, next, Ordering::SeqCst, Ordering::Relaxed);
+            if exchanged.is_ok() {
                 return;
             }
         }
-        add_by_looking(word, n, again);
     }
 
     /// Returns the sum of what was added after the beginning of the collection `covered`, which was
-    /// loaded before, and is complete. `begun` loads, with Acquire, the number of one that began no
-    /// earlier than any that an adder had loaded. `u32::MAX` stands for as much and more.
+    /// loaded before, and is complete. `begun` loads the number of one that began no earlier than
+    /// any that an adder had loaded. `u32::MAX` stands for as much and more.
     ///
     /// # Ordering
     /// SeqCst: what is loaded after this has what was collected of all that this does not count.
@@ -142,25 +185,6 @@ impl Pending<'_> {
         let count = |slot: Slot| if slot.is_after(covered, begun) { slot.n } else { 0 };
         let sum = count(slots[0]).saturating_add(count(slots[1]));
         if sum < MANY { sum } else { u32::MAX }
-    }
-}
-
-/// What was added at once, and in vain, is dropped here with what it came upon, or counts twice.
-#[cold]
-#[inline(never)]
-fn add_by_looking(word: &AtomicI64, n: u32, load: impl Fn() -> Collections) {
-    loop {
-        // Acquire: before `begun`, which is then no earlier than the date.
-        let before = word.load(Ordering::Acquire);
-        let (slot, Collections { begun, covered, .. }) = (Slot::of(before), load());
-        // What is covered is dropped. What still counts, as it should not, is kept.
-        let kept = if slot.is_after(covered, begun) { slot.n } else { 0 };
-        let next = Slot { date: begun as u32, n: kept.saturating_add(n).min(MANY) }.word();
-        // SeqCst: before the caller returns; pairs with the loads in `sum`. It releases what
-        // `covered` and `begun` were acquired with. Relaxed on failure: the loop looks again.
-        if word.compare_exchange(before, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            return;
-        }
     }
 }
 

@@ -90,8 +90,9 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began.
     #[inline]
     pub(crate) fn begun(&self) -> u64 {
-        // Acquire: not older than a number that another load acquired.
-        self.begun.load(Ordering::Acquire)
+        // Relaxed: not older than a number that an earlier load has acquired, as that was given
+        // out by the increment in `begin`.
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Returns the number of the last flush of everything that is complete.

@@ -177,7 +177,7 @@ impl FlushState {
     ///
     /// Takes no barrier, and no mark but theirs: nobody adds to their words any more, and the adds
     /// came before the end of the last handle, which a lock has told of. The pending error above
-    /// them stays, for a flush that knows what else is in it.
+    /// them counts until a flush, as this has no number.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
         let FlushState { area, propagator, kept, taken, .. } = self;
         kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);

@@ -145,8 +145,8 @@ impl GroupStats {
 
     /// The cached total.
     pub(crate) fn total(&self, word: usize) -> i64 {
-        // Relaxed: in `read_words` after loads that acquire what a flush stored before it lowered
-        // them; elsewhere after a flush, or with the flusher locked.
+        // Relaxed: in `read_words` after loads that acquire what a flush stored before its number
+        // and before it released marks; elsewhere after a flush, or with the flusher locked.
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
     }
 

@@ -99,6 +99,11 @@ pub(crate) mod flushed {
     pub(crate) const TURN: usize = 3;
 }
 
+// A block that is used again has the words of its new owner zeroed. In this order none has the
+// number of a flush that is complete beside that of an older one that began: what crosses would be
+// dated with that, and not count.
+const _: () = assert!(flushed::COVERED < flushed::BEGUN);
+
 /// The root's number: it is the first of all blocks.
 const ROOT: usize = 0;
 
@@ -294,7 +299,7 @@ impl Rstat {
         let turn = &words[flushed::TURN];
         // Relaxed, both: written with `flushes` locked, and published by the number.
         turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        // Release: after the turn; pairs with the Acquire in `raise`.
+        // Release: after the turn; pairs with the Acquire in `flushes_of`.
         words[flushed::BEGUN].store(flush.number.cast_signed(), Ordering::Release);
         // SeqCst: before marks and words are loaded; pairs with the fence in
         // `GroupStats::crossed`. What misses the number is of an update that this flush finds.

@@ -100,3 +100,29 @@ fn nothing_is_covered_by_flushes_that_are_refused() {
         forest.rstat.flush();
     }
 }
+
+/// What a block has of its last owner's flushes is of no concern, whatever of it was zeroed.
+#[test]
+fn what_crosses_in_a_block_that_is_used_again_counts() {
+    for words in 1..=9 {
+        let mut forest = Forest::new(words);
+        let parent = forest.add_group(0);
+        for _ in 0..4 {
+            let child = forest.add_group(parent);
+            // Later flushes than those of the groups above.
+            for group in [parent, child, child] {
+                forest.leaves[child].add(words - 1, 5 * BATCH, MASK);
+                let before = forest.total(child, words - 1);
+                assert!(forest.bound(child, words - 1) >= 5 * BATCH as u64, "{words}: {before}");
+                forest.rstat.flush_below(&forest.leaves[group]);
+                assert_eq!(forest.total(child, words - 1), before + 5 * BATCH);
+            }
+            forest.leaves[child].add(words - 1, 5 * BATCH, MASK);
+            assert!(forest.bound(child, words - 1) >= 5 * BATCH as u64, "{words}");
+            forest.leaves.pop();
+            forest.parents.pop();
+            // Its place is free again, without a flush of those above.
+            forest.rstat.reclaim();
+        }
+    }
+}
