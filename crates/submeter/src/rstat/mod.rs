@@ -73,11 +73,9 @@ use scope::FlushScope;
 pub(crate) mod rows {
     /// Cached totals. Written by the flush, read by any thread.
     pub(crate) const TOTAL: usize = 0;
-    /// The first of the two words of [`Pending`](submeter_percpu::pending::Pending): how many
-    /// batches updaters have crossed that no flush has in the totals yet.
-    pub(crate) const PENDING_ERROR: usize = 1;
-    /// The second of them.
-    pub(crate) const PENDING_ERROR_TOO: usize = 2;
+    /// How many batches updaters have crossed that no flush has in the totals yet: the two words of
+    /// [`Pending`](submeter_percpu::pending::Pending).
+    pub(crate) const PENDING_ERROR: [usize; 2] = [1, 2];
     /// Of the last flush of just this part, by the words of [`flushed`](super::flushed). A block
     /// has at least a line.
     pub(crate) const FLUSHED: usize = 3;
@@ -333,7 +331,7 @@ impl Rstat {
     #[inline]
     fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
         let at = at.first_word() + word;
-        Pending([rows::PENDING_ERROR, rows::PENDING_ERROR_TOO].map(|row| self.area.shared(row, at)))
+        Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 
     /// What there is of flushes of a group, where that is known of those above it.
