@@ -5,6 +5,7 @@
 //! - [`storage`]: words that every CPU has its own copy of, in one reserved range of addresses.
 //! - [`dirty`]: which lines of that storage changed, so that a flush costs what changed.
 //! - [`dirty_set`]: the same for state that is not words.
+//! - [`pending`]: sums of what was added since a collection began, which none has to reset.
 //! - [`counter`]: one number, added to by every CPU, read approximately or exactly, or kept below
 //!   a limit.
 //! - [`TokenBucket`]: how much may be taken per time.
