@@ -25,14 +25,26 @@ static MACHINE: RwLock<()> = RwLock::new(());
 /// Runs `test` again in a new process, after calling `prepare` there, which must return 0.
 fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
     let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    again_holding(test, prepare)
+    again_holding(test, &[], prepare)
+}
+
+/// As `again`, with a limit on data. The heap is made large at once, so that what meets the limit
+/// is a tree's rows, which report it, and no small allocation, which ends the process.
+fn again_with_little_data(test: &str) -> Output {
+    let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let heap = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "33554432")];
+    again_holding(test, &heap, || set_limit(libc::RLIMIT_DATA, 2 * SMALL))
 }
 
 /// As `again`, for a test that holds `MACHINE`.
-fn again_holding(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
+fn again_holding(
+    test: &str,
+    variables: &[(&str, &str)],
+    prepare: impl Fn() -> i32 + Send + Sync + 'static,
+) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    command.env("SUBMETER_TEST_CHILD", "1").current_dir(scratch());
+    command.env("SUBMETER_TEST_CHILD", "1").envs(variables.iter().copied()).current_dir(scratch());
     let prepare = move || {
         // SAFETY: 1. The call takes a number; the signal ends a child that hangs.
         unsafe { libc::alarm(300) };
@@ -224,7 +236,7 @@ fn a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy(
         return;
     }
     let name = "a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
-    passed(&again(name, || set_limit(libc::RLIMIT_DATA, 2 * SMALL)));
+    passed(&again_with_little_data(name));
 }
 
 #[test]
@@ -264,7 +276,7 @@ fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
         return;
     }
     let name = "a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has";
-    passed(&again(name, || set_limit(libc::RLIMIT_DATA, 2 * SMALL)));
+    passed(&again_with_little_data(name));
 }
 
 #[test]
@@ -305,7 +317,7 @@ fn a_core_dump_holds_what_is_used_and_no_more() {
         eprintln!("skipped: core dumps do not go to a file here: set kernel.core_pattern to core");
         return;
     }
-    let output = again_holding("a_core_dump_holds_what_is_used_and_no_more", || {
+    let output = again_holding("a_core_dump_holds_what_is_used_and_no_more", &[], || {
         set_limit(libc::RLIMIT_CORE, libc::RLIM_INFINITY)
     });
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
@@ -382,7 +394,7 @@ fn strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remed
         Setting::set("/proc/sys/vm/overcommit_memory", "2"),
     ];
     let name = "strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
-    passed(&again_holding(name, || 0));
+    passed(&again_holding(name, &[], || 0));
 }
 
 #[test]
@@ -402,7 +414,8 @@ fn a_core_dump_through_a_pipe_holds_what_is_used_and_no_more() {
         // Makes the process wait for the reader of its core, so that the file is complete.
         Setting::set("/proc/sys/kernel/core_pipe_limit", "4"),
     ];
-    let output = again_holding("a_core_dump_through_a_pipe_holds_what_is_used_and_no_more", || 0);
+    let output =
+        again_holding("a_core_dump_through_a_pipe_holds_what_is_used_and_no_more", &[], || 0);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
     assert!(output.status.core_dumped(), "{output:?}");
     let bytes = fs::metadata(file).expect("written by dd").len();
