@@ -23,10 +23,10 @@
 //! it had is covered, unless a collection has failed, or an updater had not seen one begin; then it
 //! counts for longer than it need.
 //!
-//! A date is the lower half of a number. Whoever asks how old a date is loads the number of a
-//! collection that began no earlier, after the date, and so knows it but for multiples of 2^32:
-//! what is older than that may count again. It counts too little only if an updater is stopped
-//! between two instructions until 2^32 collections later the word is the same again.
+//! A date is the lower half of a number. To learn its age, a thread loads the date, and then the
+//! number of a collection that began no earlier. That gives the age modulo 2^32, so that what is
+//! older may count again. A sum is too small only if an updater is stopped between two instructions
+//! and, 2^32 collections later, finds the word as it was.
 
 #[cfg(all(test, loom))]
 mod loom_models;

@@ -369,8 +369,8 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
                 5 => drop(rseq.add_within(word, 1, 63)),
                 6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
                 7 => drop(rseq.add_packed(fake.packed(), 1)),
-                9 => drop(fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 1, 63)),
                 8 => drop(rseq.gated().add_capped(word, &raw const mode, 1, 100)),
+                9 => drop(fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 1, 63)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

@@ -317,13 +317,19 @@ impl Rstat {
     }
 
     fn flushed_words(&self, id: usize) -> &[AtomicI64; LINE_WORDS] {
-        &self.area.shared_lines(rows::FLUSHED)[id * self.lines]
+        self.flushed_line(id * self.lines)
+    }
+
+    /// The words of [`flushed`], by the first line of a group's block.
+    #[inline]
+    fn flushed_line(&self, line: usize) -> &[AtomicI64; LINE_WORDS] {
+        &self.area.shared_lines(rows::FLUSHED)[line]
     }
 
     /// The number of the last complete flush of just this part.
     #[inline]
     fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
-        let words = &self.area.shared_lines(rows::FLUSHED)[at.first_line()];
+        let words = self.flushed_line(at.first_line());
         // Acquire: pairs with the Release in `note_flushed`: what is loaded later has its totals.
         words[flushed::COVERED].load(Ordering::Acquire).cast_unsigned()
     }
@@ -336,7 +342,7 @@ impl Rstat {
 
     /// What there is of flushes of a group, where that is known of those above it.
     fn flushes_of(&self, at: &BlockRef<Lineage>, above: Collections) -> Collections {
-        let words = &self.area.shared_lines(rows::FLUSHED)[at.first_line()];
+        let words = self.flushed_line(at.first_line());
         // Acquire, all: `begun` before `turn`, as it was stored after it; `covered` as in
         // `covered`.
         let load = |n: usize| words[n].load(Ordering::Acquire).cast_unsigned();

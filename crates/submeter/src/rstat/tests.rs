@@ -53,10 +53,10 @@ impl Forest {
     }
 
     /// Adds so many groups that a flush in which all are marked issues a barrier.
-    fn add_many(&mut self) -> Range<usize> {
+    fn add_many(&mut self, parent: usize) -> Range<usize> {
         let first = self.leaves.len();
         for _ in 0..=QUIET_MAX {
-            self.add_group(0);
+            self.add_group(parent);
         }
         first..self.leaves.len()
     }
@@ -190,7 +190,7 @@ fn a_refused_barrier_loses_nothing() {
 #[test]
 fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     let mut forest = Forest::new(1);
-    let (child, many) = (forest.add_group(0), forest.add_many());
+    let (child, many) = (forest.add_group(0), forest.add_many(0));
     let mut truth = 0;
     for by in [3, 1000, -5, 64, -1_000_000, 1] {
         forest.leaves[child].add(0, by, MASK);
@@ -300,7 +300,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
     const READERS: usize = 8;
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
-    let (below_a, many) = (forest.add_group(a), forest.add_many());
+    let (below_a, many) = (forest.add_group(a), forest.add_many(0));
     forest.leaves[b].add(0, 1, MASK);
     let below = |group: usize| FlushScope::Below(forest.leaves[group].id() as usize);
     // Who asks, and by how many flushes they are served.

@@ -8,11 +8,7 @@ const BATCH: i64 = MASK.cast_signed() + 1;
 fn forest() -> (Forest, usize, Range<usize>) {
     let mut forest = Forest::new(1);
     let child = forest.add_group(0);
-    let first = forest.leaves.len();
-    for _ in 0..=QUIET_MAX {
-        forest.add_group(child);
-    }
-    let many = first..forest.leaves.len();
+    let many = forest.add_many(child);
     (forest, child, many)
 }
 
