@@ -103,6 +103,19 @@ impl Count {
         self.0.fetch_add(-1, Ordering::Release).wrapping_add(-1) < 0
     }
 
+    /// Drops a reference that is not the last one, and does not touch the word after that: the
+    /// caller need keep no memory alive. False, and nothing has changed, where it may be the last,
+    /// or where another thread changed the word in between.
+    #[inline]
+    #[must_use]
+    pub(super) fn put_one_of_many(&self) -> bool {
+        // Relaxed: the exchange below decides.
+        let now = self.0.load(Ordering::Relaxed);
+        // Release: as in `decrement`. Relaxed on failure: nothing was done.
+        let (order, failed) = (Ordering::Release, Ordering::Relaxed);
+        now > 0 && self.0.compare_exchange(now, now - 1, order, failed).is_ok()
+    }
+
     /// Returns the references now; 0 when there are none or the count is dead.
     pub(super) fn read(&self) -> u32 {
         // SeqCst: pairs with `get_ordered`, so that a remover may trust it after an unlink.

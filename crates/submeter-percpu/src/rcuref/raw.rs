@@ -137,8 +137,14 @@ impl<T> Owned<T> {
 impl<T> Drop for Owned<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: 1 (counted): the reference of `self`, which ends.
-        unsafe { put(self.inner, &pin()) };
+        // SAFETY: 1 (counted): until the exchange that puts it, the reference of `self` keeps the
+        // object. 2. Nothing is touched after that, and a count is wholly atomic.
+        let count = unsafe { &(*self.inner.as_ptr()).count };
+        // Without a guard, which costs more than the put.
+        if !count.put_one_of_many() {
+            // SAFETY: 1 (counted): the reference of `self`, which ends: it was not put above.
+            unsafe { put(self.inner, &pin()) };
+        }
     }
 }
 

@@ -1,17 +1,30 @@
 //! The `rcuref` table: pairs of a get and a put on one count that never drops to zero.
 //!
 //! Every variant counts references to one object that all CPUs share, and never drops the last one:
-//! the table shows the cost of counting, not of freeing.
+//! the table shows the cost of counting, not of freeing. The part `cache` has the same count within
+//! a request of a cache.
 
+use std::collections::HashMap;
+use std::hint::black_box;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use submeter::refs::{RcuRef, pin};
+use submeter::refs::{RcuArc, RcuRef, RcuSlot, pin};
 
-use super::runner::Plan;
-use super::threads::{Work, rate_cell, settings};
+use super::runner::{Cell, Plan, Sample};
+use super::threads::{Work, rate, rate_cell, settings};
+use crate::row::{Param, Params};
+
+/// Items of the larger cache.
+const ITEMS: u32 = 1000;
+/// Bytes of an item's value, of which a request takes a copy: what many of the caches of the study
+/// have, from which the load generator draws its tenants.
+const VALUE_BYTES: usize = 200;
+/// Coprime to [`ITEMS`], so that a walk by so many comes to each in an order that no prefetcher
+/// guesses.
+const STEP: u32 = 617;
 
 /// Returns the table's plan.
 ///
@@ -27,7 +40,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     };
     Ok(Plan {
         table: "rcuref",
-        groups: settings()?.map(cells).into(),
+        groups: settings()?.map(cells).into_iter().chain(caches()?).collect(),
         mixed: false,
         rounds_max: usize::MAX,
         notes: Vec::new(),
@@ -39,14 +52,13 @@ pub(crate) fn plan() -> io::Result<Plan> {
 ///
 /// No `black_box`: no compiler merges or removes atomic operations, and its store would delay every
 /// locked instruction and level out the differences.
-fn variants() -> [(&'static str, Work); 6] {
+fn variants() -> Vec<(&'static str, Work)> {
+    ours().into_iter().chain(others()).collect()
+}
+
+fn ours() -> [(&'static str, Work); 2] {
     let rcuref = CachePadded::new(RcuRef::new());
-    let refcount = CachePadded::new(AtomicU32::new(1));
-    let plain = CachePadded::new(AtomicU32::new(1));
-    let arc = Arc::new(CachePadded::new(0_u8));
-    let strong = Arc::new(CachePadded::new(0_u8));
-    let weak = Arc::downgrade(&strong);
-    let triomphe = triomphe::Arc::new(CachePadded::new(0_u8));
+    let rcuarc = RcuArc::new(CachePadded::new(0_u8));
     [
         (
             "rcuref",
@@ -59,6 +71,25 @@ fn variants() -> [(&'static str, Work); 6] {
                 }
             }),
         ),
+        (
+            "rcuarc",
+            Arc::new(move |pairs| {
+                for _ in 0..pairs {
+                    drop(rcuarc.clone());
+                }
+            }),
+        ),
+    ]
+}
+
+fn others() -> [(&'static str, Work); 5] {
+    let refcount = CachePadded::new(AtomicU32::new(1));
+    let plain = CachePadded::new(AtomicU32::new(1));
+    let arc = Arc::new(CachePadded::new(0_u8));
+    let strong = Arc::new(CachePadded::new(0_u8));
+    let weak = Arc::downgrade(&strong);
+    let triomphe = triomphe::Arc::new(CachePadded::new(0_u8));
+    [
         (
             "inc_not_zero",
             Arc::new(move |pairs| {
@@ -109,6 +140,75 @@ fn variants() -> [(&'static str, Work); 6] {
     ]
 }
 
+/// A request of a cache looks its item up by name, under a guard, and keeps it while it copies the
+/// value. How the item is counted is all that differs.
+fn caches() -> io::Result<Vec<Vec<Cell>>> {
+    let mut groups = Vec::new();
+    for items in [1, ITEMS] {
+        let rcuarc = cache(
+            items,
+            |value| RcuSlot::new(RcuArc::new(value)),
+            |slot, answer| {
+                let guard = pin();
+                let found = slot.peek(&guard).and_then(|item| item.try_get());
+                let item = found.expect("every item is there");
+                answer.copy_from_slice(&*item);
+                RcuArc::release(item, &guard);
+            },
+        );
+        let weak_upgrade = cache(
+            items,
+            |value| {
+                let strong = Arc::new(value);
+                (RcuSlot::new(RcuArc::new(Arc::downgrade(&strong))), strong)
+            },
+            |(slot, _strong): &(RcuSlot<Weak<Value>>, _), answer| {
+                let guard = pin();
+                let found = slot.peek(&guard).and_then(|item| item.upgrade());
+                answer.copy_from_slice(&*found.expect("every item is there"));
+            },
+        );
+        for (name, cpus) in settings()? {
+            let cell = |(variant, work): (_, &Work)| {
+                let params = Params::from([
+                    ("part", Param::word("cache")),
+                    ("items", Param::number(items.into())),
+                    ("cpus", Param::word(name)),
+                ]);
+                let (cpus, work) = (cpus.clone(), Arc::clone(work));
+                Cell::new(params, variant, move || {
+                    let (rate, disturbed) = rate(&cpus, &*work)?;
+                    Ok(Sample::of("requests/s", rate, disturbed))
+                })
+            };
+            groups.push([("rcuarc", &rcuarc), ("weak_upgrade", &weak_upgrade)].map(cell).into());
+        }
+    }
+    Ok(groups)
+}
+
+type Value = [u8; VALUE_BYTES];
+
+/// Makes a cache of so many items, and requests to it.
+fn cache<S: Send + Sync + 'static>(
+    items: u32,
+    item: impl Fn(Value) -> S,
+    get: impl Fn(&S, &mut Value) + Send + Sync + 'static,
+) -> Work {
+    let name = |n: u32| format!("item-{n:06}");
+    let names: Vec<String> = (0..items).map(name).collect();
+    let index: HashMap<String, S> =
+        names.iter().map(|name| (name.clone(), item([7; VALUE_BYTES]))).collect();
+    Arc::new(move |requests| {
+        let (mut at, mut answer) = (0, [0; VALUE_BYTES]);
+        for _ in 0..requests {
+            at = (at + STEP) % items;
+            get(&index[&names[at as usize]], &mut answer);
+            black_box(&mut answer);
+        }
+    })
+}
+
 /// Takes a reference unless the count is zero: the loop that a count without a grace period needs.
 #[inline]
 fn inc_not_zero(count: &AtomicU32) -> bool {
@@ -144,7 +244,7 @@ mod tests {
     fn every_variant_counts_and_releases() {
         let plan = plan().expect("this process may run somewhere");
         let cells: Vec<usize> = plan.groups.iter().map(Vec::len).collect();
-        assert_eq!(cells, [6, 6]);
+        assert_eq!(cells, [7, 7, 2, 2, 2, 2]);
         // Each loop asserts that it gets what it asks for, and never the last one.
         variants().iter().for_each(|(_, pairs)| pairs(1000));
     }

@@ -65,9 +65,10 @@ fn rcuref_is_measured_shown_and_written() {
         assert!(out.contains(part), "{part} in {out}");
     }
     let json = read(file.path());
-    assert_eq!(is_coherent(&json), BTreeMap::from([("rcuref".to_owned(), 12)]));
+    assert_eq!(is_coherent(&json), BTreeMap::from([("rcuref".to_owned(), 22)]));
     for row in json["rows"].as_array().expect("a list") {
-        assert_eq!(row["unit"], "pairs/s");
+        let is_cache = row["params"]["part"] == "cache";
+        assert_eq!(row["unit"], if is_cache { "requests/s" } else { "pairs/s" });
         assert!(["1", "all"].iter().any(|cpus| row["params"]["cpus"] == *cpus), "{row}");
         assert!(row["samples"].as_array().is_some_and(|s| (1..=5).contains(&s.len())), "{row}");
     }
