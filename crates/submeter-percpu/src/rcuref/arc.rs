@@ -16,9 +16,9 @@ use super::raw;
 /// can take a reference with one unconditional add where `Weak::upgrade` needs a compare-and-swap
 /// loop, and a count that runs over leaks its object where `Arc` aborts the process.
 ///
-/// Do not use it for values that are not looked up: `Arc` frees at once. Do not rely on when a value
-/// is dropped: that is after a grace period, on any thread that collects, and a panic in its `Drop`
-/// surfaces there.
+/// Do not use it for values that are not looked up: `Arc` frees at once. Do not rely on when a
+/// value is dropped: that is after a grace period, on any thread that collects, and a panic in its
+/// `Drop` surfaces there.
 ///
 /// # Examples
 /// ```

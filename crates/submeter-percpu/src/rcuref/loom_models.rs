@@ -26,9 +26,9 @@ fn unexpected(notice: Notice) {
     panic!("told of misuse where there was none: {notice:?}");
 }
 
-#[test]
-fn loom_rcuref_1_exactly_one_put_returns_true() {
-    loom::model(|| {
+/// Two holders put, and the one that is told to free sees what the other did before.
+fn one_put_wins(put: fn(&Count) -> bool) {
+    loom::model(move || {
         let shared = Arc::new((Count::new(2), AtomicU32::new(0), AtomicU32::new(0)));
         let wins = Arc::new(Notes::new(0));
         let other = thread::spawn({
@@ -36,7 +36,7 @@ fn loom_rcuref_1_exactly_one_put_returns_true() {
             move || {
                 // Relaxed: the puts alone are to order what was written under the references.
                 shared.1.store(1, Ordering::Relaxed);
-                if shared.0.put(unexpected) {
+                if put(&shared.0) {
                     note(&wins);
                     // Relaxed: as above.
                     assert_eq!(shared.2.load(Ordering::Relaxed), 1, "the winner sees all");
@@ -45,7 +45,7 @@ fn loom_rcuref_1_exactly_one_put_returns_true() {
         });
         // Relaxed: as above.
         shared.2.store(1, Ordering::Relaxed);
-        if shared.0.put(unexpected) {
+        if put(&shared.0) {
             note(&wins);
             // Relaxed: as above.
             assert_eq!(shared.1.load(Ordering::Relaxed), 1, "the winner sees all");
@@ -53,6 +53,17 @@ fn loom_rcuref_1_exactly_one_put_returns_true() {
         other.join().unwrap();
         assert_eq!((noted(&wins), shared.0.word()), (1, DEAD));
     });
+}
+
+#[test]
+fn loom_rcuref_1_exactly_one_put_returns_true() {
+    one_put_wins(|count| count.put(unexpected));
+}
+
+/// As the drop of an `RcuArc`: without a guard where it is not the last.
+#[test]
+fn loom_rcuref_1_exactly_one_put_returns_true_where_others_take_no_guard() {
+    one_put_wins(|count| !count.put_one_of_many() && count.put(unexpected));
 }
 
 #[test]

@@ -246,6 +246,43 @@ fn rcuref_revival_stress() {
     }
 }
 
+/// What needs the guard: the last put, and whatever the zones other than the valid one ask for.
+#[test]
+fn rcuref_put_of_one_of_many_leaves_the_last_and_other_zones_alone() {
+    for (word, left) in [(1, 0), (7, 6), (MAXREF, MAXREF - 1)] {
+        let count = Count::at(word);
+        assert!(count.put_one_of_many(), "{word:#x}");
+        assert_eq!(count.word(), left);
+    }
+    for word in [0, MAXREF + 1, SATURATED, RELEASED, DEAD, NOREF] {
+        let count = Count::at(word);
+        assert!(!count.put_one_of_many(), "{word:#x}");
+        assert_eq!(count.word(), word);
+    }
+}
+
+/// With guard and without, on several threads: one put is the last.
+#[test]
+fn rcuref_puts_of_both_kinds_end_it_once_stress() {
+    for _ in 0..ROUNDS {
+        let (count, wins, start) = (Count::new(THREADS), AtomicU32::new(0), spinning(THREADS));
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (count, wins, start) = (&count, &wins, &start);
+                scope.spawn(move || {
+                    start();
+                    let done = thread % 2 == 0 && count.put_one_of_many();
+                    let won = !done && count.put(unexpected);
+                    // Relaxed: read after the joins.
+                    wins.fetch_add(u32::from(won), Ordering::Relaxed);
+                });
+            }
+        });
+        // Relaxed: after the joins.
+        assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
+    }
+}
+
 #[test]
 fn rcuref_starts_with_what_it_is_given() {
     assert_eq!(RcuRef::default().read(), 1);
