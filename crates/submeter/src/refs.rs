@@ -7,7 +7,7 @@
 //! | [`RcuRef`] | small objects that may be removed during a lookup | one locked add, no retry |
 //! | [`RcuArc`] | the same as a pointer; an [`RcuSlot`] is a cell for one | one locked add |
 //!
-//! For an object that is only cloned and dropped, [`std::sync::Arc`] is simpler and as fast.
+//! For an object that is only cloned and dropped, [`std::sync::Arc`] is simpler and faster.
 //!
 //! Errors such as an extra put or a second kill are contained and reported: see [`Misuse`].
 //!

@@ -9,16 +9,17 @@ use super::raw;
 /// A pointer to a counted value whose readers may be looking it up while it goes away.
 ///
 /// Against [`std::sync::Arc`]: cloning costs the same one locked instruction, and so does dropping
-/// one of several. The last drop, and one that meets another thread's, cost an epoch guard on top,
-/// a second locked instruction unless the thread holds a [`Guard`] already;
-/// [`release`](RcuArc::release) takes the guard at hand, and never has to try twice. In return a
-/// thread that merely *reads* the pointer, from a [`RcuSlot`](super::RcuSlot) or a [`RcuBorrow`],
-/// can take a reference with one unconditional add where `Weak::upgrade` needs a compare-and-swap
-/// loop, and a count that runs over leaks its object where `Arc` aborts the process.
+/// one of several, if no thread counts at that moment; it looks at the count first, which `Arc`
+/// does not. Otherwise, and for the last reference, a drop costs an epoch guard and one or two more
+/// locked instructions; [`release`](RcuArc::release) takes the guard at hand, and never has to try
+/// twice. In return a thread that merely *reads* the pointer, from a [`RcuSlot`](super::RcuSlot) or
+/// a [`RcuBorrow`], can take a reference with one unconditional add where `Weak::upgrade` needs a
+/// compare-and-swap loop, and a count that runs over leaks its object where `Arc` aborts the
+/// process.
 ///
-/// Do not use it for values that are not looked up: `Arc` frees at once. Do not rely on when a
-/// value is dropped: that is after a grace period, on any thread that collects, and a panic in its
-/// `Drop` surfaces there.
+/// Do not use it for values that are not looked up: `Arc` drops cheaper and frees at once. Do not
+/// rely on when a value is dropped: that is after a grace period, on any thread that collects, and
+/// a panic in its `Drop` surfaces there.
 ///
 /// # Examples
 /// ```

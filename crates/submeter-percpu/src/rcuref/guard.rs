@@ -54,8 +54,8 @@ pub fn pin() -> Guard {
 impl Guard {
     /// Runs `f` after a grace period: once every guard that exists now was dropped.
     ///
-    /// It runs on whichever thread collects, some operations later; [`flush`](Self::flush) moves
-    /// that forward. A panic in `f` surfaces there.
+    /// It runs on whichever thread collects, some operations that enter a guard later;
+    /// [`flush`](Self::flush) moves that forward. A panic in `f` surfaces there.
     ///
     /// # Examples
     /// ```

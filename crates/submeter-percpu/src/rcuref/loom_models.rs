@@ -89,15 +89,15 @@ fn loom_rcuref_2_no_get_succeeds_after_dead() {
 }
 
 /// Runs one put against two threads that get and put, and returns how many puts won.
-fn revive(count: &Arc<Count>, lookups: usize) -> u32 {
+fn revive(count: &Arc<Count>, lookups: usize, put: fn(&Count) -> bool) -> u32 {
     let others: Vec<_> = (0..lookups)
         .map(|lookup| {
             let count = count.clone();
             let get = if lookup % 2 == 0 { Count::get } else { Count::get_ordered };
-            thread::spawn(move || get(&count, unexpected) && count.put(unexpected))
+            thread::spawn(move || get(&count, unexpected) && put(&count))
         })
         .collect();
-    let won = count.put(unexpected);
+    let won = put(count);
     others.into_iter().map(|other| u32::from(other.join().unwrap())).sum::<u32>() + u32::from(won)
 }
 
@@ -107,8 +107,21 @@ fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let count = Arc::new(Count::new(1));
-        assert_eq!(revive(&count, 2), 1);
+        assert_eq!(revive(&count, 2, |count| count.put(unexpected)), 1);
         assert_eq!(count.word(), DEAD, "failed gets take back what they added");
+    });
+}
+
+#[test]
+fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let count = Arc::new(Count::new(2));
+        let put = |count: &Count| !count.put_one_of_many() && count.put(unexpected);
+        let before = put(&count);
+        assert_eq!(u32::from(before) + revive(&count, 2, put), 1);
+        assert_eq!(count.word(), DEAD);
     });
 }
 
@@ -117,7 +130,7 @@ fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
     loom::model(|| {
         // `unexpected` is the check: nobody puts too often here, however the two puts meet.
         let count = Arc::new(Count::new(1));
-        assert_eq!(revive(&count, 1), 1);
+        assert_eq!(revive(&count, 1, |count| count.put(unexpected)), 1);
     });
 }
 

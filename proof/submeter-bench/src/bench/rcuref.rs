@@ -41,7 +41,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     Ok(Plan {
         table: "rcuref",
         groups: settings()?.map(cells).into_iter().chain(caches()?).collect(),
-        mixed: true,
+        mixed: false,
         rounds_max: usize::MAX,
         notes: Vec::new(),
         absent: Vec::new(),

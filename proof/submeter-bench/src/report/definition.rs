@@ -86,10 +86,13 @@ pub(crate) fn definition(table: &str) -> &'static Definition {
 pub(super) const TEXTS: &[&str] = include!(concat!(env!("OUT_DIR"), "/definitions.rs"));
 
 impl Definition {
-    /// Returns the variant that others are compared with.
+    /// Returns whether these variants, measured in turns, are compared: with the baseline, or by a
+    /// contest of their own.
     #[cfg(test)]
-    pub(crate) fn baseline(&self) -> &str {
-        &self.baseline
+    pub(crate) fn compares(&self, variants: &std::collections::HashSet<&str>) -> bool {
+        let has = |variant: &String| variants.contains(variant.as_str());
+        let contested = |one: &Contest| has(&one.variant) && one.against.iter().any(has);
+        has(&self.baseline) || self.contest.iter().any(contested)
     }
 
     /// Reads a file of `proof/submeter-bench/definitions`.
