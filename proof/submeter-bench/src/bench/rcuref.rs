@@ -19,8 +19,7 @@ use crate::row::{Param, Params};
 
 /// Items of the larger cache.
 const ITEMS: u32 = 1000;
-/// Bytes of an item's value, of which a request takes a copy: what many of the caches of the study
-/// have, from which the load generator draws its tenants.
+/// Bytes of an item's value, which a request copies: few, as in most caches.
 const VALUE_BYTES: usize = 200;
 /// Coprime to [`ITEMS`], so that a walk by so many comes to each in an order that no prefetcher
 /// guesses.
@@ -141,7 +140,8 @@ fn others() -> [(&'static str, Work); 5] {
 }
 
 /// A request of a cache looks its item up by name, under a guard, and keeps it while it copies the
-/// value. How the item is counted is all that differs.
+/// value. What differs is how the item is counted, and that a `Weak` leads to it by one pointer
+/// more.
 fn caches() -> io::Result<Vec<Vec<Cell>>> {
     let mut groups = Vec::new();
     for items in [1, ITEMS] {
