@@ -26,6 +26,15 @@ fn unexpected(notice: Notice) {
     panic!("told of misuse where there was none: {notice:?}");
 }
 
+fn put(count: &Count) -> bool {
+    count.put(unexpected)
+}
+
+/// As the drop of an `RcuArc`: without a guard where it is not the last.
+fn put_as_dropped(count: &Count) -> bool {
+    !count.put_one_of_many() && put(count)
+}
+
 /// Two holders put, and the one that is told to free sees what the other did before.
 fn one_put_wins(put: fn(&Count) -> bool) {
     loom::model(move || {
@@ -57,13 +66,12 @@ fn one_put_wins(put: fn(&Count) -> bool) {
 
 #[test]
 fn loom_rcuref_1_exactly_one_put_returns_true() {
-    one_put_wins(|count| count.put(unexpected));
+    one_put_wins(put);
 }
 
-/// As the drop of an `RcuArc`: without a guard where it is not the last.
 #[test]
 fn loom_rcuref_1_exactly_one_put_returns_true_where_others_take_no_guard() {
-    one_put_wins(|count| !count.put_one_of_many() && count.put(unexpected));
+    one_put_wins(put_as_dropped);
 }
 
 #[test]
@@ -107,7 +115,7 @@ fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let count = Arc::new(Count::new(1));
-        assert_eq!(revive(&count, 2, |count| count.put(unexpected)), 1);
+        assert_eq!(revive(&count, 2, put), 1);
         assert_eq!(count.word(), DEAD, "failed gets take back what they added");
     });
 }
@@ -118,9 +126,8 @@ fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let count = Arc::new(Count::new(2));
-        let put = |count: &Count| !count.put_one_of_many() && count.put(unexpected);
-        let before = put(&count);
-        assert_eq!(u32::from(before) + revive(&count, 2, put), 1);
+        let before = put_as_dropped(&count);
+        assert_eq!(u32::from(before) + revive(&count, 2, put_as_dropped), 1);
         assert_eq!(count.word(), DEAD);
     });
 }
@@ -130,7 +137,7 @@ fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
     loom::model(|| {
         // `unexpected` is the check: nobody puts too often here, however the two puts meet.
         let count = Arc::new(Count::new(1));
-        assert_eq!(revive(&count, 1, |count| count.put(unexpected)), 1);
+        assert_eq!(revive(&count, 1, put), 1);
     });
 }
 

@@ -185,7 +185,11 @@ mod tests {
             for cells in &plan.groups {
                 let variants: HashSet<&str> = cells.iter().map(|cell| cell.variant).collect();
                 assert_eq!(variants.len(), cells.len(), "{}", table.name);
-                assert!(plan.mixed || definition.compares(&variants), "{}", table.name);
+                assert!(
+                    plan.mixed || definition.compares(&variants, &cells[0].params),
+                    "{}",
+                    table.name
+                );
                 assert!(cells.iter().all(|cell| cell.params == cells[0].params), "{}", table.name);
             }
         }

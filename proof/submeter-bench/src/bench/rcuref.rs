@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 use crossbeam_utils::CachePadded;
 use submeter::refs::{RcuArc, RcuRef, RcuSlot, pin};
 
-use super::runner::{Cell, Plan, Sample};
-use super::threads::{Work, rate, rate_cell, settings};
+use super::runner::{Cell, Plan};
+use super::threads::{Work, rate_cell, settings};
 use crate::row::{Param, Params};
 
 /// Items of the larger cache.
@@ -170,16 +170,11 @@ fn caches() -> io::Result<Vec<Vec<Cell>>> {
         );
         for (name, cpus) in settings()? {
             let cell = |(variant, work): (_, &Work)| {
-                let params = Params::from([
-                    ("part", Param::word("cache")),
-                    ("items", Param::number(items.into())),
-                    ("cpus", Param::word(name)),
-                ]);
-                let (cpus, work) = (cpus.clone(), Arc::clone(work));
-                Cell::new(params, variant, move || {
-                    let (rate, disturbed) = rate(&cpus, &*work)?;
-                    Ok(Sample::of("requests/s", rate, disturbed))
-                })
+                let mut cell = rate_cell(name, &cpus, variant, "requests/s", work);
+                let cache =
+                    [("part", Param::word("cache")), ("items", Param::number(items.into()))];
+                cell.params.0.splice(0..0, Params::from(cache).0);
+                cell
             };
             groups.push([("rcuarc", &rcuarc), ("weak_upgrade", &weak_upgrade)].map(cell).into());
         }

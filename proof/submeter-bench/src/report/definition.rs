@@ -86,12 +86,18 @@ pub(crate) fn definition(table: &str) -> &'static Definition {
 pub(super) const TEXTS: &[&str] = include!(concat!(env!("OUT_DIR"), "/definitions.rs"));
 
 impl Definition {
-    /// Returns whether these variants, measured in turns, are compared: with the baseline, or by a
-    /// contest of their own.
+    /// Returns whether these variants, measured in turns with these parameters, are compared: with
+    /// the baseline, or by a contest of their own.
     #[cfg(test)]
-    pub(crate) fn compares(&self, variants: &std::collections::HashSet<&str>) -> bool {
+    pub(crate) fn compares(
+        &self,
+        variants: &std::collections::HashSet<&str>,
+        params: &Params,
+    ) -> bool {
         let has = |variant: &String| variants.contains(variant.as_str());
-        let contested = |one: &Contest| has(&one.variant) && one.against.iter().any(has);
+        let contested = |one: &Contest| {
+            params.has(&one.params) && has(&one.variant) && one.against.iter().any(has)
+        };
         has(&self.baseline) || self.contest.iter().any(contested)
     }
 

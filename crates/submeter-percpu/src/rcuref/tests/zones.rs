@@ -1,8 +1,8 @@
 //! The count: six numbered statements, and what lies at the edges of the zones.
 
 use std::cell::RefCell;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::rcuref::count::{Count, DEAD, MAXREF, NOREF, Notice, RELEASED, SATURATED, TOLERANCE};
@@ -40,18 +40,26 @@ fn rcuref_1_exactly_one_put_returns_true() {
 
 #[test]
 fn rcuref_1_exactly_one_put_returns_true_stress() {
+    one_put_wins(THREADS, |_, count| {
+        let got = count.get(unexpected);
+        assert!(got, "this thread holds a reference");
+        let puts = [count.put(unexpected), count.put(unexpected)];
+        puts.iter().map(|&won| u32::from(won)).sum()
+    });
+}
+
+/// Runs `puts` on several threads at once, by their numbers, on a count of so many references; it
+/// returns how many puts were told that they were the last. One is.
+fn one_put_wins(refs: u32, puts: impl Fn(u32, &Count) -> u32 + Sync) {
     for _ in 0..ROUNDS {
-        let (count, wins, start) = (Count::new(THREADS), AtomicU32::new(0), spinning(THREADS));
+        let (count, wins, start) = (Count::new(refs), AtomicU32::new(0), spinning(THREADS));
         thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
+            for thread in 0..THREADS {
+                let (count, wins, start, puts) = (&count, &wins, &start, &puts);
+                scope.spawn(move || {
                     start();
-                    let got = count.get(unexpected);
-                    assert!(got, "this thread holds a reference");
-                    let puts = [count.put(unexpected), count.put(unexpected)];
-                    let won = puts.iter().map(|&won| u32::from(won)).sum();
                     // Relaxed: read after the joins.
-                    wins.fetch_add(won, Ordering::Relaxed);
+                    wins.fetch_add(puts(thread, count), Ordering::Relaxed);
                 });
             }
         });
@@ -222,28 +230,10 @@ fn rcuref_excess_puts_stress() {
 
 #[test]
 fn rcuref_revival_stress() {
-    for _ in 0..ROUNDS {
-        let (count, wins, start) = (Arc::new(Count::new(1)), AtomicU32::new(0), spinning(THREADS));
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (count, wins, start) = (&count, &wins, &start);
-                scope.spawn(move || {
-                    start();
-                    for _ in 0..4 {
-                        let held = thread == 0 || count.get(unexpected);
-                        let won = held && count.put(unexpected);
-                        // Relaxed: read after the joins.
-                        wins.fetch_add(u32::from(won), Ordering::Relaxed);
-                        if thread == 0 {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-        // Relaxed: after the joins.
-        assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
-    }
+    one_put_wins(1, |thread, count| match thread {
+        0 => u32::from(count.put(unexpected)),
+        _ => (0..4).map(|_| u32::from(count.get(unexpected) && count.put(unexpected))).sum(),
+    });
 }
 
 /// What needs the guard: the last put, and whatever the zones other than the valid one ask for.
@@ -264,23 +254,10 @@ fn rcuref_put_of_one_of_many_leaves_the_last_and_other_zones_alone() {
 /// With guard and without, on several threads: one put is the last.
 #[test]
 fn rcuref_puts_of_both_kinds_end_it_once_stress() {
-    for _ in 0..ROUNDS {
-        let (count, wins, start) = (Count::new(THREADS), AtomicU32::new(0), spinning(THREADS));
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (count, wins, start) = (&count, &wins, &start);
-                scope.spawn(move || {
-                    start();
-                    let done = thread % 2 == 0 && count.put_one_of_many();
-                    let won = !done && count.put(unexpected);
-                    // Relaxed: read after the joins.
-                    wins.fetch_add(u32::from(won), Ordering::Relaxed);
-                });
-            }
-        });
-        // Relaxed: after the joins.
-        assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
-    }
+    one_put_wins(THREADS, |thread, count| {
+        let done = thread % 2 == 0 && count.put_one_of_many();
+        u32::from(!done && count.put(unexpected))
+    });
 }
 
 #[test]
