@@ -37,8 +37,9 @@ impl<'a> InFlight<'a> {
         // SeqCst: before the add commits; pairs with the load in `in_flight`, which comes before
         // overflows are loaded: a reader that does not count this either finds its overflow or
         // comes before its add. A sequence's plain store could overtake it where stores do; but a
-        // thread that adds to the same word after it is on the same CPU, after a context switch or
-        // in a handler, and so sees both, and shows both by returning.
+        // thread that adds to the same word after it comes after a context switch on the same CPU
+        // (or, with rows by thread, after two, between which the kernel hands the number over), or
+        // is in a handler, and so sees both, and shows both by returning.
         count.fetch_add(1, Ordering::SeqCst);
         InFlight(count)
     }

@@ -26,7 +26,7 @@ fn rows() -> Option<&'static (Rseq, Reservation)> {
 #[unsafe(no_mangle)]
 pub extern "C" fn submeter_unloadable_add() -> i32 {
     let Some((rseq, rows)) = rows() else { return -1 };
-    let adopted = rseq.cpu().is_some() || rseq.adopt_thread();
+    let adopted = rseq.row().is_some() || rseq.adopt_thread();
     // SAFETY: 1. Word 0 of rows `0..cpus` is reserved for good: `ROWS` keeps it. 2. Only sequences
     // write it.
     i32::from(adopted && unsafe { rseq.increment(rows.base().as_ptr().cast()) })

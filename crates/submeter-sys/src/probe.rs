@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::arch;
 use crate::os::{self, thread};
-use crate::rseq::{FIELD_CPU_ID, FIELD_MM_CID, Rseq};
+use crate::rseq::{FIELD_CPU_ID, MM_CID_END, Rseq};
 
 /// What updates are made of, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,16 +151,23 @@ impl Probe {
         self.libc_offset.map(|offset| CpuHint { offset })
     }
 
+    /// Returns whether the threads' areas, be they libc's or our own, have an `mm_cid`.
+    #[must_use]
+    pub fn has_mm_cid(&self) -> bool {
+        // Our own area has room for it.
+        let own = self.libc_offset.is_none() && self.kernel_feature_bytes >= MM_CID_END;
+        own || self.mm_cid_offset().is_some()
+    }
+
     pub(crate) fn mm_cid_offset(&self) -> Option<isize> {
         // The area that libc declares may be smaller than what the kernel fills in: both must
         // reach. glibc before 2.41 declares 20 or 32 whatever the kernel offers, but allocates 32.
-        let end = FIELD_MM_CID as u64 + 4;
         let area = match self.libc_area_bytes? {
             0 => return None,
             20 => 32,
             bytes => u64::from(bytes),
         };
-        (self.kernel_feature_bytes.min(area) >= end).then_some(self.libc_offset?)
+        (self.kernel_feature_bytes.min(area) >= MM_CID_END).then_some(self.libc_offset?)
     }
 }
 

@@ -11,7 +11,7 @@ const WORD: usize = size_of::<i64>();
 /// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never
 /// mapped.
 pub(crate) const EXIT_ABORTED: i32 = 1;
-/// [`Added::at`] when the thread has no CPU number below the number of rows.
+/// [`Added::at`] when the thread has no row.
 pub(crate) const EXIT_OUTSIDE: i32 = 2;
 /// [`Added::at`] when the mark was clear.
 pub(crate) const EXIT_UNMARKED: i32 = 3;
@@ -22,6 +22,23 @@ pub(crate) const FIELD_CPU_ID: usize = 4;
 pub(crate) const FIELD_RSEQ_CS: usize = 8;
 /// `mm_cid` in `struct rseq` (linux/rseq.h), in areas of 28 bytes and more.
 pub(crate) const FIELD_MM_CID: usize = 24;
+/// How many bytes of the area a kernel fills in that has it.
+pub(crate) const MM_CID_END: u64 = FIELD_MM_CID as u64 + 4;
+
+/// Whether a row belongs to a thread while it runs, and not to the CPU on which it does: with
+/// `--cfg submeter_mm_cid`.
+///
+/// For programs that have fewer threads than the machine has CPUs. Rows of CPUs are all in use once
+/// a few threads have been on every CPU, and each costs memory and is visited by flushes. Linux
+/// promises that the numbers of running threads are distinct, and below that of possible CPUs. From
+/// 6.19 on it also keeps them as low as there are threads, running or not: on 7.3 two threads that
+/// moved over 8 CPUs came to two numbers, on 6.12 to eight. An add costs two instructions more (on
+/// aarch64 three), and a row's lines follow its number from CPU to CPU.
+///
+/// A build of its own: to load where the number lies, in each sequence, made references 8 % and
+/// adds to a held word 7 % slower for those who have rows by CPU
+/// (`proof/submeter-bench/record/x86_64-linux/2026-11-27-mm_cid.md`).
+pub const ROWS_BY_MM_CID: bool = cfg!(submeter_mm_cid);
 
 /// Why a sequence did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +46,7 @@ pub enum Exit {
     /// The thread was preempted, migrated or interrupted by a signal, or a barrier restarted it:
     /// try again.
     Aborted,
-    /// The thread is not registered, or runs on a CPU without a row: do without.
+    /// The thread is not registered, or has no row: do without.
     Outside,
     /// The mark was clear: set it, then try again.
     Unmarked,
@@ -81,7 +98,7 @@ pub struct Rseq {
     /// From the thread pointer to the thread's rseq area; the same for every thread. Of 32 bits, to
     /// which the probe holds it: each group has two of them.
     offset: i32,
-    /// The number of rows: the possible CPUs.
+    /// The number of rows: the possible CPUs, as every `mm_cid` is less too.
     cpus: u32,
 }
 
@@ -107,6 +124,16 @@ impl Rseq {
         // Every thread has the area, registered or not; arming it is a store that is never read.
         let offset = if arch::SIGNATURE == 0 { 0 } else { arch::own_area_offset() };
         Rseq::new(i32::try_from(offset).expect("the area is in the program's initial TLS"), 0)
+    }
+
+    /// Returns these sequences for words that have more rows than sequences use.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn with_rows(self, rows: u32) -> Rseq {
+        assert!(rows >= self.cpus, "a row for each that sequences use");
+        Rseq::new(self.offset, rows)
     }
 
     /// Returns the sequences that end where a word of the caller's says so.
@@ -135,15 +162,23 @@ impl Rseq {
         self.cpus
     }
 
-    /// Returns the number of the CPU on which the calling thread runs, `None` if it is not
-    /// registered. One load; stale as soon as it is read.
+    /// Returns the number of the row that a sequence of the calling thread would add to: that of
+    /// the CPU on which it runs, or with `--cfg submeter_mm_cid` its `mm_cid`. `None` if it is not
+    /// registered. One load, or two; stale as soon as it is read.
     #[inline]
     #[must_use]
-    pub fn cpu(self) -> Option<u32> {
+    pub fn row(self) -> Option<u32> {
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
         // field is inside: the area has 20 bytes at least.
         let cpu = unsafe { arch::read_u32(self.offset(), FIELD_CPU_ID) };
-        (cpu < self.cpus).then_some(cpu)
+        let row = if ROWS_BY_MM_CID && cpu.cast_signed() >= 0 {
+            // SAFETY: 1. As above. 2. The field is inside: the probe makes no other `Rseq`, and our
+            // own area has 32 bytes.
+            unsafe { arch::read_u32(self.offset(), FIELD_MM_CID) }
+        } else {
+            cpu
+        };
+        (row < self.cpus).then_some(row)
     }
 
     /// As [`get`](Rseq::get) where the probe has decided already; `None` before that.
@@ -194,7 +229,8 @@ impl Rseq {
     /// # Safety
     /// `word + cpu * STRIDE` is valid for reads and writes of an aligned `i64` for every
     /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on
-    /// them: not even with an atomic instruction, which a plain add would overwrite.
+    /// them: not even with an atomic instruction, which a plain add would overwrite. Where
+    /// [`ROWS_BY_MM_CID`], no other process has them: numbers are distinct within one.
     ///
     /// # Ordering
     /// None. A reader on another CPU that must see it issues
@@ -295,7 +331,7 @@ impl Rseq {
     #[cold]
     #[must_use]
     pub fn adopt_thread(self) -> bool {
-        self.cpu().is_some() || os::probe::register_thread(crate::probe())
+        self.row().is_some() || os::probe::register_thread(crate::probe())
     }
 }
 

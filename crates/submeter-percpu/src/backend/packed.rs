@@ -13,7 +13,7 @@ const LINE_WORDS: usize = 8;
 
 /// The words per CPU of one counter: an array of them for each [`Kept`].
 ///
-/// Invariant: word `cpu` of an array is written by sequences on that CPU only; every thread may
+/// Invariant: word `cpu` of an array is written by the sequences of that row only; every thread may
 /// load it.
 #[derive(Debug)]
 pub(crate) struct PackedWords {
@@ -48,10 +48,16 @@ impl PackedWords {
         })
     }
 
+    /// How many words an array has.
+    #[inline(always)]
+    pub(crate) fn cpus(&self) -> usize {
+        self.rseq.cpus() as usize
+    }
+
     /// An array.
     #[inline(always)]
     fn words(&self, kept: Kept) -> &[AtomicI64] {
-        let cpus = self.rseq.cpus() as usize;
+        let cpus = self.cpus();
         // SAFETY: 1. In bounds: `words` is the start of `lines_of(rseq)` lines, which hold
         // `Kept::COUNT` arrays of `cpus` words, and `kept` is below that count. Lines have no
         // padding: 8 words are 64 bytes. 2. Alive as long as `self`: `_lines`. 3. Atomics, so that

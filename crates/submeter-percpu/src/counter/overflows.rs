@@ -202,4 +202,10 @@ impl Overflows<crate::backend::packed::PackedWords> {
         let packed = move || packed.as_mut().and_then(Iterator::next);
         std::iter::repeat_with(packed).take(count).map(Overflows::new)
     }
+
+    /// How many words a sum visits.
+    #[cfg(test)]
+    pub(super) fn visited(&self) -> usize {
+        self.packed.as_ref().map_or(1, crate::backend::packed::PackedWords::cpus)
+    }
 }

@@ -170,12 +170,13 @@ impl PercpuCounter {
             let word = BlockWord::new(&block, index * WORDS);
             PercpuCounter { word, mask, kept, written }
         };
-        Ok(Overflows::many(area.rseq(), count).enumerate().map(counter).collect())
+        Ok(Overflows::many(area.beside(), count).enumerate().map(counter).collect())
     }
 
     fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
         let word = BlockWord::new(&area.words(WORDS)?, 0);
-        let overflows = Overflows::many(area.rseq(), 1).next().expect("as many as were asked for");
+        let overflows =
+            Overflows::many(area.beside(), 1).next().expect("as many as were asked for");
         let nodes = tree.as_ref().map_or(0, |tree| tree.missing(mask));
         let kept = area.data_rows() as u64 * mask + nodes;
         let written = Written { overflows, tree: tree.map(Box::new), setter: Setter::new() };
@@ -460,6 +461,24 @@ mod tests {
             counter.written.overflows.post(up);
         });
         check(&counter, 6 * 31 + 3 * 96 + 1);
+    }
+
+    /// What a read costs is simulated too.
+    #[test]
+    fn a_read_visits_a_word_for_each_simulated_cpu_unless_they_are_many() {
+        use super::super::overflows::PACKED_CPUS_MAX;
+        let Some(rseq) = submeter_sys::probe().rseq() else {
+            eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
+            return;
+        };
+        for cpus in [1, 2, 9, 64, 65, 512] {
+            let area = Area::simulated(cpus).expect("address space");
+            let counter = PercpuCounter::with_batch(&area, 32).expect("room");
+            counter.add(70);
+            let cpus = (rseq.cpus() as usize).max(cpus);
+            let visited = if cpus > PACKED_CPUS_MAX as usize { 1 } else { cpus };
+            assert_eq!((counter.written.overflows.visited(), counter.estimate()), (visited, 64));
+        }
     }
 
     /// Where there are sequences, those that begin and end are counted.

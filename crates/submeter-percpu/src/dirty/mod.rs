@@ -37,8 +37,11 @@
 use std::ops::Range;
 
 mod kept;
+mod marked_rows;
 
 pub use kept::Kept;
+#[cfg(not(loom))]
+pub(crate) use marked_rows::MarkedRows;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::seq_cst_order;

@@ -31,7 +31,7 @@ use raw::Rows;
 use tallies::Tallies;
 
 use crate::backend::emulated;
-use crate::dirty::DirtyBits;
+use crate::dirty::{DirtyBits, MarkedRows};
 use crate::process_lock::ProcessMutex;
 
 pub use block::{Block, BlockRef};
@@ -51,6 +51,8 @@ pub struct Area {
 struct Inner {
     rows: Rows,
     hint: Option<CpuHint>,
+    /// See [`Area::beside`].
+    beside: Option<Rseq>,
     /// Of the data rows.
     tallies: Tallies,
     allocator: ProcessMutex<Allocator>,
@@ -58,6 +60,8 @@ struct Inner {
     lines_end: AtomicUsize,
     /// Whether any locked row was ever written: until then readers skip them.
     locked_used: AtomicBool,
+    /// What flushes visit of the data rows.
+    marked_rows: MarkedRows,
 }
 
 /// Where [`Area::find_dirty`] looks.
@@ -153,14 +157,25 @@ impl Area {
         let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
         let (shared, owned) = rows(fast + locked);
         let (rows, owned) = Rows::new(rseq, locked, shared, owned)?;
-        Ok((Area::over(rows, hint), owned))
+        Ok((Area::over(rows, hint, rseq), owned))
     }
 
-    fn over(rows: Rows, hint: Option<CpuHint>) -> Area {
+    fn over(rows: Rows, hint: Option<CpuHint>, beside: Option<Rseq>) -> Area {
         let allocator = ProcessMutex::new(Allocator::default());
         let (lines_end, locked_used) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let tallies = Tallies::new(rows.data_rows());
-        Area { inner: Arc::new(Inner { rows, hint, tallies, allocator, lines_end, locked_used }) }
+        let data = rows.data_rows();
+        let (tallies, marked_rows) = (Tallies::new(data), MarkedRows::new(data));
+        let inner = Arc::new(Inner {
+            rows,
+            hint,
+            beside,
+            tallies,
+            allocator,
+            lines_end,
+            locked_used,
+            marked_rows,
+        });
+        Area { inner }
     }
 
     /// Returns the area that counters use by default, reserved on first use.
@@ -236,6 +251,16 @@ impl Area {
         self.inner.rows.data_rows()
     }
 
+    /// Returns the data rows that may have a dirty line, or had one. Costs a fence and a load for
+    /// each 64 rows.
+    ///
+    /// # Ordering
+    /// SeqCst: those of every line that was added to with [`Block::add_dirty`] before are among
+    /// them.
+    pub fn marked_rows(&self) -> impl Iterator<Item = usize> + Clone {
+        self.inner.marked_rows.rows()
+    }
+
     /// Returns the data rows that may hold anything but zero.
     #[inline]
     #[must_use]
@@ -255,14 +280,15 @@ impl Area {
     /// Finds dirty lines: calls `found` with those of `lines` that have a dirty bit, row by row.
     /// The bits stay as they are, until they are [taken](Area::take_dirty).
     ///
-    /// Costs a load for each row in use, one for each 4,096 lines of a row that has dirty ones, and
-    /// one for each 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
+    /// Costs a load for each of the [marked rows](Area::marked_rows), one for each 4,096 lines of a
+    /// row that has dirty ones, and one for each 64 lines near a dirty one; of [`Lines::Range`] a
+    /// load for each 64.
     ///
     /// # Panics
-    /// When there are no such lines.
+    /// When there are no such lines, and some row was ever marked.
     pub fn find_dirty(&self, lines: &Lines, mut found: impl FnMut(DirtyLines)) {
         let end = self.lines_end();
-        for row in self.rows_in_use() {
+        for row in self.marked_rows() {
             let bits = self.inner.dirty_bits(row);
             let found = |word: usize, bits| {
                 found(DirtyLines { row: row as u32, word: word as u32, bits });
@@ -309,7 +335,8 @@ impl Area {
     }
 
     /// Returns how many lines hold something that readers do not find yet, at most, where no more
-    /// than `most` of a row matter. Costs at most nine loads, however many rows there are.
+    /// than `most` of a row matter. Costs at most sixteen loads, of eight lines, however many
+    /// rows there are.
     ///
     /// # Ordering
     /// A reader that calls this and then loads what flushes store finds in it every update that
@@ -317,7 +344,7 @@ impl Area {
     #[inline]
     #[must_use]
     pub fn dirty_lines(&self, most: u64) -> u64 {
-        self.inner.tallies.dirty(most, || self.rows_in_use().end)
+        self.inner.tallies.dirty(most)
     }
 
     /// Returns how many adds are in flight: they may have reached their word, and have not posted
@@ -447,7 +474,8 @@ impl Area {
     /// and benches of what depends on the number of CPUs. Takes address space for each, as a real
     /// one does; memory for what is written.
     ///
-    /// Each thread counts in a row of its own until it says where with
+    /// A counter has what it would have beside its rows for as many CPUs, so that a read costs what
+    /// it would cost. Each thread counts in a row of its own until it says where with
     /// [`simulate_cpu`](Area::simulate_cpu). What it costs that many real CPUs to share a line, no
     /// simulation shows.
     ///
@@ -489,7 +517,10 @@ impl Area {
         let (shared, owned) = rows(cpus);
         // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
         let (rows, owned) = Rows::new(None, cpus, shared, owned)?;
-        Ok((Area::over(rows, None), owned))
+        // At most as many as there are addresses for.
+        let simulated = |rseq: Rseq| rseq.with_rows(rseq.cpus().max(cpus as u32));
+        let beside = submeter_sys::probe().rseq().map(simulated);
+        Ok((Area::over(rows, None, beside), owned))
     }
 
     /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in
@@ -497,6 +528,13 @@ impl Area {
     /// thread-local.
     pub fn simulate_cpu(cpu: u32) {
         emulated::set_thread_number(cpu);
+    }
+
+    /// Returns the sequences for what a counter has for each CPU beside its words in rows. A
+    /// simulated area has those too, in which a thread adds to its real CPU's: what a read visits
+    /// is simulated, not who wrote there.
+    pub(crate) fn beside(&self) -> Option<Rseq> {
+        self.inner.beside
     }
 
     /// Returns for how many CPUs there are rows.
@@ -516,6 +554,13 @@ impl Inner {
     #[inline]
     fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
         self.rows.dirty_bits(row, self.tallies.dirty_of(row))
+    }
+
+    /// Marks a line of a data row.
+    #[inline]
+    fn mark(&self, row: usize, line: usize) {
+        self.marked_rows.note(row, self.tallies.marked_rows_of(row));
+        self.dirty_bits(row).mark(line);
     }
 
     /// Called before a locked add.

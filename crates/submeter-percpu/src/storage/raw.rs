@@ -3,7 +3,7 @@
 //! ```text
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
 //! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
-//! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
+//! \--- written by sequences, a row each -----/\- locked adds -/  \- shared, atomic -/ \- owned -/
 //! <---- STRIDE --->
 //! ```
 

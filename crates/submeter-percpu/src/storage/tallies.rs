@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::overflow::{InFlight, in_flight};
 
-/// The most for data rows. A read costs two loads for each.
+/// The most for data rows. A read costs three loads for each, of one line.
 const TALLIES_MAX: usize = 8;
 
 /// Counts over all rows.
@@ -26,6 +26,8 @@ pub(super) struct Tallies {
 struct Tally {
     /// See [`DirtyBits`](crate::dirty::DirtyBits).
     dirty: AtomicU64,
+    /// How many of the rows ever had a marked line, or more.
+    marked_rows: AtomicU64,
     in_flight: AtomicU64,
 }
 
@@ -45,26 +47,28 @@ impl Tallies {
         &self.of(row).dirty
     }
 
-    /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
-    /// `rows` returns how many rows are in use.
+    /// What counts the rows with marks that are counted with those of a data row.
     #[inline]
-    pub(super) fn dirty(&self, most: u64, rows: impl FnOnce() -> usize) -> u64 {
+    pub(super) fn marked_rows_of(&self, row: usize) -> &AtomicU64 {
+        &self.of(row).marked_rows
+    }
+
+    /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
+    #[inline]
+    pub(super) fn dirty(&self, most: u64) -> u64 {
         // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
         // this thread that found a mark which another set has loaded it plainly: without this, on
         // machines that reorder loads, its count could be missed here, and the thread's own update
         // with it.
         fence(Ordering::Acquire);
-        let (mut counts, tallies) = ([0; TALLIES_MAX], self.data.len());
-        for (count, tally) in counts.iter_mut().zip(&self.data) {
+        let of = |tally: &CachePadded<Tally>| {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
-            *count = tally.dirty.load(Ordering::SeqCst);
-        }
-        // Asked last: a row that has a mark is in use by then.
-        let rows = rows();
-        let of = |(n, count): (usize, u64)| {
-            count.min(most.saturating_mul(rows.saturating_sub(n).div_ceil(tallies) as u64))
+            let dirty = tally.dirty.load(Ordering::SeqCst);
+            // SeqCst: after the marks: a row is counted before it has one.
+            let rows = tally.marked_rows.load(Ordering::SeqCst);
+            dirty.min(most.saturating_mul(rows))
         };
-        counts.into_iter().enumerate().map(of).sum()
+        self.data.iter().map(of).sum()
     }
 
     /// Counts an add as in flight, with those of `row`, until what is returned goes.
@@ -85,12 +89,13 @@ mod tests {
     fn a_row_counts_for_no_more_than_matters_whatever_rows_it_is_counted_with() {
         for rows in [1, 2, 7, 8, 9, 64, 512] {
             let tallies = Tallies::new(rows);
-            // Relaxed: one thread.
+            // Relaxed, both: one thread.
             (0..rows).for_each(|row| {
                 tallies.dirty_of(row).fetch_add(3, Ordering::Relaxed);
+                tallies.marked_rows_of(row).fetch_add(1, Ordering::Relaxed);
             });
             for (most, each) in [(0, 0), (1, 1), (3, 3), (4, 3), (u64::MAX, 3)] {
-                assert_eq!(tallies.dirty(most, || rows), rows as u64 * each, "{rows}, {most}");
+                assert_eq!(tallies.dirty(most), rows as u64 * each, "{rows}, {most}");
             }
         }
     }

@@ -518,6 +518,22 @@ fn a_threads_first_add_puts_no_locked_row_into_use() {
 }
 
 #[test]
+fn flushes_visit_the_rows_in_which_something_was_marked_and_bounds_count_no_others() {
+    let area = Area::simulated(128).expect("address space");
+    let block = area.block(1).expect("room");
+    assert_eq!((area.marked_rows().next(), area.dirty_lines(1)), (None, 0));
+    for (n, row) in [127, 3, 64, 3].into_iter().enumerate() {
+        Area::simulate_cpu(row);
+        block.add_dirty(0, 1, 63, drop);
+        assert_eq!(area.dirty_lines(9), n.min(2) as u64 + 1);
+    }
+    assert_eq!(area.marked_rows().collect::<Vec<_>>(), [3, 64, 127]);
+    let mut found = Vec::new();
+    area.find_dirty(&Lines::All, |lines| found.push(lines.row));
+    assert_eq!(found, [3, 64, 127]);
+}
+
+#[test]
 fn a_simulated_area_has_a_row_for_each_cpu() {
     let cpus = if cfg!(miri) { 5 } else { 200 };
     let area = Area::simulated(cpus).expect("address space");

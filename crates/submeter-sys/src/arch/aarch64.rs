@@ -79,8 +79,40 @@ macro_rules! arm {
             "str {t}, [{area}, #8]\n",
             "2:\n",
             point!(0),
-            "ldr {t:w}, [{area}, #4]\n",
+        )
+    };
+}
+
+/// Loads the row's number into `t`, and leaves for `$outside` unless it is below `$rows`.
+macro_rules! row {
+    ($outside:literal, $rows:literal) => {
+        concat!(
+            row_number!($outside),
             point!(1),
+            concat!("cmp {t:w}, ", $rows, "\n"),
+            concat!("b.hs ", $outside, "\n"),
+            point!(2),
+        )
+    };
+}
+
+/// The CPU's number: of a thread that is not registered it is above every number of rows.
+#[cfg(not(submeter_mm_cid))]
+macro_rules! row_number {
+    ($outside:literal) => {
+        "ldr {t:w}, [{area}, #4]\n"
+    };
+}
+
+/// `mm_cid`, which is 0 for a thread that is not registered: `cpu_id` says that it is.
+#[cfg(submeter_mm_cid)]
+macro_rules! row_number {
+    ($outside:literal) => {
+        concat!(
+            "ldr {t:w}, [{area}, #4]\n",
+            "cmp {t:w}, #0\n",
+            concat!("b.lt ", $outside, "\n"),
+            "ldr {t:w}, [{area}, #24]\n",
         )
     };
 }
@@ -148,9 +180,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:w}, {cpus:w}",
-            "b.hs {left}",
-            point!(2),
+            row!("{left}", "{cpus:w}"),
             "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
@@ -202,9 +232,7 @@ pub(crate) unsafe fn add_value_while(
         sequence!(
             arm!(),
             "ldr {d:w}, [{mode}]",
-            "cmp {t:w}, {d:w}",
-            "b.hs {left}",
-            point!(2),
+            row!("{left}", "{d:w}"),
             "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
@@ -243,9 +271,7 @@ pub(crate) unsafe fn add_capped(
         sequence!(
             arm!(),
             "ldr {d:w}, [{mode}]",
-            "cmp {t:w}, {d:w}",
-            "b.hs {left}",
-            point!(2),
+            row!("{left}", "{d:w}"),
             "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
@@ -282,9 +308,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:w}, {cpus:w}",
-            "b.hs 5f",
-            point!(2),
+            row!("5f", "{cpus:w}"),
             "madd {t}, {t}, {stride}, {word}",
             "ldr {changed}, [{t}]",
             "add {after}, {changed}, {n}",
@@ -327,9 +351,7 @@ pub(crate) unsafe fn add_marked(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:w}, {cpus:w}",
-            "b.hs 5f",
-            point!(2),
+            row!("5f", "{cpus:w}"),
             "mul {t}, {t}, {stride}",
             "ldr {changed}, [{marks}, {t}]",
             "lsr {changed}, {changed}, {bit:x}",
@@ -385,9 +407,7 @@ pub(crate) unsafe fn add_within(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:w}, {cpus:w}",
-            "b.hs {left}",
-            point!(2),
+            row!("{left}", "{cpus:w}"),
             "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {after}, {d}, {n}",
@@ -432,9 +452,7 @@ pub(crate) unsafe fn add_marked_within(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:w}, {cpus:w}",
-            "b.hs {left}",
-            point!(2),
+            row!("{left}", "{cpus:w}"),
             "mul {t}, {t}, {stride}",
             "ldr {d}, [{marks}, {t}]",
             "lsr {d}, {d}, {bit:x}",

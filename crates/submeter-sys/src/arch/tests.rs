@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use crate::memory::Reservation;
-use crate::rseq::{Exit, FIELD_CPU_ID, FIELD_RSEQ_CS, Rseq};
+use crate::rseq::{Exit, FIELD_CPU_ID, FIELD_MM_CID, FIELD_RSEQ_CS, ROWS_BY_MM_CID, Rseq};
 use crate::{CpuRows, STRIDE, arch};
 
 const CPUS: u32 = 3;
@@ -43,10 +43,14 @@ impl Fake {
         Fake { rows }
     }
 
-    /// Returns sequences that believe to run on `cpu`.
+    /// Returns sequences that believe to run on `cpu`, or in the row of that number where rows are
+    /// by `mm_cid`.
     fn on(&mut self, cpu: i32) -> Rseq {
+        // Those run on CPU 77; a thread that is not registered has an `mm_cid` of 0.
+        let id = if ROWS_BY_MM_CID && cpu >= 0 { 77 } else { cpu };
         let mut area = AREA.get();
-        area.0[FIELD_CPU_ID..][..4].copy_from_slice(&cpu.to_ne_bytes());
+        area.0[FIELD_CPU_ID..][..4].copy_from_slice(&id.to_ne_bytes());
+        area.0[FIELD_MM_CID..][..4].copy_from_slice(&cpu.max(0).to_ne_bytes());
         AREA.set(area);
         let address = AREA.with(|area| area.as_ptr().expose_provenance());
         let offset = address.wrapping_sub(arch::thread_pointer()).cast_signed();
@@ -102,7 +106,7 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         let before = fake.words();
         let rseq = fake.on(cpu.cast_signed());
         let word = fake.word();
-        assert_eq!(rseq.cpu(), Some(cpu));
+        assert_eq!(rseq.row(), Some(cpu));
         // SAFETY: 1. Rows `0..CPUS` are reserved: the test keeps them. 2. This thread alone uses
         // them.
         unsafe {
@@ -321,7 +325,7 @@ fn no_row_and_no_mode_mean_no_add() {
     for cpu in [-1, -2, CPUS.cast_signed(), i32::MAX, i32::MIN] {
         let rseq = fake.on(cpu);
         let word = fake.word();
-        assert_eq!(rseq.cpu(), None);
+        assert_eq!(rseq.row(), None);
         // SAFETY: 1. As above.
         unsafe {
             assert!(!rseq.increment(word));

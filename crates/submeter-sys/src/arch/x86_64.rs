@@ -78,8 +78,39 @@ macro_rules! arm {
             "mov qword ptr fs:[{offset} + 8], {t}\n",
             "2:\n",
             point!(0),
-            "mov {t:e}, dword ptr fs:[{offset} + 4]\n",
+        )
+    };
+}
+
+/// Loads the row's number into `t`, and leaves for `$outside` unless it is below `$rows`.
+macro_rules! row {
+    ($outside:literal, $rows:literal) => {
+        concat!(
+            row_number!($outside),
             point!(1),
+            concat!("cmp {t:e}, ", $rows, "\n"),
+            concat!("jae ", $outside, "\n"),
+            point!(2),
+        )
+    };
+}
+
+/// The CPU's number: of a thread that is not registered it is above every number of rows.
+#[cfg(not(submeter_mm_cid))]
+macro_rules! row_number {
+    ($outside:literal) => {
+        "mov {t:e}, dword ptr fs:[{offset} + 4]\n"
+    };
+}
+
+/// `mm_cid`, which is 0 for a thread that is not registered: `cpu_id` says that it is.
+#[cfg(submeter_mm_cid)]
+macro_rules! row_number {
+    ($outside:literal) => {
+        concat!(
+            "cmp dword ptr fs:[{offset} + 4], 0\n",
+            concat!("js ", $outside, "\n"),
+            "mov {t:e}, dword ptr fs:[{offset} + 24]\n",
         )
     };
 }
@@ -135,9 +166,7 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
@@ -174,9 +203,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
@@ -213,9 +240,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, dword ptr [{mode}]",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "dword ptr [{mode}]"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             point!(3),
@@ -249,9 +274,7 @@ pub(crate) unsafe fn add_value_while(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, dword ptr [{mode}]",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "dword ptr [{mode}]"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
@@ -290,9 +313,7 @@ pub(crate) unsafe fn add_capped(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, dword ptr [{mode}]",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "dword ptr [{mode}]"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
@@ -330,9 +351,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae 5f",
-            point!(2),
+            row!("5f", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {after}, qword ptr [{t}]",
@@ -377,9 +396,7 @@ pub(crate) unsafe fn add_marked(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae 5f",
-            point!(2),
+            row!("5f", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "mov {changed}, qword ptr [{marks} + {t}]",
             "bt {changed}, {bit:r}",
@@ -432,9 +449,7 @@ pub(crate) unsafe fn add_within(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
@@ -480,9 +495,7 @@ pub(crate) unsafe fn add_marked_within(
     unsafe {
         sequence!(
             arm!(),
-            "cmp {t:e}, {cpus:e}",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "{cpus:e}"),
             "imul {t}, {t}, {stride}",
             "mov {d}, qword ptr [{marks} + {t}]",
             "bt {d}, {bit:r}",
@@ -536,9 +549,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
         sequence!(
             "movsxd {offset}, dword ptr [{rows} + {offset_at}]",
             arm!(),
-            "cmp {t:e}, dword ptr [{rows} + {cpus_at}]",
-            "jae {left}",
-            point!(2),
+            row!("{left}", "dword ptr [{rows} + {cpus_at}]"),
             "imul {t}, {t}, {stride}",
             "add {t}, qword ptr [{rows} + {base_at}]",
             // The area is of no use any more: from here on the register holds bits.

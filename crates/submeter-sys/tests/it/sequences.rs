@@ -138,7 +138,7 @@ fn add_marked_adds_only_where_the_mark_is_set_stress() {
                 None => own += 3,
                 Some(Exit::Unmarked) => {
                     unmarked += 1;
-                    let cpu = rows.rseq.cpu().expect("registered");
+                    let cpu = rows.rseq.row().expect("registered");
                     mark(cpu).fetch_or(1 << 5, Ordering::SeqCst);
                 }
                 Some(Exit::Aborted) => {

@@ -1,7 +1,9 @@
 //! Where rseq is missing or refused, the probe says so and nothing hangs.
 
+use std::collections::BTreeSet;
+
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Backend, STRIDE, SelfTest, membarrier, probe};
+use submeter_sys::{Backend, STRIDE, SelfTest, cpu, membarrier, probe};
 
 use crate::again::{again, is_child};
 
@@ -14,7 +16,7 @@ pub(crate) fn add_on_threads() {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(move || {
-                    assert!(rseq.cpu().is_some() || rseq.adopt_thread());
+                    assert!(rseq.row().is_some() || rseq.adopt_thread());
                     (0..100_000)
                         // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them.
                         // 2. Only sequences write.
@@ -134,9 +136,27 @@ fn a_forked_child_keeps_registration_and_barrier() {
 }
 
 #[test]
-fn mm_cid_is_below_the_number_of_possible_cpus_where_it_is_offered() {
-    match submeter_sys::rseq::mm_cid() {
-        Some(id) => assert!((id as usize) < probe().cpus.expect("known where rseq works")),
-        None => eprintln!("skipped: kernel or libc offers no mm_cid"),
+fn mm_cid_is_below_the_number_of_possible_cpus_wherever_threads_move() {
+    const THREADS: usize = 2;
+    if submeter_sys::rseq::mm_cid().is_none() {
+        eprintln!("skipped: kernel or libc offers no mm_cid");
+        return;
     }
+    let cpus = cpu::affinity().expect("readable");
+    let move_about = |first: usize| {
+        let mut seen = BTreeSet::new();
+        for round in 0..10 * cpus.len() {
+            cpu::set_affinity(&[cpus[(first + round) % cpus.len()]]).expect("allowed");
+            seen.insert(submeter_sys::rseq::mm_cid().expect("as on every thread"));
+        }
+        seen
+    };
+    let seen: BTreeSet<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || move_about(n))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let possible = probe().cpus.expect("known where rseq works");
+    assert!(seen.iter().all(|&id| (id as usize) < possible), "{seen:?} of {possible}");
+    // How many the kernel lets them come to it does not promise.
+    eprintln!("{} numbers of {THREADS} threads that moved over {} CPUs", seen.len(), cpus.len());
 }

@@ -48,12 +48,12 @@ fn a_thread_whose_registration_was_undone_leaves_and_loses_nothing() {
     let rows = Rows::new().expect("the best backend");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(rows.rseq.cpu().is_some());
+            assert!(rows.rseq.row().is_some());
             match unregister_libc() {
                 Some(undone) => assert!(undone, "the kernel does not let go"),
                 None => return,
             }
-            assert_eq!(rows.rseq.cpu(), None);
+            assert_eq!(rows.rseq.row(), None);
             assert_eq!(probe().cpu_hint().and_then(|hint| hint.cpu()), None);
             for _ in 0..1000 {
                 // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only

@@ -302,7 +302,7 @@ impl FlushState {
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
     pub(super) fn forget(&mut self, ids: &mut [u32]) {
         self.which.forget();
-        self.propagator.forget(ids, &self.last, self.area.rows_in_use());
+        self.propagator.forget(ids, &self.last, self.area.marked_rows());
     }
 
     pub(super) fn nodes(&self) -> &NodeTable<BlockRef<Lineage>> {
@@ -314,7 +314,7 @@ impl FlushState {
         let last = self.last.lines();
         for line in self.lines_of(id as usize) {
             let mut sum = [0_i64; LINE_WORDS];
-            for row in self.area.rows_in_use() {
+            for row in self.area.marked_rows() {
                 for (sum, last) in sum.iter_mut().zip(last.line(row, line)) {
                     // Relaxed: the flusher's own.
                     *sum = sum.wrapping_add(last.load(Ordering::Relaxed));

@@ -1,6 +1,5 @@
 //! From marked lines to totals: what a flush does once it knows what changed.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_percpu::storage::{
@@ -280,7 +279,12 @@ impl Propagator {
     }
 
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
-    pub(super) fn forget(&mut self, ids: &mut [u32], last: &OwnedRows, rows: Range<usize>) {
+    pub(super) fn forget(
+        &mut self,
+        ids: &mut [u32],
+        last: &OwnedRows,
+        rows: impl Iterator<Item = usize> + Clone,
+    ) {
         let Propagator { nodes, lines, .. } = self;
         let (lines, last) = (*lines, last.lines());
         nodes.forget(ids, |id, kept| {

@@ -16,8 +16,8 @@
 |     add xr2, xr2, :lo12:L1
 |     str xr2, [xr1, #8]
 | L2:
-|     ldr wr2, [xr1, #4]
 |     ldr wr3, [xr4]
+|     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
 |     madd xr2, xr2, xr5, xr6

@@ -282,17 +282,17 @@ impl Words {
             return row.inspect(|&row| self.mark_locked(row, line)).is_some();
         };
         let rseq = at.rseq();
-        let adopted = || rseq.adopt_thread().then(|| rseq.cpu()).flatten();
-        let Some(cpu) = rseq.cpu().or_else(adopted) else { return false };
-        let bits = inner.dirty_bits(cpu as usize);
-        if bits.is_dirty(line) {
+        let adopted = || rseq.adopt_thread().then(|| rseq.row()).flatten();
+        let Some(row) = rseq.row().or_else(adopted) else { return false };
+        let row = row as usize;
+        if inner.dirty_bits(row).is_dirty(line) {
             // An add that is refused while its line is dirty crosses a boundary, or was disturbed,
             // which is rare.
             return false;
         }
         // The thread may have moved: then this is a mark too many, and the add is refused once
         // more.
-        bits.mark(line);
+        inner.mark(row, line);
         at.add_dirty_within(n, mask)
     }
 
@@ -304,8 +304,8 @@ impl Words {
                 if exit == Exit::Unmarked {
                     // The thread may move before it tries again; then it finds another line clean,
                     // and this is a mark too many.
-                    if let Some(cpu) = at.rseq().cpu() {
-                        self.area().inner.dirty_bits(cpu as usize).mark(line);
+                    if let Some(row) = at.rseq().row() {
+                        self.area().inner.mark(row as usize, line);
                     }
                 }
                 may_retry(at.rseq(), exit)
@@ -324,18 +324,18 @@ impl Words {
     /// protocol in `dirty`.
     fn mark_locked(&self, row: usize, line: usize) {
         let inner: &Inner = &self.area().inner;
-        let bits = inner.dirty_bits(inner.rows.cpus() + row);
-        if !bits.is_dirty(line) {
-            bits.mark(line);
+        let row = inner.rows.cpus() + row;
+        if !inner.dirty_bits(row).is_dirty(line) {
+            inner.mark(row, line);
         }
     }
 
     /// Counts an add as in flight, with a row that is close: any serves, as a reader sums over all.
     fn begin_in_flight(&self) -> InFlight<'_> {
         let inner: &Inner = &self.area().inner;
-        let cpu = inner.rows.rseq().and_then(Rseq::cpu);
-        let row = cpu.map_or_else(|| inner.rows.cpus() + self.locked_row(), |cpu| cpu as usize);
-        inner.tallies.begin(row)
+        let row = inner.rows.rseq().and_then(Rseq::row);
+        let locked = || inner.rows.cpus() + self.locked_row();
+        inner.tallies.begin(row.map_or_else(locked, |row| row as usize))
     }
 
     /// The locked row for the calling thread.

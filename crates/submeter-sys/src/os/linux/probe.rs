@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use super::{own_registration, pin, selftest};
 use crate::kernel::{CORRECTED_RELEASES, Kernel};
 use crate::probe::{Backend, CpuHint, Probe};
-use crate::rseq::Rseq;
+use crate::rseq::{MM_CID_END, ROWS_BY_MM_CID, Rseq};
 use crate::{arch, cpu, membarrier};
 
 pub(crate) fn decide() -> Probe {
@@ -70,6 +70,14 @@ fn usable(
     }
     let cpus = probe.cpus.ok_or("/sys/devices/system/cpu/possible is not readable")?;
     let cpus = u32::try_from(cpus).map_err(|_| "too many CPUs")?;
+    if ROWS_BY_MM_CID && !probe.has_mm_cid() {
+        return Err(format!(
+            "--cfg submeter_mm_cid: the kernel and libc fill in {} and {} bytes of the area, and \
+             mm_cid ends at {MM_CID_END} (Linux 6.3 has it; build without)",
+            probe.kernel_feature_bytes,
+            probe.libc_area_bytes.unwrap_or(0),
+        ));
+    }
     match probe.membarrier {
         Err(errno) => return Err(format!("membarrier is refused (errno {errno})")),
         Ok(mask) if !membarrier::supports_rseq(mask) => {
@@ -166,6 +174,27 @@ mod tests {
 
     fn kernel(release: &str) -> Kernel {
         Kernel { release: release.to_owned(), version: String::new(), signature: None }
+    }
+
+    #[test]
+    fn mm_cid_is_there_where_the_kernel_fills_it_in_and_an_area_reaches_to_it() {
+        let cases = [
+            // glibc before 2.41 says 20, and has 32.
+            (28, Some(20), Some(0), true),
+            (33, Some(33), Some(0), true),
+            (28, Some(24), Some(0), false),
+            (20, Some(32), Some(0), false),
+            // Our own has 32.
+            (28, Some(0), None, true),
+            (28, None, None, true),
+            (20, None, None, false),
+            (0, None, None, false),
+        ];
+        for (kernel_feature_bytes, libc_area_bytes, libc_offset, has) in cases {
+            let none = Probe::without(String::new());
+            let probe = Probe { kernel_feature_bytes, libc_area_bytes, libc_offset, ..none };
+            assert_eq!(probe.has_mm_cid(), has, "{probe:?}");
+        }
     }
 
     #[test]

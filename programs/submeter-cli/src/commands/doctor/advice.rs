@@ -64,6 +64,10 @@ fn locked(facts: &Facts) -> String {
         format!("sequences are written for x86-64 and aarch64, not for {}", facts.arch)
     } else if facts.cpus_possible.is_none() {
         "mount /sys in the container: the number of possible CPUs is read from it".to_owned()
+    } else if facts.rows_by_mm_cid && !facts.mm_cid {
+        "build without --cfg submeter_mm_cid: Linux 6.3 and glibc 2.35 offer mm_cid, and it is not \
+         to be had here"
+            .to_owned()
     } else if let Some(errno) = facts.membarrier_errno {
         format!(
             "allow the system call membarrier (it fails with errno {errno}): in the sandbox's filter, \
@@ -106,6 +110,7 @@ mod tests {
             libc_area_bytes: Some(20),
             kernel_feature_bytes: 28,
             mm_cid: true,
+            rows_by_mm_cid: false,
             membarrier: vec!["PRIVATE_EXPEDITED_RSEQ"],
             membarrier_errno: None,
             membarrier_restarts: true,
@@ -147,6 +152,8 @@ mod tests {
         assert!(with(|f| f.built_without = true).contains("submeter_portable"));
         assert!(with(|f| f.arch = "s390x").contains("s390x"));
         assert!(with(|f| f.cpus_possible = None).contains("/sys"));
+        let cid = with(|f| (f.mm_cid, f.rows_by_mm_cid) = (false, true));
+        assert!(cid.contains("without --cfg submeter_mm_cid"));
         assert!(with(|f| f.membarrier_errno = Some(1)).contains("errno 1"));
         assert!(with(|f| f.membarrier_restarts = false).contains("5.10"));
         assert!(with(|f| f.self_test = "failed: x".to_owned()).contains("promise"));

@@ -21,8 +21,10 @@ pub(crate) struct Facts {
     pub(crate) libc_area_bytes: Option<u32>,
     /// How much of the area the kernel fills in.
     pub(crate) kernel_feature_bytes: u64,
-    /// Whether `mm_cid` can be read.
+    /// Whether threads have an `mm_cid`.
     pub(crate) mm_cid: bool,
+    /// Whether rows are by `mm_cid`: `--cfg submeter_mm_cid` was given to the compiler.
+    pub(crate) rows_by_mm_cid: bool,
     /// The `membarrier` commands.
     pub(crate) membarrier: Vec<&'static str>,
     /// Why there are none.
@@ -89,7 +91,8 @@ impl Facts {
             cpus_allowed: cpu::affinity().unwrap_or_default(),
             libc_area_bytes: probe.libc_area_bytes,
             kernel_feature_bytes: probe.kernel_feature_bytes,
-            mm_cid: submeter_sys::rseq::mm_cid().is_some(),
+            mm_cid: probe.has_mm_cid(),
+            rows_by_mm_cid: submeter_sys::rseq::ROWS_BY_MM_CID,
             membarrier: membarrier::names(mask).collect(),
             membarrier_errno: probe.membarrier.err(),
             membarrier_restarts: membarrier::supports_rseq(mask),

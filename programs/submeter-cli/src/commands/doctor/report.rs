@@ -60,7 +60,11 @@ fn found(facts: &Facts) -> [(&'static str, String); 7] {
         Some(0) => "registers no thread for rseq".to_owned(),
         Some(bytes) => format!("registers every thread for rseq, {bytes} bytes"),
     };
-    let mm_cid = if facts.mm_cid { "mm_cid readable" } else { "no mm_cid" };
+    let mm_cid = match (facts.mm_cid, facts.rows_by_mm_cid) {
+        (true, true) => "mm_cid numbers the rows",
+        (true, false) => "mm_cid among them",
+        (false, _) => "no mm_cid",
+    };
     let features = match facts.kernel_feature_bytes {
         0 => format!("size not told, {mm_cid}"),
         bytes => format!("{bytes} bytes filled in, {mm_cid}"),

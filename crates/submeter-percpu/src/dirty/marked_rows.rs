@@ -1,0 +1,205 @@
+//! Which rows have ever had a mark.
+
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::seq_cst_order;
+
+/// The rows in which a line was ever marked: a flush visits no others, and a bound counts none.
+///
+/// Of a machine's rows only those are in use whose CPUs the process has run on, or with rows by
+/// `mm_cid` those whose numbers its threads have had. A row that came into use stays.
+#[derive(Debug)]
+pub(crate) struct MarkedRows {
+    /// Bits: one per row. Writers: whoever marks the first line of a row sets.
+    bits: Box<[AtomicU64]>,
+}
+
+impl MarkedRows {
+    /// None of `rows` rows has a mark yet.
+    pub(crate) fn new(rows: usize) -> MarkedRows {
+        MarkedRows { bits: (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Takes note of a row, before a line of it is marked. `count` counts rows for readers that
+    /// want no more: it is never below the number of those that are noted. One load but for the
+    /// first time.
+    #[inline]
+    pub(crate) fn note(&self, row: usize, count: &AtomicU64) {
+        let bit = 1 << (row % 64);
+        // Acquire: a thread that finds the row noted marks a line of it as if it had noted it.
+        if self.bits[row / 64].load(Ordering::Acquire) & bit == 0 {
+            self.note_first(row, bit, count);
+        }
+    }
+
+    #[cold]
+    fn note_first(&self, row: usize, bit: u64, count: &AtomicU64) {
+        // SeqCst: before the row's bit, and so before its marks; pairs with a reader's load of the
+        // count, which comes after that of the marks.
+        count.fetch_add(1, Ordering::SeqCst);
+        // SeqCst: before the mark; pairs with the fence in `rows`.
+        let before = self.bits[row / 64].fetch_or(bit, Ordering::SeqCst);
+        seq_cst_order();
+        if before & bit != 0 {
+            // Another thread has counted it. SeqCst: as above.
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns the rows, from the first on.
+    ///
+    /// # Ordering
+    /// SeqCst: those of every mark that was set, or found set, by what happened before.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + Clone {
+        // SeqCst: pairs with `note`. Acquire would do where this thread's own sequence has found
+        // the mark by its plain load; it may be another's, which handed a group over to this one.
+        fence(Ordering::SeqCst);
+        let rows = |(word, bits): (usize, &AtomicU64)| {
+            // Relaxed: behind the fence.
+            let bits = bits.load(Ordering::Relaxed);
+            let lower = |bits: &u64| Some(bits & bits.wrapping_sub(1));
+            std::iter::successors(Some(bits), lower)
+                .take_while(|&bits| bits != 0)
+                .map(move |bits| word * 64 + bits.trailing_zeros() as usize)
+        };
+        self.bits.iter().enumerate().flat_map(rows)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_listed_and_counted_once_whatever_their_order() {
+        let (rows, count) = (MarkedRows::new(130), AtomicU64::new(0));
+        let listed = || rows.rows().collect::<Vec<_>>();
+        assert_eq!(listed(), [0_usize; 0]);
+        [129, 3, 64, 3, 63, 129].into_iter().for_each(|row| rows.note(row, &count));
+        // Relaxed: one thread.
+        assert_eq!((listed(), count.load(Ordering::Relaxed)), (vec![3, 63, 64, 129], 4));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const ROW: usize = 1;
+
+    struct Shared {
+        rows: MarkedRows,
+        count: AtomicU64,
+        mark: AtomicU64,
+    }
+
+    /// In which order the first updater of a row does its three steps, and whether whoever lists
+    /// rows takes a fence.
+    #[derive(Clone, Copy)]
+    struct Steps {
+        note_first: bool,
+        fence: bool,
+    }
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            let (count, mark) = (AtomicU64::new(0), AtomicU64::new(0));
+            Arc::new(Shared { rows: MarkedRows::new(2), count, mark })
+        }
+
+        fn has(&self, fenced: bool) -> bool {
+            if fenced {
+                return self.rows.rows().any(|row| row == ROW);
+            }
+            // Relaxed: what must not be enough.
+            self.rows.bits[0].load(Ordering::Relaxed) >> ROW & 1 == 1
+        }
+
+        /// Marks a line of the row for the first time.
+        fn mark(&self, steps: Steps) {
+            if steps.note_first {
+                self.rows.note(ROW, &self.count);
+            }
+            self.mark.fetch_or(1, Ordering::SeqCst);
+            if !steps.note_first {
+                self.rows.note(ROW, &self.count);
+            }
+        }
+    }
+
+    /// One updater marks; the sequence of another finds the mark, adds and hands over to a flush.
+    fn check(steps: Steps) {
+        loom::model(move || {
+            let shared = Shared::new();
+            let marking = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.mark(steps))
+            };
+            let finding = {
+                let shared = Arc::clone(&shared);
+                // Relaxed: a sequence's plain load.
+                thread::spawn(move || shared.mark.load(Ordering::Relaxed) == 1)
+            };
+            if finding.join().expect("no panic") {
+                assert!(shared.has(steps.fence), "an update that returned is not looked for");
+            }
+            marking.join().expect("no panic");
+            assert!(shared.has(steps.fence));
+        });
+    }
+
+    #[test]
+    fn loom_the_row_of_a_mark_that_was_found_is_noted() {
+        check(Steps { note_first: true, fence: true });
+    }
+
+    #[test]
+    #[should_panic(expected = "not looked for")]
+    fn loom_a_row_that_is_noted_behind_its_mark_is_missed() {
+        check(Steps { note_first: false, fence: true });
+    }
+
+    #[test]
+    #[should_panic(expected = "not looked for")]
+    fn loom_a_row_that_is_listed_without_a_fence_is_missed() {
+        check(Steps { note_first: true, fence: false });
+    }
+
+    /// Two threads come to a row at the same time: whoever finds a mark finds the row counted, and
+    /// in the end it is counted once.
+    fn check_count(count_first: bool) {
+        loom::model(move || {
+            let shared = Shared::new();
+            let marks = || {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    if count_first {
+                        shared.rows.note(ROW, &shared.count);
+                    } else if shared.rows.bits[0].fetch_or(1 << ROW, Ordering::SeqCst) == 0 {
+                        shared.count.fetch_add(1, Ordering::SeqCst);
+                    }
+                    shared.mark.fetch_add(1, Ordering::SeqCst);
+                })
+            };
+            let threads = [marks(), marks()];
+            let marked = shared.mark.load(Ordering::SeqCst);
+            seq_cst_order();
+            let counted = shared.count.load(Ordering::SeqCst);
+            assert!(marked == 0 || counted > 0, "a mark in a row that is not counted");
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            assert_eq!(shared.count.load(Ordering::SeqCst), 1);
+        });
+    }
+
+    #[test]
+    fn loom_a_row_is_counted_before_it_has_a_mark_and_once() {
+        check_count(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "not counted")]
+    fn loom_a_row_that_is_counted_by_who_noted_it_has_marks_before() {
+        check_count(false);
+    }
+}
