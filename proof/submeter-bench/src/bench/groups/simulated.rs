@@ -1,19 +1,25 @@
-//! Bounds, memory and flushes, which depend on the number of CPUs, measured on simulated ones.
+//! Bounds, memory and flushes, which depend on the number of CPUs, or on that of threads, measured
+//! on simulated ones.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use submeter::Group;
 use submeter_percpu::Area;
 
 use super::crowd::Made;
 use super::{VARIANT, ns_each, params, pinned};
 use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::runner::{Cell, Sample};
+use crate::row::{Param, Params};
 
 /// The numbers of simulated CPUs; in a quick run, up to `QUICK_MAX`.
 const CPUS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
 const QUICK_MAX: usize = 128;
+/// A few threads on a machine of many CPUs, each of which they have run on.
+const FEW: (usize, usize) = (8, 128);
 /// Leaves of each tree.
 const GROUPS: usize = 1_000;
 /// Reads of one sample.
@@ -22,7 +28,7 @@ const READS: usize = 512;
 /// Measures once.
 type Once = fn(&Machine) -> io::Result<f64>;
 
-const OPERATIONS: [(&str, &str, Once); 6] = [
+const OPERATIONS_ALL: [(&str, &str, Once); 6] = [
     ("bound_one", "count", bound_one),
     ("bound_all", "count", bound_all),
     ("read_one", "ns", read_one),
@@ -30,74 +36,151 @@ const OPERATIONS: [(&str, &str, Once); 6] = [
     ("flush_one", "ns", flush_one),
     ("flush_all", "ns", flush_all),
 ];
+/// Of a few threads, which add to another leaf each time: what was marked last time stays marked,
+/// and a flush that finds no more looks for none.
+const OPERATIONS_FEW: [(&str, &str, Once); 4] = [
+    ("bound_all", "count", bound_all),
+    ("sum_any", "ns", sum_one),
+    ("flush_any", "ns", flush_one),
+    ("flush_all", "ns", flush_all),
+];
 
 /// Appends the cells of all machines.
 pub(super) fn cells(cpu: usize, quick: bool, groups: &mut Vec<Vec<Cell>>) {
     for cpus in CPUS.into_iter().filter(|&cpus| !quick || cpus <= QUICK_MAX) {
-        let shared = Arc::new(OnceLock::new());
-        for (name, unit, once) in OPERATIONS {
-            let shared = Arc::clone(&shared);
-            let params = params(name, "simulated_cpus", cpus);
-            let measure = move || pinned(cpu, unit, &|| once(machine(&shared, cpus)?));
-            groups.push(vec![Cell::new(params, VARIANT, measure)]);
-        }
+        let params = |name| params(name, "simulated_cpus", cpus);
+        timed(cpu, (Use::all(cpus), &OPERATIONS_ALL), params, groups);
         for (name, by_all) in [("memory_one", false), ("memory_all", true)] {
-            let measure = move || {
-                let sample = pinned(cpu, "bytes", &|| growth(cpus, by_all))?;
-                // Preemption of the thread does not change its memory.
-                Ok(Sample { disturbed: false, ..sample })
-            };
-            let params = params(name, "simulated_cpus", cpus);
-            groups.push(vec![Cell::once(params, VARIANT, measure)]);
+            memory(cpu, params(name), move || growth(cpus, by_all), groups);
         }
+    }
+    for (rows, of) in [("by_cpu", Use::few_by_cpu()), ("by_mm_cid", Use::few_by_thread())] {
+        let params = |name| {
+            Params::from([("operation", Param::word(name)), ("few_threads", Param::word(rows))])
+        };
+        timed(cpu, (of, &OPERATIONS_FEW), params, groups);
+        memory(cpu, params("memory_all"), move || growth_over_time(of), groups);
+    }
+}
+
+/// Appends the cells of one machine that are measured again and again.
+fn timed(
+    cpu: usize,
+    (of, operations): (Use, &'static [(&'static str, &'static str, Once)]),
+    params: impl Fn(&'static str) -> Params,
+    groups: &mut Vec<Vec<Cell>>,
+) {
+    let shared = Arc::new(OnceLock::new());
+    for &(name, unit, once) in operations {
+        let shared = Arc::clone(&shared);
+        let measure = move || pinned(cpu, unit, &|| once(machine(&shared, of)?));
+        groups.push(vec![Cell::new(params(name), VARIANT, measure)]);
+    }
+}
+
+fn memory(
+    cpu: usize,
+    params: Params,
+    growth: impl Fn() -> io::Result<f64> + Sync + 'static,
+    groups: &mut Vec<Vec<Cell>>,
+) {
+    let measure = move || {
+        let sample = pinned(cpu, "bytes", &growth)?;
+        // Preemption of the thread does not change its memory.
+        Ok(Sample { disturbed: false, ..sample })
+    };
+    groups.push(vec![Cell::once(params, VARIANT, measure)]);
+}
+
+/// Which rows of a simulated machine threads add to.
+#[derive(Clone, Copy)]
+struct Use {
+    cpus: usize,
+    /// The rows that the threads have come to, from the first on.
+    visited: usize,
+    threads: usize,
+    /// From the row of one thread to that of the next, while all is measured.
+    apart: usize,
+    /// Whether they add to another leaf each time.
+    any: bool,
+}
+
+impl Use {
+    /// A thread on each CPU.
+    fn all(cpus: usize) -> Use {
+        Use { cpus, visited: 0, threads: cpus, apart: 1, any: false }
+    }
+
+    /// A few threads, with rows by CPU: they were on all, and stay where they are now.
+    fn few_by_cpu() -> Use {
+        let (threads, cpus) = FEW;
+        Use { cpus, visited: cpus, threads, apart: cpus / threads, any: true }
+    }
+
+    /// The same threads, with rows by `mm_cid`, of which the first are theirs wherever they run.
+    fn few_by_thread() -> Use {
+        let (threads, cpus) = FEW;
+        Use { cpus, visited: threads, threads, apart: 1, any: true }
     }
 }
 
 /// A tree on a simulated machine.
 struct Machine {
-    cpus: usize,
+    of: Use,
+    round: AtomicUsize,
     made: Made,
 }
 
 impl Machine {
-    fn new(cpus: usize) -> io::Result<Machine> {
-        let made = Made::new(GROUPS, |builder| builder.simulated_cpus(cpus))?;
-        Ok(Machine { cpus, made })
-    }
-
-    /// Adds 1 to a leaf, on each CPU.
-    fn add_one(&self) {
-        for cpu in 0..self.cpus {
-            Area::simulate_cpu(cpu as u32);
-            self.made.leaves[0].add(self.made.counter, 1);
+    fn new(of: Use) -> io::Result<Machine> {
+        let made = Made::new(GROUPS, |builder| builder.simulated_cpus(of.cpus))?;
+        let machine = Machine { of, round: AtomicUsize::new(0), made };
+        for row in 0..of.visited {
+            Area::simulate_cpu(row as u32);
+            machine.made.leaves[0].add(machine.made.counter, 1);
         }
+        Ok(machine)
     }
 
-    /// Adds 1 to each leaf, on each CPU.
+    /// Adds 1 to a leaf, from each thread, and returns it.
+    fn add_one(&self) -> &Group {
+        // Relaxed: one thread measures at a time.
+        let round = if self.of.any { self.round.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let leaf = self.made.any(round);
+        self.by_each_thread(|| leaf.add(self.made.counter, 1));
+        leaf
+    }
+
+    /// Adds 1 to each leaf, from each thread.
     fn add_all(&self) {
-        for cpu in 0..self.cpus {
-            Area::simulate_cpu(cpu as u32);
-            self.made.leaves.iter().for_each(|leaf| leaf.add(self.made.counter, 1));
+        let add = |leaf: &Group| leaf.add(self.made.counter, 1);
+        self.by_each_thread(|| self.made.leaves.iter().for_each(add));
+    }
+
+    fn by_each_thread(&self, add: impl Fn()) {
+        for row in (0..self.of.threads).map(|thread| thread * self.of.apart) {
+            Area::simulate_cpu(row as u32);
+            add();
         }
     }
 }
 
-fn machine(shared: &OnceLock<Machine>, cpus: usize) -> io::Result<&Machine> {
+fn machine(shared: &OnceLock<Machine>, of: Use) -> io::Result<&Machine> {
     if let Some(machine) = shared.get() {
         return Ok(machine);
     }
-    let machine = Machine::new(cpus)?;
+    let machine = Machine::new(of)?;
     Ok(shared.get_or_init(|| machine))
 }
 
-/// The error bound of the root's cached value after each CPU has counted once in one group.
+/// The error bound of the root's cached value after each thread has counted once in one group.
 fn bound_one(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_one();
     Ok(machine.made.tree.root().read(machine.made.counter).bound as f64)
 }
 
-/// The same after each CPU has counted in each group.
+/// The same after each thread has counted in each group.
 fn bound_all(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_all();
@@ -105,22 +188,24 @@ fn bound_all(machine: &Machine) -> io::Result<f64> {
 }
 
 fn read_one(machine: &Machine) -> io::Result<f64> {
-    machine.add_one();
+    let leaf = machine.add_one();
     let start = Instant::now();
     for _ in 0..READS {
-        std::hint::black_box(machine.made.leaves[0].read(machine.made.counter));
+        std::hint::black_box(leaf.read(machine.made.counter));
     }
     Ok(ns_each(start, READS))
 }
 
 fn sum_one(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
-    let before = machine.made.leaves[0].read(machine.made.counter).value;
-    machine.add_one();
+    let root = machine.made.tree.root();
+    let before = root.read(machine.made.counter).value;
+    let leaf = machine.add_one();
     let start = Instant::now();
-    let sum = machine.made.leaves[0].sum(machine.made.counter);
+    std::hint::black_box(leaf.sum(machine.made.counter));
     let ns = ns_each(start, 1);
-    assert_eq!(sum - before, machine.cpus as u64, "once on each CPU");
+    let counted = root.read(machine.made.counter).value - before;
+    assert_eq!(counted, machine.of.threads as u64, "once from each thread");
     Ok(ns)
 }
 
@@ -142,14 +227,15 @@ fn flush_all(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     let ns = ns_each(start, GROUPS);
     let counted = root.read(machine.made.counter).value - before;
-    assert_eq!(counted, (GROUPS * machine.cpus) as u64, "once in each group on each CPU");
+    let wanted = GROUPS * machine.of.threads;
+    assert_eq!(counted, wanted as u64, "once in each group from each thread");
     Ok(ns)
 }
 
 /// A tree's growth per group after every group was used: each by one CPU, in turn, or `by_all`.
 /// Measured after a flush, which stores what it read of each CPU.
 fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
-    let machine = Machine::new(cpus)?;
+    let machine = Machine::new(Use::all(cpus))?;
     let before = anonymous_bytes()?;
     if by_all {
         machine.add_all();
@@ -164,6 +250,19 @@ fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
     Ok(after.saturating_sub(before) as f64 / GROUPS as f64)
 }
 
+/// A tree's growth per group once its threads have added to each in every row that they come to.
+fn growth_over_time(of: Use) -> io::Result<f64> {
+    let machine = Machine::new(of)?;
+    let before = anonymous_bytes()?;
+    for row in 0..of.visited {
+        Area::simulate_cpu(row as u32);
+        machine.made.leaves.iter().for_each(|leaf| leaf.add(machine.made.counter, 1));
+        machine.made.tree.flush();
+    }
+    let after = anonymous_bytes()?;
+    Ok(after.saturating_sub(before) as f64 / GROUPS as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +273,7 @@ mod tests {
             let found = super::super::pinned(
                 submeter_sys::cpu::affinity().expect("this process may run somewhere")[0],
                 "",
-                &|| once(&Machine::new(cpus)?),
+                &|| once(&Machine::new(Use::all(cpus))?),
             );
             found.expect("address space").readings[0].values[0]
         };
@@ -183,9 +282,17 @@ mod tests {
             assert!(few >= (8 * groups) as f64 && many >= (64 * groups) as f64, "{few} {many}");
             assert!(many > few, "{many} with eight times as many CPUs, {few} before");
         }
-        for (_, _, once) in OPERATIONS {
+        for (_, _, once) in OPERATIONS_ALL {
             assert!(of(8, once) > 0.0);
         }
         assert!(growth(64, true).expect("smaps") > growth(8, true).expect("smaps"));
+    }
+
+    #[test]
+    fn a_few_threads_take_memory_in_each_row_that_they_come_to() {
+        let [by_cpu, by_thread] = [Use::few_by_cpu(), Use::few_by_thread()]
+            .map(|of| growth_over_time(of).expect("smaps"));
+        // A sixteenth; but this process has other tests too.
+        assert!(by_cpu > 2.0 * by_thread, "{by_cpu} and {by_thread} bytes");
     }
 }
