@@ -44,6 +44,17 @@ pub(super) struct Overflows<W> {
 #[must_use = "it ends when this is dropped"]
 pub(super) struct InFlight<'a, W: CpuWords>(&'a Overflows<W>);
 
+/// What [`Overflows::compare`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// The same for all that words may keep.
+    Known(std::cmp::Ordering),
+    /// Too close to tell from what was posted.
+    Near,
+    /// Adds are in flight or pending: [`read`](Overflows::read) may still know.
+    Busy,
+}
+
 impl<W: CpuWords> Overflows<W> {
     pub(super) fn new(packed: Option<W>) -> Overflows<W> {
         Overflows {
@@ -130,17 +141,17 @@ impl<W: CpuWords> Overflows<W> {
         Approximate::new(posted.wrapping_sub_unsigned(either), missing() + 2 * either)
     }
 
-    /// Compares the value with `rhs` where nothing is in flight or pending, and the answer is the
-    /// same for all that `missing` leaves open: whatever words may keep, in use or not. Otherwise
-    /// `None`: then [`read`](Self::read) may still know.
+    /// Compares the value with `rhs` where nothing is in flight or pending. `missing` is what words
+    /// may keep, in use or not.
     #[inline]
-    pub(super) fn compare(&self, missing: u64, rhs: i64) -> Option<std::cmp::Ordering> {
+    pub(super) fn compare(&self, missing: u64, rhs: i64) -> Compared {
         // Relaxed: as in `read`.
         if self.in_flight() != 0 || self.widest.load(Ordering::Relaxed) != 0 {
-            return None;
+            return Compared::Busy;
         }
         // Nothing to order after it: `missing` is asked of nobody.
-        Approximate::new(self.posted(), missing).compare(rhs)
+        let found = Approximate::new(self.posted(), missing).compare(rhs);
+        found.map_or(Compared::Near, Compared::Known)
     }
 
     /// The posted sum.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::io;
 
-use super::overflows::Overflows;
+use super::overflows::{Compared, Overflows};
 use super::setter::Setter;
 use super::tree::Tree;
 use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
@@ -353,8 +353,9 @@ impl PercpuCounter {
         self.word.sum()
     }
 
-    /// Returns how the value compares with `rhs`: O(1) where the bound decides, a
-    /// [`sum`](PercpuCounter::sum) where it does not. Exact once the adds are over.
+    /// Returns how the value compares with `rhs`. Costs what a [`read`](PercpuCounter::read) costs,
+    /// and a [`sum`](PercpuCounter::sum) where the bound does not decide. Exact once the adds are
+    /// over.
     ///
     /// # Differences from Linux
     /// Always what `sum` would say. There the window is computed from the online CPUs, and from the
@@ -362,13 +363,18 @@ impl PercpuCounter {
     #[inline]
     #[must_use]
     pub fn compare(&self, rhs: i64) -> Ordering {
-        let quiet = self.written.overflows.compare(self.kept, rhs);
-        quiet.unwrap_or_else(|| self.compare_near(rhs))
+        match self.written.overflows.compare(self.kept, rhs) {
+            Compared::Known(found) => found,
+            // To look at what was posted once more, for a bound of the rows in use, takes longer
+            // than the sum.
+            Compared::Near => self.sum().cmp(&rhs),
+            Compared::Busy => self.compare_busy(rhs),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn compare_near(&self, rhs: i64) -> Ordering {
+    fn compare_busy(&self, rhs: i64) -> Ordering {
         self.read().compare(rhs).unwrap_or_else(|| self.sum().cmp(&rhs))
     }
 }
