@@ -518,7 +518,7 @@ fn a_threads_first_add_puts_no_locked_row_into_use() {
 }
 
 #[test]
-fn flushes_visit_the_rows_in_which_something_was_marked_and_bounds_count_no_others() {
+fn marks_are_found_in_every_row_that_has_some_and_bounds_count_no_others() {
     let area = Area::simulated(128).expect("address space");
     let block = area.block(1).expect("room");
     assert_eq!((area.marked_rows().next(), area.dirty_lines(1)), (None, 0));

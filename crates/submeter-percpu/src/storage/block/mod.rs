@@ -402,6 +402,19 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_was_not_noted_is_not_visited() {
+        let area = Area::simulated(3).expect("address space");
+        let block = area.block(1).expect("room");
+        Area::simulate_cpu(1);
+        block.add_dirty(0, 1, 63, drop);
+        // As nothing does: a mark without a note.
+        area.inner.dirty_bits(2).mark(block.first_line());
+        let mut rows = Vec::new();
+        area.find_dirty(&super::super::Lines::All, |found| rows.push(found.row));
+        assert_eq!(rows, [1]);
+    }
+
+    #[test]
     #[should_panic(expected = "no such words")]
     fn a_block_lies_within_its_rows() {
         let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
