@@ -1,5 +1,6 @@
 //! Which rows have ever had a mark.
 
+use super::bits_of;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::seq_cst_order;
 
@@ -9,7 +10,7 @@ use crate::sync::seq_cst_order;
 /// `mm_cid` those whose numbers its threads have had. A row that came into use stays.
 #[derive(Debug)]
 pub(crate) struct MarkedRows {
-    /// Bits: one per row. Writers: whoever marks the first line of a row sets.
+    /// Bits: one per row. Writers: an updater sets a row's bit before it marks a first line there.
     bits: Box<[AtomicU64]>,
 }
 
@@ -19,9 +20,9 @@ impl MarkedRows {
         MarkedRows { bits: (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Takes note of a row, before a line of it is marked. `count` counts rows for readers that
-    /// want no more: it is never below the number of those that are noted. One load but for the
-    /// first time.
+    /// Takes note of a row, before a line of it is marked. `count` counts rows, for readers
+    /// that would otherwise load a word for each 64: it is never below the number of those that are
+    /// noted. One load but for the first time.
     #[inline]
     pub(crate) fn note(&self, row: usize, count: &AtomicU64) {
         let bit = 1 << (row % 64);
@@ -54,15 +55,9 @@ impl MarkedRows {
         // SeqCst: pairs with `note`. Acquire would do where this thread's own sequence has found
         // the mark by its plain load; it may be another's, which handed a group over to this one.
         fence(Ordering::SeqCst);
-        let rows = |(word, bits): (usize, &AtomicU64)| {
-            // Relaxed: behind the fence.
-            let bits = bits.load(Ordering::Relaxed);
-            let lower = |bits: &u64| Some(bits & bits.wrapping_sub(1));
-            std::iter::successors(Some(bits), lower)
-                .take_while(|&bits| bits != 0)
-                .map(move |bits| word * 64 + bits.trailing_zeros() as usize)
-        };
-        self.bits.iter().enumerate().flat_map(rows)
+        // Relaxed: behind the fence.
+        let words = self.bits.iter().map(|bits| bits.load(Ordering::Relaxed));
+        words.enumerate().flat_map(|(word, bits)| bits_of(word, bits))
     }
 }
 
@@ -95,8 +90,8 @@ mod loom_models {
         mark: AtomicU64,
     }
 
-    /// In which order the first updater of a row does its three steps, and whether whoever lists
-    /// rows takes a fence.
+    /// Whether an updater notes its row before it marks a line there, and whether the flusher takes
+    /// a fence before it lists the rows.
     #[derive(Clone, Copy)]
     struct Steps {
         note_first: bool,
@@ -167,8 +162,8 @@ mod loom_models {
         check(Steps { note_first: true, fence: false });
     }
 
-    /// Two threads come to a row at the same time: whoever finds a mark finds the row counted, and
-    /// in the end it is counted once.
+    /// Two threads note a row at the same time. A reader that finds a mark finds the row counted,
+    /// and in the end it is counted once.
     fn check_count(count_first: bool) {
         loom::model(move || {
             let shared = Shared::new();

@@ -46,6 +46,15 @@ pub(crate) use marked_rows::MarkedRows;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::seq_cst_order;
 
+/// Returns the numbers of the bits that are set in word `word` of a set.
+#[inline]
+pub(crate) fn bits_of(word: usize, bits: u64) -> impl Iterator<Item = usize> + Clone {
+    // By the bits that are set: of thousands of words most have one.
+    std::iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)))
+        .take_while(|&bits| bits != 0)
+        .map(move |bits| word * 64 + bits.trailing_zeros() as usize)
+}
+
 /// The dirty bits of one row.
 #[derive(Clone, Copy, Debug)]
 pub struct DirtyBits<'a> {

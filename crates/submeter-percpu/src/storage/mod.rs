@@ -31,7 +31,7 @@ use raw::Rows;
 use tallies::Tallies;
 
 use crate::backend::emulated;
-use crate::dirty::{DirtyBits, MarkedRows};
+use crate::dirty::{DirtyBits, MarkedRows, bits_of};
 use crate::process_lock::ProcessMutex;
 
 pub use block::{Block, BlockRef};
@@ -89,11 +89,7 @@ pub struct DirtyLines {
 impl DirtyLines {
     /// Returns the lines, from the start of the area.
     pub fn lines(self) -> impl Iterator<Item = usize> {
-        let first = self.word as usize * 64;
-        // By the bits that are set: of thousands of words most have one.
-        std::iter::successors(Some(self.bits), |bits| Some(bits & bits.wrapping_sub(1)))
-            .take_while(|&bits| bits != 0)
-            .map(move |bits| first + bits.trailing_zeros() as usize)
+        bits_of(self.word as usize, self.bits)
     }
 
     /// Returns the bits of those lines that are in a range.

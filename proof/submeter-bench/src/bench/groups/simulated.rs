@@ -50,16 +50,20 @@ pub(super) fn cells(cpu: usize, quick: bool, groups: &mut Vec<Vec<Cell>>) {
     for cpus in CPUS.into_iter().filter(|&cpus| !quick || cpus <= QUICK_MAX) {
         let params = |name| params(name, "simulated_cpus", cpus);
         timed(cpu, (Use::all(cpus), &OPERATIONS_ALL), params, groups);
-        for (name, by_all) in [("memory_one", false), ("memory_all", true)] {
-            memory(cpu, params(name), move || growth(cpus, by_all), groups);
-        }
+        memory(
+            cpu,
+            params("memory_one"),
+            move || growth(Use::all(cpus), Machine::add_one_each),
+            groups,
+        );
+        memory(cpu, params("memory_all"), move || growth(Use::all(cpus), Machine::add_all), groups);
     }
     for (rows, of) in [("by_cpu", Use::few_by_cpu()), ("by_mm_cid", Use::few_by_thread())] {
         let params = |name| {
             Params::from([("operation", Param::word(name)), ("few_threads", Param::word(rows))])
         };
         timed(cpu, (of, &OPERATIONS_FEW), params, groups);
-        memory(cpu, params("memory_all"), move || growth_over_time(of), groups);
+        memory(cpu, params("memory_all"), move || growth(of, Machine::add_all_over_time), groups);
     }
 }
 
@@ -153,8 +157,28 @@ impl Machine {
 
     /// Adds 1 to each leaf, from each thread.
     fn add_all(&self) {
-        let add = |leaf: &Group| leaf.add(self.made.counter, 1);
-        self.by_each_thread(|| self.made.leaves.iter().for_each(add));
+        self.by_each_thread(|| self.add_everywhere());
+    }
+
+    /// Adds 1 to each leaf, each from one CPU, in turn.
+    fn add_one_each(&self) {
+        for (n, leaf) in self.made.leaves.iter().enumerate() {
+            Area::simulate_cpu((n % self.of.cpus) as u32);
+            leaf.add(self.made.counter, 1);
+        }
+    }
+
+    /// Adds 1 to each leaf in every row that threads come to, with a flush after each.
+    fn add_all_over_time(&self) {
+        for row in 0..self.of.visited {
+            Area::simulate_cpu(row as u32);
+            self.add_everywhere();
+            self.made.tree.flush();
+        }
+    }
+
+    fn add_everywhere(&self) {
+        self.made.leaves.iter().for_each(|leaf| leaf.add(self.made.counter, 1));
     }
 
     fn by_each_thread(&self, add: impl Fn()) {
@@ -232,33 +256,13 @@ fn flush_all(machine: &Machine) -> io::Result<f64> {
     Ok(ns)
 }
 
-/// A tree's growth per group after every group was used: each by one CPU, in turn, or `by_all`.
-/// Measured after a flush, which stores what it read of each CPU.
-fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
-    let machine = Machine::new(Use::all(cpus))?;
-    let before = anonymous_bytes()?;
-    if by_all {
-        machine.add_all();
-    } else {
-        for (n, leaf) in machine.made.leaves.iter().enumerate() {
-            Area::simulate_cpu((n % cpus) as u32);
-            leaf.add(machine.made.counter, 1);
-        }
-    }
-    machine.made.tree.flush();
-    let after = anonymous_bytes()?;
-    Ok(after.saturating_sub(before) as f64 / GROUPS as f64)
-}
-
-/// A tree's growth per group once its threads have added to each in every row that they come to.
-fn growth_over_time(of: Use) -> io::Result<f64> {
+/// A tree's growth per group by adds, measured after a flush, which stores what it read of each
+/// CPU.
+fn growth(of: Use, add: fn(&Machine)) -> io::Result<f64> {
     let machine = Machine::new(of)?;
     let before = anonymous_bytes()?;
-    for row in 0..of.visited {
-        Area::simulate_cpu(row as u32);
-        machine.made.leaves.iter().for_each(|leaf| leaf.add(machine.made.counter, 1));
-        machine.made.tree.flush();
-    }
+    add(&machine);
+    machine.made.tree.flush();
     let after = anonymous_bytes()?;
     Ok(after.saturating_sub(before) as f64 / GROUPS as f64)
 }
@@ -285,13 +289,15 @@ mod tests {
         for (_, _, once) in OPERATIONS_ALL {
             assert!(of(8, once) > 0.0);
         }
-        assert!(growth(64, true).expect("smaps") > growth(8, true).expect("smaps"));
+        let [few, many] =
+            [8, 64].map(|cpus| growth(Use::all(cpus), Machine::add_all).expect("smaps"));
+        assert!(many > few);
     }
 
     #[test]
     fn a_few_threads_take_memory_in_each_row_that_they_come_to() {
         let [by_cpu, by_thread] = [Use::few_by_cpu(), Use::few_by_thread()]
-            .map(|of| growth_over_time(of).expect("smaps"));
+            .map(|of| growth(of, Machine::add_all_over_time).expect("smaps"));
         // A sixteenth; but this process has other tests too.
         assert!(by_cpu > 2.0 * by_thread, "{by_cpu} and {by_thread} bytes");
     }
