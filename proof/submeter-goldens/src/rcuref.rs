@@ -41,3 +41,11 @@ pub fn submeter_codegen_rcuarc_clone(arc: &RcuArc<u64>) -> RcuArc<u64> {
 pub fn submeter_codegen_rcuarc_release(arc: RcuArc<u64>, guard: &Guard) {
     RcuArc::release(arc, guard);
 }
+
+/// The drop of an `RcuArc`.
+// SAFETY: 1. No other symbol has this name: only this package begins one so.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn submeter_codegen_rcuarc_drop(arc: RcuArc<u64>) {
+    drop(arc);
+}

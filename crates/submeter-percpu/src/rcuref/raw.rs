@@ -143,7 +143,7 @@ impl<T> Drop for Owned<T> {
         // Without a guard, which costs more than the put.
         if !count.put_one_of_many() {
             // SAFETY: 1 (counted): the reference of `self`, which ends: it was not put above.
-            unsafe { put(self.inner, &pin()) };
+            unsafe { put_pinned(self.inner) };
         }
     }
 }
@@ -162,6 +162,18 @@ unsafe fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
         // SAFETY: 1. The decrement above went below zero, under the same guard.
         unsafe { put_slow(inner, guard) };
     }
+}
+
+/// Puts a reference under a guard of its own. Out of line, so that callers hold no code for guards,
+/// and save no registers where they need none.
+///
+/// # Safety
+/// As for `put`.
+#[cold]
+#[inline(never)]
+unsafe fn put_pinned<T>(inner: NonNull<Inner<T>>) {
+    // SAFETY: 1. As the caller promises.
+    unsafe { put(inner, &pin()) };
 }
 
 /// Does the rest of a put whose decrement went below zero. Out of line in one piece, so that the

@@ -7,37 +7,58 @@ use std::sync::OnceLock;
 
 use crate::asm::{Isa, Line, functions};
 
+/// Which number a row has, which is a choice of the build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// The CPU's.
+    ByCpu,
+    /// The thread's `mm_cid`.
+    ByMmCid,
+}
+
 /// Returns the functions whose name begins with one of `prefixes`, in order of name. `None`, after
 /// printing why, if the target is not installed.
-pub(crate) fn compiled(isa: Isa, prefixes: &[&str]) -> Option<Vec<(String, Vec<Line>)>> {
-    static X86_64: OnceLock<Option<String>> = OnceLock::new();
-    static AARCH64: OnceLock<Option<String>> = OnceLock::new();
-    let text = match isa {
-        Isa::X86_64 => X86_64.get_or_init(|| compile("x86_64-unknown-linux-gnu")),
-        Isa::Aarch64 => AARCH64.get_or_init(|| compile("aarch64-unknown-linux-gnu")),
-    };
+pub(crate) fn compiled(
+    isa: Isa,
+    rows: Rows,
+    prefixes: &[&str],
+) -> Option<Vec<(String, Vec<Line>)>> {
+    static TEXTS: [OnceLock<Option<String>>; 4] = [const { OnceLock::new() }; 4];
+    let text = TEXTS[isa as usize * 2 + rows as usize].get_or_init(|| compile(isa, rows));
     let mut found = functions(isa, text.as_ref()?, "submeter_codegen_");
     found.retain(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     Some(found)
 }
 
-/// Returns the directory of the golden files of `isa`.
-pub(crate) fn golden_dir(isa: Isa) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("asm").join(match isa {
+/// Returns the directory of the golden files of `isa` and `rows`.
+pub(crate) fn golden_dir(isa: Isa, rows: Rows) -> PathBuf {
+    let isa = Path::new(env!("CARGO_MANIFEST_DIR")).join("asm").join(match isa {
         Isa::X86_64 => "x86_64",
         Isa::Aarch64 => "aarch64",
-    })
+    });
+    match rows {
+        Rows::ByCpu => isa,
+        Rows::ByMmCid => isa.join("mm_cid"),
+    }
 }
 
-/// Returns the assembly for `target`, `None` when that target is not installed.
-fn compile(target: &str) -> Option<String> {
+/// Returns the assembly, `None` when the target is not installed.
+fn compile(isa: Isa, rows: Rows) -> Option<String> {
+    let target = match isa {
+        Isa::X86_64 => "x86_64-unknown-linux-gnu",
+        Isa::Aarch64 => "aarch64-unknown-linux-gnu",
+    };
     let sysroot = rustc(&["--print", "sysroot"]);
     if !Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir() {
         eprintln!("skipped: {target} is not installed (rustup target add {target})");
         return None;
     }
+    let (name, flags) = match rows {
+        Rows::ByCpu => ("goldens", ""),
+        Rows::ByMmCid => ("goldens-mm_cid", "--cfg submeter_mm_cid"),
+    };
     // A separate target directory: the current one is locked and has other flags.
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens");
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let objects = out.join(target).join("release/deps");
     // Deletes the output of the last run, because cargo recompiles only what is missing or older
     // than its source.
@@ -59,7 +80,7 @@ fn compile(target: &str) -> Option<String> {
         .args(["--", "--emit=asm", "-Crelocation-model=pie"])
         // The reviewed code was built without the flags of this build (coverage, injection, a CPU
         // model).
-        .env_remove("RUSTFLAGS")
+        .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .output()

@@ -5,7 +5,7 @@
 //! hot half that is not inlined shows as a call.
 
 use crate::asm::Isa;
-use crate::compile::compiled;
+use crate::compile::{Rows, compiled};
 use crate::wanted;
 
 /// The functions, the number of instructions that they may take up to their return, and the number
@@ -32,7 +32,7 @@ fn updates_are_inline_and_short() {
     if !wanted() {
         return;
     }
-    let Some(functions) = compiled(Isa::X86_64, &["update_"]) else { return };
+    let Some(functions) = compiled(Isa::X86_64, Rows::ByCpu, &["update_"]) else { return };
     let names: Vec<&str> =
         functions.iter().map(|(name, _)| name.trim_start_matches("update_")).collect();
     assert_eq!(names, MOST.map(|(name, ..)| name));
