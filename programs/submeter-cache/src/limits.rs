@@ -66,6 +66,7 @@ pub enum OverRate {
     #[default]
     Refuse,
     /// Nothing: its connection waits, for as long as a request may take to arrive. What would take
-    /// longer is refused.
+    /// longer is refused at once, unless nobody knows how long it takes: a server without a lease
+    /// of its fleet's rate is waited for.
     Wait,
 }

@@ -196,9 +196,9 @@ impl Session<'_> {
             if let Some(account) = account
                 && let Err(after) = batch.take(account)
             {
-                if self.waits(after) {
+                if let Some(wait) = self.wait(after) {
                     paused.keys_at += keys.len() - rest.len();
-                    return Next::PauseFor(paused, after);
+                    return Next::PauseFor(paused, wait);
                 }
                 // Ends the answer, as any error does.
                 refuse(after, out);

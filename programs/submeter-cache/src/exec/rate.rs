@@ -32,8 +32,8 @@ impl Session<'_> {
         };
         let account = batch.resolve(key);
         let after = batch.take(account).err()?;
-        if self.waits(after) {
-            return Some(Next::Wait(after));
+        if let Some(wait) = self.wait(after) {
+            return Some(Next::Wait(wait));
         }
         let before = out.written();
         if !quiet {
@@ -43,10 +43,19 @@ impl Session<'_> {
         Some(Next::Go)
     }
 
-    /// Returns whether a client waits that long, rather than being refused.
-    pub(super) fn waits(&self, after: Duration) -> bool {
+    /// Returns how long a client waits before its request is tried again, or `None` if it is to be
+    /// refused.
+    pub(super) fn wait(&self, after: Duration) -> Option<Duration> {
         let config = self.cache.config();
-        config.over_rate == OverRate::Wait && after <= config.request_timeout
+        if config.over_rate != OverRate::Wait {
+            return None;
+        }
+        if after <= config.request_timeout {
+            return Some(after);
+        }
+        let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
+        let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
+        (after > FAR && has_time).then_some(LOOK_AGAIN)
     }
 }
 
@@ -63,6 +72,10 @@ fn kind(verb: Verb) -> Kind {
 /// From here on a client is not told when to try again: a rate that grants nothing, as that of a
 /// server without a lease, would be one that grants something in a year.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// How often to try again where nobody knows when something is granted: often beside the seconds
+/// that a first lease takes, seldom beside what a look costs.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
 pub(super) fn refuse(after: Duration, out: &mut Output) {
