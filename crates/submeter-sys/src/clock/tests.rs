@@ -265,8 +265,11 @@ fn the_rate_turns_ticks_into_nanoseconds_and_back() {
         eprintln!("skipped: no counter of constant rate here");
         return;
     };
+    // Of aarch64's counters some tick every 40 ns.
+    let tick_ns = rate.ns(1);
     for ns in [1_000, 999_999, 5_000_000] {
         let there_and_back = rate.ns(rate.ticks(ns));
-        assert!(ns.abs_diff(there_and_back) <= 2 + ns / 1_000_000, "{ns}: {there_and_back}");
+        let off = ns.abs_diff(there_and_back);
+        assert!(off <= 2 + tick_ns + ns / 1_000_000, "{ns}: {there_and_back}");
     }
 }

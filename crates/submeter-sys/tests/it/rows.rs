@@ -13,14 +13,23 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns rows; where there are no sequences, prints why and returns `None`.
+    /// Returns rows that the calling thread may add to; where there are no sequences, prints why and
+    /// returns `None`.
     pub(crate) fn new() -> Option<Rows> {
         let Some(rseq) = Rseq::get() else {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
             return None;
         };
         let reservation = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
-        Some(Rows { reservation, rseq })
+        let rows = Rows { reservation, rseq };
+        rows.adopt_thread();
+        Some(rows)
+    }
+
+    /// Lets the calling thread run sequences: libc does not register threads everywhere, and one
+    /// that nobody has registered adds nothing, of which it could lose nothing.
+    pub(crate) fn adopt_thread(&self) {
+        assert!(self.rseq.adopt_thread(), "a thread that cannot run sequences");
     }
 
     /// Returns the start of row 0.

@@ -9,7 +9,7 @@ use crate::rows::Rows;
 use crate::stop::StopOnDrop;
 
 /// Runs `work` on four threads for a while, with constant migrations and barriers.
-fn hammer(work: impl Fn(&AtomicBool) + Sync) {
+fn hammer(rows: &Rows, work: impl Fn(&AtomicBool) + Sync) {
     let stop = AtomicBool::new(false);
     let allowed = cpu::affinity().expect("readable");
     std::thread::scope(|scope| {
@@ -17,6 +17,7 @@ fn hammer(work: impl Fn(&AtomicBool) + Sync) {
         for thread in 0..4 {
             let (work, stop, allowed) = (&work, &stop, &allowed);
             scope.spawn(move || {
+                rows.adopt_thread();
                 // Pinning to a CPU migrates at once; the workers do it to themselves below.
                 cpu::set_affinity(&[allowed[thread % allowed.len()]]).expect("allowed");
                 work(stop);
@@ -49,7 +50,7 @@ fn migrate_between(stop: &AtomicBool, mut step: impl FnMut()) {
 fn adds_of_every_shape_are_exact_under_migration_and_barriers_stress() {
     let Some(rows) = Rows::new() else { return };
     let (done, mode) = (AtomicI64::new(0), AtomicU32::new(rows.rseq.cpus()));
-    hammer(|stop| {
+    hammer(&rows, |stop| {
         let mut own = 0;
         migrate_between(stop, || {
             // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only sequences
@@ -72,7 +73,9 @@ fn adds_of_every_shape_are_exact_under_migration_and_barriers_stress() {
         });
         done.fetch_add(own, Ordering::Relaxed);
     });
-    assert_eq!(rows.sum(0), done.into_inner());
+    let done = done.into_inner();
+    assert!(done > 0, "nothing was added");
+    assert_eq!(rows.sum(0), done);
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn add_marked_adds_only_where_the_mark_is_set_stress() {
         unsafe { AtomicU64::from_ptr(word.cast()) }
     };
     let (done, refused) = (AtomicI64::new(0), AtomicI64::new(0));
-    hammer(|stop| {
+    hammer(&rows, |stop| {
         let (mut own, mut unmarked) = (0, 0);
         migrate_between(stop, || {
             // SAFETY: 1. Both words lie in rows `0..cpus`: the test keeps them. 2. Sequences alone
@@ -178,6 +181,7 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
             let _stopping = StopOnDrop(&stop);
             for _ in 0..2 {
                 scope.spawn(|| {
+                    rows.adopt_thread();
                     while !stop.load(Ordering::Relaxed) {
                         // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only
                         // sequences write it.
@@ -202,6 +206,7 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
             assert_eq!(rows.sum(4), folded, "round {round}: an add landed after the barrier");
         });
     }
+    assert!(rows.sum(4) > 0, "nothing was added");
 }
 
 #[test]
@@ -230,6 +235,7 @@ fn a_signal_handler_that_adds_to_the_same_word_loses_nothing() {
     std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&stop);
         scope.spawn(|| {
+            rows.adopt_thread();
             // SAFETY: 1. The call takes nothing and names the calling thread.
             worker.store(unsafe { libc::pthread_self() }, Ordering::Release);
             let mut own = 0;
