@@ -13,8 +13,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns rows that the calling thread may add to; where there are no sequences, prints why and
-    /// returns `None`.
+    /// Returns rows that the calling thread may add to; where there are no sequences, prints why
+    /// and returns `None`.
     pub(crate) fn new() -> Option<Rows> {
         let Some(rseq) = Rseq::get() else {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);

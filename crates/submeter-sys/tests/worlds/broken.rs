@@ -111,7 +111,7 @@ fn a_forked_child_keeps_registration_and_barrier() {
     let Some(rseq) = probe().rseq() else { return };
     let rows = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
     let word = rows.base().as_ptr().cast::<i64>();
-    // Where libc registers no thread, only the one that decided is registered, which may be another.
+    // Where libc registers no thread, only the one that decided is registered: maybe another.
     assert!(rseq.adopt_thread());
     // SAFETY: 1. The child does only what a child of threads may: it runs sequences and system
     // calls, and ends.
