@@ -155,7 +155,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) limits_api: bool,
     /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,
-    /// or a wait of their connection, with whatever other tenants send on it
+    /// or a wait of their connection of at most --request-timeout, with whatever other tenants send
+    /// on it
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) that --load draws its tenants from, instead of the built-in ones
