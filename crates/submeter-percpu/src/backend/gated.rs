@@ -197,10 +197,11 @@ mod tests {
     #[test]
     fn what_is_dropped_is_given_back_and_zero_for_the_next() {
         let area = Area::new(|_| 0).expect("address space");
-        if area.rseq().is_none() {
+        let Some(rseq) = area.rseq() else {
             eprintln!("skipped: there are no sequences here, and nothing has such a word");
             return;
-        }
+        };
+        assert!(rseq.adopt_thread(), "this thread can run sequences");
         let _other = GatedWord::new(&area).expect("room");
         let word = GatedWord::new(&area).expect("room");
         word.open();
