@@ -16,7 +16,7 @@ pub(crate) fn add_on_threads() {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(move || {
-                    assert!(rseq.row().is_some() || rseq.adopt_thread());
+                    assert!(rseq.adopt_thread());
                     (0..100_000)
                         // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them.
                         // 2. Only sequences write.
