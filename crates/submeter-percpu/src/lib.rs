@@ -49,6 +49,9 @@ mod limits;
 mod models;
 #[cfg(any(test, not(loom)))]
 mod overflow;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/it/stop.rs"]
+mod stop;
 mod sync;
 #[cfg(not(loom))]
 mod uptime;

@@ -15,7 +15,7 @@ use once_cell::race::OnceBox;
 use super::holders::{Sites, StillHeldError};
 use super::raw::{AreaSlots, ForkMutex, Name};
 use super::rows;
-use super::switch::{After, Revival, Slots, Switch};
+use super::switch::{After, Count, Revival, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -114,7 +114,7 @@ impl Core {
 
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_> {
-        View(self)
+        View { core: self, count: self.switch.count_since_opening() }
     }
 
     #[cold]
@@ -255,34 +255,38 @@ impl Core {
     }
 }
 
-/// What can be asked of a count, and waited for, without changing it.
+/// What can be asked of a count, and waited for, without changing it. Made for each question, since
+/// that is what orders `count` and the core's `life`, which a life's opening comes after.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a>(&'a Core);
+pub(super) struct View<'a> {
+    core: &'a Core,
+    count: &'a Count,
+}
 
 impl<'a> View<'a> {
     pub(super) fn name(self) -> &'a str {
-        self.0.name.as_str()
+        self.core.name.as_str()
     }
 
     /// Returns the references; `None` while they are counted per CPU.
     pub(super) fn references(self) -> Option<i64> {
-        self.0.switch.count.exact()
+        self.count.exact()
     }
 
     pub(super) fn is_dying(self) -> bool {
-        self.0.switch.count.is_dead()
+        self.count.is_dead()
     }
 
     pub(super) fn is_released(self) -> bool {
-        self.0.life.is_released()
+        self.core.life.is_released()
     }
 
     pub(super) fn released(self) -> Released<'a> {
-        self.0.life.released()
+        self.core.life.released()
     }
 
     pub(super) fn wait_released(self, timeout: Duration) -> Result<(), StillHeldError> {
-        if self.0.life.wait(timeout) { Ok(()) } else { Err(self.holders()) }
+        if self.core.life.wait(timeout) { Ok(()) } else { Err(self.holders()) }
     }
 
     pub(super) fn holders(self) -> StillHeldError {
@@ -290,7 +294,7 @@ impl<'a> View<'a> {
             name: self.name().to_owned(),
             dying: self.is_dying(),
             references: self.references(),
-            sites: self.0.sites.list(),
+            sites: self.core.sites.list(),
         }
     }
 }

@@ -314,6 +314,62 @@ fn lookup_against_reinit<S: Modelled>() {
 on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted,
     loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
 
+/// A thread that took a reference in a new life, and takes another after that life stopped counting
+/// per CPU: the count that it then meets is not that of the life before.
+fn holder_of_a_new_life<S: Modelled>(take: fn(&Model<S>)) {
+    let model = Model::<S>::new();
+    model.kill();
+    model.must_be_released();
+    let user = model.spawn(move |model| {
+        if model.try_get(true) {
+            take(model);
+            model.put();
+        }
+    });
+    model.reinit();
+    model.to_atomic();
+    user.join().unwrap();
+    assert_eq!(model.releases(), 0, "released while alive");
+    model.kill();
+    model.must_be_released();
+}
+fn holder_takes_another<S: Modelled>() {
+    holder_of_a_new_life::<S>(|model| {
+        model.get();
+        model.put();
+    });
+}
+on_both!(holder_takes_another: loom_percpu_ref_5_a_holder_in_a_new_life_takes_another,
+    loom_percpu_ref_5_a_holder_in_a_new_life_takes_another_locked);
+
+/// The same, of one that asks about the count.
+fn holder_asks<S: Modelled>() {
+    holder_of_a_new_life::<S>(|model| model.must_be_alive("a holder"));
+}
+on_both!(holder_asks: loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before,
+    loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before_locked);
+
+/// The mistake: nothing orders the count after the opening that the slots told of.
+macro_rules! finds_an_older_count {
+    ($($test:ident: $slots:ty;)*) => {$(
+        #[test]
+        #[should_panic(expected = "met the count of the life before")]
+        fn $test() {
+            explore(|| {
+                holder_of_a_new_life::<$slots>(|model| {
+                    let took = model.switch.get_one_unordered();
+                    assert!(took, "met the count of the life before");
+                    assert_eq!(model.switch.put_one(), Put::Held);
+                });
+            });
+        }
+    )*};
+}
+finds_an_older_count! {
+    loom_percpu_ref_5_finds_a_get_that_is_not_ordered_after_the_opening: Sequences;
+    loom_percpu_ref_5_finds_a_get_that_is_not_ordered_after_the_opening_locked: Locked;
+}
+
 /// What was written before any put is visible to the thread that releases; `Model::act` looks.
 fn writes_before_puts<S: Modelled>() {
     let model = Model::<S>::new();

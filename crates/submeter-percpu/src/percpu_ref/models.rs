@@ -370,6 +370,12 @@ impl<S: Modelled> Model<S> {
         assert_eq!(counted, Some(held.into()), "{what}: a get was lost");
     }
 
+    /// Called while a reference is held, and nobody kills.
+    pub(super) fn must_be_alive(&self, who: &str) {
+        let count = self.switch.count_since_opening();
+        assert!(!count.is_dead() && count.exact() != Some(0), "{who} was told of another life");
+    }
+
     pub(super) fn releases(&self) -> i32 {
         self.releases.load(Noted)
     }

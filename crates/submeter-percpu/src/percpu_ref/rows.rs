@@ -53,8 +53,8 @@ pub(super) fn forget(row: &AtomicI64, collected: &AtomicI64) {
 
 /// Starts a row. With the lock held, and the count biased already.
 pub(super) fn live(row: &AtomicI64) {
-    // Release: pairs with the Acquire in `die`: a thread that counts here, and one that is handed
-    // what that counted, comes after the bias.
+    // Release: pairs with the Acquire in `die`, so that who is handed what was counted here comes
+    // after the bias; and with the fence in `count_since_opening`, so that who counted here does.
     row.store(LIVE, Ordering::Release);
 }
 

@@ -122,7 +122,7 @@ impl<S: Slots> Switch<S> {
     #[inline]
     pub(super) fn get_slow(&self, n: u32) -> bool {
         let n = i64::from(n);
-        self.slots.add_slow(n) || self.count.get(n)
+        self.slots.add_slow(n) || self.count_since_opening().get(n)
     }
 
     #[inline(always)]
@@ -139,7 +139,7 @@ impl<S: Slots> Switch<S> {
     #[inline(never)]
     fn try_get_slow(&self, n: u32, live: bool) -> bool {
         let n = i64::from(n);
-        self.slots.add_slow(n) || self.count.try_get(n, live)
+        self.slots.add_slow(n) || self.count_since_opening().try_get(n, live)
     }
 
     #[inline(always)]
@@ -151,7 +151,28 @@ impl<S: Slots> Switch<S> {
     #[inline]
     pub(super) fn put_slow(&self, n: u32) -> Put {
         let n = i64::from(n);
-        if self.slots.add_slow(-n) { Put::Held } else { self.count.put(n) }
+        if self.slots.add_slow(-n) { Put::Held } else { self.count_since_opening().put(n) }
+    }
+
+    /// Returns the count, for a thread that holds no lock.
+    ///
+    /// A thread that the slots served since they were opened last knows of that opening, but is not
+    /// ordered after it: a sequence loads its gate by a plain load, and an add to a row is Release.
+    /// Without more, it could find the count of the life before, at zero, and take the reference
+    /// that it holds for none. To order the adds would cost every one of them; this costs those
+    /// that the slots refuse.
+    #[inline]
+    pub(super) fn count_since_opening(&self) -> &Count {
+        // Acquire: pairs with the Release in `GatedWord::open` and in `rows::live`, which an add of
+        // this thread's read from.
+        fence(Ordering::Acquire);
+        &self.count
+    }
+
+    /// The mistake of doing without that order.
+    #[cfg(loom)]
+    pub(super) fn get_one_unordered(&self) -> bool {
+        self.slots.add_one::<1>() || self.slots.add_slow(1) || self.count.get(1)
     }
 
     /// Marks it dead and closes, unless it was dead (`None`). With `keep`, the initial reference

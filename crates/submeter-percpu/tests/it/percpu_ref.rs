@@ -7,6 +7,7 @@ use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
+use crate::stop::StopOnDrop;
 
 /// A count whose releases are counted.
 struct Counted {
@@ -158,6 +159,7 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
         let (reference, stop) = (&counted.reference, AtomicBool::new(false));
         let held = AtomicU32::new(0);
         std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
             for thread in 0..3 {
                 let (held, stop) = (&held, &stop);
                 scope.spawn(move || {
@@ -181,8 +183,6 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
                 assert!(!reference.is_zero());
                 reference.switch_to_percpu();
             }
-            // Relaxed: as above.
-            stop.store(true, Ordering::Relaxed);
         });
         reference.kill();
         let held = held.into_inner();

@@ -7,6 +7,7 @@ use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
+use crate::stop::StopOnDrop;
 
 /// Returns a count with `options` and the number of its releases.
 fn counted(area: &Area, options: Options) -> (PercpuRef, Arc<AtomicU32>) {
@@ -117,6 +118,7 @@ fn percpu_ref_5_changes_of_mode_serialise_stress() {
         let going = || !stop.load(Ordering::Relaxed);
         let (mut lives, mut resurrections) = (0, 0);
         std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
             for thread in 0..2 {
                 let (reference, going) = (&reference, &going);
                 scope.spawn(move || {
@@ -152,8 +154,6 @@ fn percpu_ref_5_changes_of_mode_serialise_stress() {
                 assert_eq!(times(&released), lives, "once each life");
                 assert!(reference.reinit());
             }
-            // Relaxed: as above.
-            stop.store(true, Ordering::Relaxed);
         });
         reference.switch_to_atomic();
         assert_eq!(reference.holders().references(), Some(1), "{lives} {resurrections}");

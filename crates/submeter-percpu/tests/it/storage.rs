@@ -9,6 +9,7 @@ use submeter_percpu::{Area, Block, PercpuCounter};
 use submeter_sys::cpu;
 
 use crate::common::on_every_backend_with;
+use crate::stop::StopOnDrop;
 
 /// How many adds each thread makes; few under Miri, which takes microseconds for each.
 const ADDS: i64 = if cfg!(miri) { 50 } else { 50_000 };
@@ -441,6 +442,7 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
         let blocks: Vec<_> = (0..8).map(|_| area.block(8).expect("room")).collect();
         let (done, stop) = (AtomicI64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let stopping = StopOnDrop(&stop);
             let reader = scope.spawn(|| {
                 let mut last = std::collections::HashMap::new();
                 let (mut total, mut finish) = (0, false);
@@ -468,7 +470,7 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
                     done.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            stop.store(true, Ordering::SeqCst);
+            drop(stopping);
             assert_eq!(reader.join().expect("no panic"), 4 * 3 * (ADDS / 10));
         });
     });

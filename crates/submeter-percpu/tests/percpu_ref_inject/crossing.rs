@@ -10,6 +10,7 @@ use submeter_sys::inject::{Point, delay, entered};
 use submeter_sys::{cpu, membarrier, probe};
 
 use crate::raw::{ThreadId, with_handler};
+use crate::stop::StopOnDrop;
 
 /// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
@@ -56,6 +57,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
     let (stop, signals) = (AtomicBool::new(false), AtomicU32::new(0));
     let held = with_handler(&reference, || {
         std::thread::scope(|scope| {
+            let stopping = StopOnDrop(&stop);
             let (say, tell) = mpsc::channel();
             let (reference, stop) = (&reference, &stop);
             let victim = scope.spawn(move || {
@@ -94,8 +96,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
             wait_for(point);
             kill(reference, confirms);
             delay(point, 0);
-            // Relaxed: as above.
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             victim.join().expect("no panic")
         })
     });

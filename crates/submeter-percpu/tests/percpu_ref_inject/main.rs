@@ -9,6 +9,9 @@ mod crossing;
 #[cfg(submeter_inject)]
 #[expect(unsafe_code, reason = "signals and affinity")]
 mod raw;
+#[cfg(submeter_inject)]
+#[path = "../it/stop.rs"]
+mod stop;
 
 #[cfg(not(submeter_inject))]
 #[test]

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{Index, PLACES_KEPT, PLACES_MIN};
 use crate::rcuref::pin;
+use crate::stop::StopOnDrop;
 
 /// More than one table's worth.
 const OBJECTS: usize = if cfg!(miri) { 12 } else { 400 };
@@ -124,6 +125,7 @@ fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
     insert(STAYS);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 // Relaxed: a flag.
@@ -140,7 +142,5 @@ fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
                 assert_eq!(removed, Some(wanted));
             }
         }
-        // Relaxed: a flag.
-        stop.store(true, Ordering::Relaxed);
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::percpu_ref::{Options, OwnerMap, PercpuArc, PercpuOwner};
 use crate::rcuref::pin;
+use crate::stop::StopOnDrop;
 
 /// Long enough for any machine: only a deadlock reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -130,6 +131,7 @@ fn a_name_that_comes_and_goes_is_found_alive_or_not_at_all_stress() {
     let stop = AtomicBool::new(false);
     let rounds = if cfg!(miri) { 20 } else { 5_000 };
     std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 // Relaxed: a flag.
@@ -153,8 +155,6 @@ fn a_name_that_comes_and_goes_is_found_alive_or_not_at_all_stress() {
             // SeqCst: as above.
             KILLED.store(number, Ordering::SeqCst);
         }
-        // Relaxed: a flag.
-        stop.store(true, Ordering::Relaxed);
     });
     // Relaxed: the readers were joined.
     assert_eq!(DROPS.load(Ordering::Relaxed), rounds);

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::rcuref::{RcuArc, RcuBorrow, RcuRef, RcuSlot, pin};
+use crate::stop::StopOnDrop;
 
 /// Capacities shrink under Miri.
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
@@ -125,6 +126,7 @@ fn rcuslot_stress_frees_every_version_once() {
     let slot = RcuSlot::new(Alive::new(&living));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 // Relaxed: only the flag itself matters.
@@ -143,8 +145,6 @@ fn rcuslot_stress_frees_every_version_once() {
             let old = if round % 8 == 0 { slot.take() } else { slot.replace(Alive::new(&living)) };
             old.iter().for_each(|one| one.look());
         }
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
     });
     drop(slot);
     wait_for(&living, 0);
