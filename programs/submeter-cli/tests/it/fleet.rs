@@ -173,7 +173,7 @@ fn what_the_operator_sets_holds_for_servers_that_say_otherwise() {
     let directory = Directory::new("set");
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "1", "--limit", "/other=2m"]);
-    let set = ["fleet", "set", "/acme", "memory=64k", "rate=5/s", "--bank", &address];
+    let set = ["fleet", "set", "/acme", "memory=64k", "rate=500/s", "--bank", &address];
     let output = SUBMETER.run(&set);
     let said = text(&output.stdout);
     assert!(said.contains("memory of /acme: 64.0 KiB"), "{said}{}", text(&output.stderr));
