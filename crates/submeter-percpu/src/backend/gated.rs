@@ -95,8 +95,9 @@ impl GatedWord {
 
     /// Lets sequences commit that start from now on.
     pub(crate) fn open(&self) {
-        // Release: a sequence that finds it open, and every thread that is handed what that
-        // sequence counted, comes after what was written before (the count's bias).
+        // Release: whoever acquires after a sequence found it open (`count_since_opening` of this
+        // thread, or a thread that is handed what was counted) comes after what was written before:
+        // the count's bias. The sequence itself does not, as its load of the gate is plain.
         self.gate.store(self.len() as u32, Ordering::Release);
     }
 
