@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
+use super::count::{Count, Revival};
 use super::holders::{Sites, StillHeldError};
 use super::raw::{AreaSlots, ForkMutex, Name};
 use super::rows;
-use super::switch::{After, Count, Revival, Slots, Switch};
+use super::switch::{After, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
+use super::count::{Count, Kill, Put};
 use super::models::{Locked, Mistake, Model, Modelled, Sequences};
-use super::switch::{Count, Kill, Put, Stopping};
+use super::switch::Stopping;
 
 /// Three threads without a bound take hours; the known mistakes need one preemption or two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {

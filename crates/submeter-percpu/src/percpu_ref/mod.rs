@@ -8,9 +8,9 @@
 //! microseconds, however many references one [`kill_many`](PercpuRef::kill_many) kills). For counts
 //! that come and go with each request use [`RcuRef`](crate::rcuref::RcuRef) or `Arc`.
 //!
-//! From the bottom up, each file using only those before it: `rows`, `switch` (the count and its
-//! two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and `arc`, and
-//! `index` and `owner_map`, where owners are found by name.
+//! From the bottom up, each file using only those before it: `rows`, `count` (the word that knows),
+//! `switch` (its two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and
+//! `arc`, and `index` and `owner_map`, where owners are found by name.
 
 #[cfg(not(loom))]
 mod api;
@@ -18,6 +18,7 @@ mod api;
 mod arc;
 #[cfg(not(loom))]
 mod core;
+mod count;
 #[cfg(not(loom))]
 mod holders;
 #[cfg(any(test, not(loom)))]

@@ -10,9 +10,10 @@ use std::sync::Arc;
 // Not the checkers': what the models note for themselves must add neither orders nor states.
 use std::sync::atomic::{AtomicI32 as Notes, Ordering::Relaxed as Noted};
 
+use super::count::{Put, Revival};
 use super::kill::{Counted, kill_and_confirm, kill_many};
 use super::rows;
-use super::switch::{After, Put, Revival, Slots, Stopping, Switch};
+use super::switch::{After, Slots, Stopping, Switch};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use loom::sync::Mutex;

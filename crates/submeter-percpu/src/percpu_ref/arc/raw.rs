@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use crate::backend::gated::{Adder, GatedWord};
 use crate::percpu_ref::core::{Core, View};
+use crate::percpu_ref::count::Put;
 use crate::percpu_ref::holders::Site;
 use crate::percpu_ref::kill::{Counted, kill_and_confirm, kill_many};
 use crate::percpu_ref::raw::AreaSlots;
 use crate::percpu_ref::rows;
-use crate::percpu_ref::switch::{After, Put, Switch};
+use crate::percpu_ref::switch::{After, Switch};
 
 /// An object with its reference count.
 #[repr(C)]
