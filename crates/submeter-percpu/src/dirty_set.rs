@@ -290,7 +290,7 @@ mod loom_tests {
     /// One update and one take at the same time, with the given halves; then either the taker saw
     /// the update, or the update left a mark for the next.
     fn race(mark: fn(&DirtyBits<'_>), after_take: fn()) {
-        loom::model(move || {
+        crate::models::explore_all(move || {
             let shared = Shared::marked();
             let updater = {
                 let shared = Arc::clone(&shared);

@@ -95,9 +95,9 @@ impl GatedWord {
 
     /// Lets sequences commit that start from now on.
     pub(crate) fn open(&self) {
-        // Release: whoever acquires after a sequence found it open (`count_since_opening` of this
-        // thread, or a thread that is handed what was counted) comes after what was written before:
-        // the count's bias. The sequence itself does not, as its load of the gate is plain.
+        // Release: an Acquire fence after a sequence that found it open pairs with this, in
+        // `count_since_opening` and `after_openings`: what follows there comes after what was
+        // written before. The sequence itself does not, as its load of the gate is plain.
         self.gate.store(self.len() as u32, Ordering::Release);
     }
 

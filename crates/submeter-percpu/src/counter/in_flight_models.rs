@@ -11,8 +11,9 @@ use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 
 use super::cpu_words::{CpuWords, Kept};
-use super::loom_models::{Cpu, MASK, explore};
+use super::loom_models::{Cpu, MASK};
 use super::overflows::Overflows;
+use crate::models::{either_first, explore};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,6 +289,7 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
             added.overflows.post(first.1.add(3, MASK));
             drop(in_flight);
         });
+        either_first();
         // SeqCst: as `Area::rows_in_use`.
         let missing = || (1 + u64::from(row.0.load(Ordering::SeqCst))) * MASK;
         let read = match mistake {

@@ -14,14 +14,8 @@ use super::cpu_words::{CpuWords, Kept};
 use super::overflows::Overflows;
 use super::setter::Setter;
 use super::tree::Tree;
+use crate::models::explore;
 use crate::overflow::batch_overflow;
-
-/// Three threads without a bound take hours; the known mistakes need one preemption or two.
-pub(super) fn explore(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 /// The word of one CPU.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! Every interleaving of updates, marks and flushes, and of the mistakes that the protocol avoids.
 
 use super::*;
+use crate::models::{either_first, explore, explore_all};
 use crate::sync::atomic::AtomicI64;
 use loom::sync::Arc;
 use loom::thread;
@@ -94,18 +95,10 @@ fn spawn_add(shared: &Arc<Shared>, line: usize) -> thread::JoinHandle<()> {
     thread::spawn(move || shared.add(line))
 }
 
-/// Three threads without a bound take hours. Three preemptions are more than the known bugs need:
-/// the negative models below need one.
-fn check_three_threads(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
-
 /// An update that returned is found by the next flush, whatever else marks and flushes.
 #[test]
 fn loom_a_flush_finds_every_update_that_returned() {
-    check_three_threads(|| {
+    explore(|| {
         let shared = Shared::new();
         let updater = spawn_add(&shared, 0);
         let second = spawn_add(&shared, 0);
@@ -125,7 +118,7 @@ fn loom_a_flush_finds_every_update_that_returned() {
 /// comes to a word that it emptied, is found by the next.
 #[test]
 fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
-    check_three_threads(|| {
+    explore(|| {
         let shared = Shared::new();
         let first = spawn_add(&shared, 0);
         let second = spawn_add(&shared, 1);
@@ -142,7 +135,7 @@ fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
 
 /// A flush of line 1 alone that takes its mark in a wrong way, while another thread adds to line 0.
 fn check_partial_flush(take: fn(&Shared) -> u64) {
-    loom::model(move || {
+    explore_all(move || {
         let shared = Shared::new();
         shared.add(1);
         let updater = spawn_add(&shared, 0);
@@ -185,7 +178,7 @@ fn loom_clearing_the_summary_after_a_part_loses_a_mark() {
 /// flush is between taking a mark and storing the total.
 #[test]
 fn loom_a_count_of_zero_means_that_the_total_has_all() {
-    check_three_threads(|| {
+    explore(|| {
         let shared = Shared::new();
         shared.add(0);
         let updater = spawn_add(&shared, 1);
@@ -208,7 +201,7 @@ fn loom_a_count_of_zero_means_that_the_total_has_all() {
 #[test]
 #[should_panic(expected = "exact, but it is not")]
 fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
-    loom::model(|| {
+    explore_all(|| {
         let shared = Shared::new();
         shared.add(0);
         let reader = {
@@ -234,7 +227,7 @@ fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_without_linking_an_update_is_missed() {
-    loom::model(|| {
+    explore_all(|| {
         let shared = Shared::new();
         let mark = |shared: &Shared| {
             shared.tally.fetch_add(1, Ordering::SeqCst);
@@ -269,7 +262,7 @@ fn loom_without_linking_an_update_is_missed() {
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_looking_at_the_summary_before_the_line_is_marked_loses_it() {
-    loom::model(|| {
+    explore_all(|| {
         let shared = Shared::new();
         shared.add(1);
         let updater = {
@@ -298,7 +291,7 @@ fn loom_looking_at_the_summary_before_the_line_is_marked_loses_it() {
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_testing_the_mark_before_a_locked_add_loses_it() {
-    loom::model(|| {
+    explore_all(|| {
         let shared = Shared::new();
         shared.row().mark(0);
         let updater = {
@@ -323,7 +316,7 @@ fn loom_testing_the_mark_before_a_locked_add_loses_it() {
 /// way).
 #[test]
 fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
-    check_three_threads(|| {
+    explore(|| {
         let shared = Shared::new();
         let updater = {
             let shared = Arc::clone(&shared);
@@ -337,6 +330,7 @@ fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
                 }
             })
         };
+        either_first();
         let mut flusher = Flusher::default();
         let mut total = shared.flush(&mut flusher);
         updater.join().expect("no panic");

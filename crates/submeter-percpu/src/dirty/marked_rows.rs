@@ -126,7 +126,7 @@ mod loom_models {
 
     /// One updater marks; the sequence of another finds the mark, adds and hands over to a flush.
     fn check(steps: Steps) {
-        loom::model(move || {
+        crate::models::explore_all(move || {
             let shared = Shared::new();
             let marking = {
                 let shared = Arc::clone(&shared);
@@ -165,7 +165,7 @@ mod loom_models {
     /// Two threads note a row at the same time. A reader that finds a mark finds the row counted,
     /// and in the end it is counted once.
     fn check_count(count_first: bool) {
-        loom::model(move || {
+        crate::models::explore_all(move || {
             let shared = Shared::new();
             let marks = || {
                 let shared = Arc::clone(&shared);

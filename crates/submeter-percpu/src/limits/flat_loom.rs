@@ -8,6 +8,7 @@ use super::cpus_loom::{CPU, Cpus, Mistake, sections};
 use super::flat::Flat;
 use super::level::REST_MS;
 use super::stock::Stock;
+use crate::models::either_first;
 
 /// What it starts with, as a counter does; everything below comes on top.
 const ZERO: u64 = 1 << 63;
@@ -18,9 +19,7 @@ const FREE: u64 = 6;
 type Model = Arc<Flat<Cpus>>;
 
 fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::models::explore(move || {
         let cpus = Cpus::new(&sections(), mistake, tick);
         let flat = Arc::new(Flat::new(cpus, 4, 2, ZERO, ZERO + LIMIT));
         // Opens; refills; and takes what is left but for `FREE`.
@@ -149,9 +148,70 @@ fn loom_limits_flat_a_sum_beside_an_opening_counts_no_stock() {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
         flat.release(20);
         let opens = charges(flat, 0, &[1, 3]);
+        either_first();
         let before = LIMIT - FREE - 20;
         let sum = charged(flat);
         assert!([0, 1, 4].map(|n| before + n).contains(&sum), "{sum}");
         assert_eq!((opens.join().unwrap(), charged(flat)), (4, before + 4));
+    });
+}
+
+/// One opens; another takes from the stock that it finds, then looks.
+fn a_look_after_a_charge_from_stock(look: fn(&Model)) {
+    explore(Mistake::None, REST_MS, move |flat| {
+        assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
+        let opens = {
+            let flat = Arc::clone(flat);
+            thread::spawn(move || {
+                CPU.with(|own| own.set(1));
+                flat.release(20);
+                assert!(flat.try_charge(1).is_ok());
+            })
+        };
+        let takes = {
+            let flat = Arc::clone(flat);
+            thread::spawn(move || {
+                CPU.with(|own| own.set(0));
+                if flat.leaf.stock.add(-1, flat.leaf.cap) {
+                    look(&flat);
+                }
+            })
+        };
+        opens.join().unwrap();
+        takes.join().unwrap();
+    });
+}
+
+/// What is charged at least, once one was taken from stock.
+const TAKEN: u64 = LIMIT - FREE - 20 + 1;
+
+#[test]
+fn loom_limits_flat_a_charge_from_stock_is_in_the_sum() {
+    a_look_after_a_charge_from_stock(|flat| {
+        let sum = charged(flat);
+        assert!([TAKEN, TAKEN + 1].contains(&sum), "{sum}");
+    });
+}
+
+#[test]
+fn loom_limits_flat_a_charge_from_stock_is_in_what_is_held() {
+    a_look_after_a_charge_from_stock(|flat| {
+        let high = flat.held().0 - ZERO;
+        assert!(high >= TAKEN, "{high}");
+    });
+}
+
+#[test]
+#[should_panic(expected = "as it was before the opening")]
+fn loom_limits_flat_finds_a_look_that_is_not_ordered_after_the_opening() {
+    a_look_after_a_charge_from_stock(|flat| {
+        assert!(held(flat) >= TAKEN, "as it was before the opening");
+    });
+}
+
+#[test]
+fn loom_limits_flat_a_charge_after_one_from_stock_is_not_refused_as_before_the_opening() {
+    a_look_after_a_charge_from_stock(|flat| {
+        assert!(flat.try_charge(10).is_ok(), "refused what fits");
     });
 }

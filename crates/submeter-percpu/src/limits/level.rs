@@ -2,7 +2,7 @@
 //! stock.
 
 use super::words::{AtomicU32, AtomicU64};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{Ordering, fence};
 
 /// For how long a level stays exact at least, in milliseconds: a limit that is always near costs a
 /// barrier in that time, not one a refusal.
@@ -61,6 +61,25 @@ pub(crate) struct Record {
     pub(crate) refused: u64,
     pub(crate) overdrafts: u64,
     pub(crate) mode: LimitMode,
+}
+
+/// The order of loads that have a place in the one order of folds, openings and charges.
+///
+/// Towards a plain load before it, such as a sequence's, a SeqCst load is no stronger than an
+/// Acquire one; but loom never has it find an older value, and would not miss [`after_openings`].
+// SeqCst: pairs with the writes of `held`, `tight`, `openings`, `limit`, `soft` and `awaited`: see
+// each.
+const LOOK: Ordering = if cfg!(loom) { Ordering::Acquire } else { Ordering::SeqCst };
+
+/// Orders what follows after the openings of stock that the calling thread has taken from.
+///
+/// A sequence loads its gate plainly: a thread that found stock there is not ordered after the
+/// opening, which reserved it. Without this it could look at a level as it was before: its own
+/// charge would be missing, or another refused that fits.
+#[inline]
+pub(super) fn after_openings() {
+    // Acquire: pairs with the Release in `Stock::open`, which the sequence's load read from.
+    fence(Ordering::Acquire);
 }
 
 /// An opening more, and a leaf that is open.
@@ -186,6 +205,7 @@ impl Level {
 
     /// Returns what is held if that is what is charged: no leaf below was open.
     pub(crate) fn exactly(&self) -> Option<u64> {
+        after_openings();
         let (openings, tight) = (self.openings(), self.tight());
         let held = self.held();
         let closed = openings as u32 == 0 && self.openings() == openings;
@@ -197,7 +217,7 @@ impl Level {
     pub(super) fn openings(&self) -> u64 {
         // SeqCst, and in both functions below: who finds what an opening has reserved finds the
         // opening as well, and who finds none open finds what was given back.
-        self.openings.load(Ordering::SeqCst)
+        self.openings.load(LOOK)
     }
 
     pub(super) fn begin_opening(&self) {
@@ -244,12 +264,12 @@ impl Level {
     pub(crate) fn held(&self) -> u64 {
         // SeqCst: a refusal loads `tight`, this, and `tight` again, in one order with folds; and
         // `set_limit` stores the limit, then loads this.
-        self.held.load(Ordering::SeqCst)
+        self.held.load(LOOK)
     }
 
     pub(super) fn limit(&self) -> u64 {
         // SeqCst: see `reserve`.
-        self.limit.load(Ordering::SeqCst)
+        self.limit.load(LOOK)
     }
 
     pub(super) fn room(&self) -> u64 {
@@ -302,7 +322,7 @@ impl Level {
 
     pub(super) fn mode(&self) -> LimitMode {
         // SeqCst: see `set_mode`.
-        if self.soft.load(Ordering::SeqCst) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
+        if self.soft.load(LOOK) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
     }
 
     /// Sets the mode. What exceeds the limit stays; [`set_mode`](super::tree::set_mode) has no
@@ -336,7 +356,7 @@ impl Level {
 
     pub(super) fn is_awaited(&self) -> bool {
         // SeqCst: see `await_room`.
-        self.awaited.load(Ordering::SeqCst) > 0
+        self.awaited.load(LOOK) > 0
     }
 
     /// Whether it refuses `n` however much is released.
@@ -362,7 +382,7 @@ impl Level {
 
     pub(super) fn tight(&self) -> u32 {
         // SeqCst: see `held`.
-        self.tight.load(Ordering::SeqCst)
+        self.tight.load(LOOK)
     }
 
     pub(super) fn state(of: u32) -> Tight {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::level::{Level, Record};
+use super::level::{Level, Record, after_openings};
 use super::node::{LimitNode, LimitUsage, Node};
 
 impl LimitNode {
@@ -25,6 +25,7 @@ impl LimitNode {
     /// Returns what is held, and what lies in stock: no less than is charged. O(1).
     #[must_use]
     pub fn usage_at_most(&self) -> u64 {
+        after_openings();
         self.node().level.held()
     }
 

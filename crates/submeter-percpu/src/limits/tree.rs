@@ -25,14 +25,13 @@
 //! - A charge that waits says so at the level that refused it, and tries again. Until it is granted
 //!   no leaf opens below that level, so that what is released there takes the cold path, which
 //!   looks for those that wait after it has given back.
-//! - A drained level is loose again where it has room for a leaf's stock twice, and not within
-//!   `REST_MS`.
+//! - A drained level is loose again once it has room for a leaf's stock twice, after `REST_MS`.
 
 use super::Inside;
 use super::common::Common;
 use super::fold::{fold, settle};
 use super::leaf::{Leaf, Phase};
-use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved};
+use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, after_openings};
 use super::stock::Stock;
 
 /// A node: a leaf, its own level, and those above.
@@ -158,6 +157,7 @@ pub(crate) fn charge_levels<P: Path>(
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
     }
+    after_openings();
     let mut effects = Effects::default();
     let decided = decide(path, n, forced, &mut effects);
     if let Ok(far) = decided {

@@ -102,10 +102,7 @@ fn explore_from(
     tick: u32,
     model: impl Fn(&Model) + Sync + Send + 'static,
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.max_branches = 5_000;
-    builder.check(move || {
+    crate::models::explore_within(2, move || {
         let sections = sections();
         let leaf = || Leaf::new(Cpus::new(&sections, mistake, tick), 4, 2);
         let tree = Arc::new(Tree {

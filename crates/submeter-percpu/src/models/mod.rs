@@ -2,14 +2,87 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
+// Not the checker's: what it does not explore.
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 mod in_flight;
 mod kept;
 mod linked;
 mod sequences;
 
-/// Three preemptions are more than any of the mistakes needs, and keep a model to seconds.
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+/// Runs the interleavings of a model: with three preemptions at most, which is more than any of the
+/// mistakes needs, and keeps a model to seconds.
+///
+/// # Panics
+/// When there is only one: threads that do not meet prove nothing.
+pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_within(3, model);
+}
+
+/// As [`explore`], with another number of preemptions.
+pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    builder.preemption_bound = Some(preemptions);
+    assert!(executions(builder, model) > 1, "the threads of this model do not meet");
+}
+
+/// As [`explore`], with as many preemptions as `LOOM_MAX_PREEMPTIONS` allows.
+pub(crate) fn explore_all(model: impl Fn() + Sync + Send + 'static) {
+    let executions = executions(loom::model::Builder::new(), model);
+    assert!(executions > 1, "the threads of this model do not meet");
+}
+
+/// Runs a model whose threads are to touch nothing of each other's.
+///
+/// # Panics
+/// When they do.
+pub(crate) fn explore_apart(model: impl Fn() + Sync + Send + 'static) {
+    let executions = executions(loom::model::Builder::new(), model);
+    assert_eq!(executions, 1, "the threads of this model meet");
+}
+
+/// Has the model tried in two orders: the calling thread goes on first, or the others begin.
+///
+/// Of each atomic, loom knows the last access. Of a thread that loads it and then writes, as a
+/// `fetch_update` does, the load hides that another thread loaded it before: loom does not try what
+/// that would have loaded after the write. It does if the write comes first.
+pub(crate) fn either_first() {
+    IS_ORDERED.set(true);
+    if OTHERS_FIRST.get() {
+        loom::thread::yield_now();
+    }
+}
+
+std::thread_local! {
+    /// Whether the model calls [`either_first`].
+    static IS_ORDERED: Cell<bool> = const { Cell::new(false) };
+    static OTHERS_FIRST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns how many executions there were.
+fn executions(
+    mut builder: loom::model::Builder,
+    model: impl Fn() + Sync + Send + 'static,
+) -> usize {
+    // As many accesses as the longest of an execution needs.
+    builder.max_branches = 5_000;
+    let model = Arc::new(model);
+    let executions = Arc::new(AtomicUsize::new(0));
+    IS_ORDERED.set(false);
+    for others_first in [false, true] {
+        OTHERS_FIRST.set(others_first);
+        let (model, executions) = (Arc::clone(&model), Arc::clone(&executions));
+        builder.check(move || {
+            // Relaxed: one thread runs them all.
+            executions.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+        if !IS_ORDERED.get() {
+            break;
+        }
+    }
+    // Relaxed: as above.
+    executions.load(Ordering::Relaxed)
 }

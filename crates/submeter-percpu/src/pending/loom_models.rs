@@ -115,9 +115,7 @@ impl Model {
 
 /// An updater and a collector beside the reader.
 fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::models::explore(move || {
         let model = Model::new(mistake);
         // Something that counts already.
         model.update(0);
@@ -142,9 +140,7 @@ fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
 
 /// Two updaters that come upon the same empty or covered word, beside a collector that is not.
 fn explore_updaters(begun_before: u64) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::models::explore(move || {
         let model = Model::new(Mistake::None);
         if begun_before > 0 {
             model.update(0);

@@ -30,6 +30,8 @@ pub(super) enum Mistake {
     BarrierTooEarly,
     /// The gate is tested before the section begins.
     TestOutside,
+    /// An add to a row is not ordered after what began the life.
+    AddWithoutAcquire,
 }
 
 /// A way to hold words, right or with a mistake.
@@ -181,8 +183,15 @@ impl Slots for Locked {
     }
 
     fn add_slow(&self, n: i64) -> bool {
+        let row = &self.rows[usize::from(n < 0)].0;
         // Relaxed: a hint, as the real one.
-        self.live.load(Ordering::Relaxed) != 0 && rows::add(&self.rows[usize::from(n < 0)].0, n)
+        if self.live.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        if self.mistake == Mistake::AddWithoutAcquire {
+            return row.fetch_add(n, Ordering::Release) + n >= 0;
+        }
+        rows::add(row, n)
     }
 
     fn is_open(&self) -> bool {

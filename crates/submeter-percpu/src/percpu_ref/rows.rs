@@ -22,9 +22,10 @@ const DEAD: i64 = -(1 << 62);
 /// Adds `n`, if the row is live. Returns whether it counts.
 #[inline(always)]
 pub(super) fn add(row: &AtomicI64, n: i64) -> bool {
-    // Release: a put's; pairs with the Acquire in `die`. This spelling of the sum makes the
-    // compiler use the flags.
-    row.fetch_add(n, Ordering::Release).wrapping_add(n) >= 0
+    // AcqRel: Release, a put's, pairs with the Acquire in `die`; Acquire, a get's, with the Release
+    // in `live`, so that who is served here, and whom it hands the reference to, does not meet the
+    // count of the life before. This spelling of the sum makes the compiler use the flags.
+    row.fetch_add(n, Ordering::AcqRel).wrapping_add(n) >= 0
 }
 
 /// Ends the row, if it lives; `collected` then holds what it counted. With the lock held.
@@ -53,8 +54,7 @@ pub(super) fn forget(row: &AtomicI64, collected: &AtomicI64) {
 
 /// Starts a row. With the lock held, and the count biased already.
 pub(super) fn live(row: &AtomicI64) {
-    // Release: pairs with the Acquire in `die`, so that who is handed what was counted here comes
-    // after the bias; and with the fence in `count_since_opening`, so that who counted here does.
+    // Release: pairs with the Acquire in `add`: who counts here comes after the bias.
     row.store(LIVE, Ordering::Release);
 }
 

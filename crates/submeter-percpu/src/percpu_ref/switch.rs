@@ -157,15 +157,18 @@ impl<S: Slots> Switch<S> {
 
     /// Returns the count, for a thread that holds no lock.
     ///
-    /// A thread that the slots served since they were opened last knows of that opening, but is not
-    /// ordered after it: a sequence loads its gate by a plain load, and an add to a row is Release.
-    /// Without more, it could find the count of the life before, at zero, and take the reference
-    /// that it holds for none. To order the adds would cost every one of them; this costs those
-    /// that the slots refuse.
+    /// A thread that a sequence served since the gate was opened last knows of that opening, but is
+    /// not ordered after it: the sequence loads the gate by a plain load. Without more, it could
+    /// find the count of the life before, at zero, and take the reference that it holds for none.
+    /// To order the sequences would cost every one of them; this costs those that are refused.
+    ///
+    /// A thread that is handed such a reference has the order of what was handed over. That orders
+    /// the plain load too: on no machine that has sequences does one thread see a store which
+    /// another thread, told by the first, does not see yet.
     #[inline]
     pub(super) fn count_since_opening(&self) -> &Count {
-        // Acquire: pairs with the Release in `GatedWord::open` and in `rows::live`, which an add of
-        // this thread's read from.
+        // Acquire: pairs with the Release in `GatedWord::open`, which a sequence of this thread's
+        // read from. (Rows need none: their adds are Acquire.)
         fence(Ordering::Acquire);
         &self.count
     }

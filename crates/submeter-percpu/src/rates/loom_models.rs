@@ -4,6 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::bucket::{Bucket, Terms, take_all};
+use crate::models::explore_all;
 
 fn terms(burst: u64) -> Terms {
     let refill_ns = burst * 10;
@@ -18,7 +19,7 @@ fn bucket(burst: u64) -> Bucket {
 
 #[test]
 fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
-    loom::model(|| {
+    explore_all(|| {
         let levels = Arc::new([bucket(4), bucket(4), bucket(3)]);
         let take = |levels: &[Bucket; 3], leaf: usize| {
             take_all([Some(&levels[leaf]), Some(&levels[2])].into_iter(), 2, || 0).is_ok()
@@ -35,7 +36,7 @@ fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
 
 #[test]
 fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
-    loom::model(|| {
+    explore_all(|| {
         let bucket = Arc::new(bucket(3));
         let setter = Arc::clone(&bucket);
         let setter = thread::spawn(move || {
@@ -55,7 +56,7 @@ fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
 
 #[test]
 fn loom_no_take_is_free_before_the_rate_is_removed() {
-    loom::model(|| {
+    explore_all(|| {
         let bucket = Arc::new(bucket(3));
         let taker = Arc::clone(&bucket);
         let taker = thread::spawn(move || {
@@ -72,7 +73,7 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
 
 #[test]
 fn loom_all_that_contend_in_a_period_are_weighed_once() {
-    loom::model(|| {
+    explore_all(|| {
         let levels = Arc::new([Bucket::new(), Bucket::new(), bucket(64)]);
         levels[0].share.set_weight(1);
         levels[1].share.set_weight(2);

@@ -11,6 +11,7 @@ use loom::thread;
 
 use super::count::{Count, DEAD, NOREF, Notice, RELEASED};
 use super::{RcuArc, RcuSlot, pin};
+use crate::models::{explore, explore_all};
 
 /// Counts up; Relaxed: loom runs one thread at a time.
 fn note(notes: &Notes) {
@@ -37,7 +38,7 @@ fn put_as_dropped(count: &Count) -> bool {
 
 /// Two holders put, and the one that is told to free sees what the other did before.
 fn one_put_wins(put: fn(&Count) -> bool) {
-    loom::model(move || {
+    explore_all(move || {
         let shared = Arc::new((Count::new(2), AtomicU32::new(0), AtomicU32::new(0)));
         let wins = Arc::new(Notes::new(0));
         let other = thread::spawn({
@@ -76,7 +77,7 @@ fn loom_rcuref_1_exactly_one_put_returns_true_where_others_take_no_guard() {
 
 #[test]
 fn loom_rcuref_2_no_get_succeeds_after_dead() {
-    loom::model(|| {
+    explore_all(|| {
         let count = Arc::new(Count::new(1));
         let other = thread::spawn({
             let count = count.clone();
@@ -111,9 +112,7 @@ fn revive(count: &Arc<Count>, lookups: usize, put: fn(&Count) -> bool) -> u32 {
 
 #[test]
 fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let count = Arc::new(Count::new(1));
         assert_eq!(revive(&count, 2, put), 1);
         assert_eq!(count.word(), DEAD, "failed gets take back what they added");
@@ -122,9 +121,7 @@ fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
 
 #[test]
 fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let count = Arc::new(Count::new(2));
         let before = put_as_dropped(&count);
         assert_eq!(u32::from(before) + revive(&count, 2, put_as_dropped), 1);
@@ -134,7 +131,7 @@ fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
 
 #[test]
 fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
-    loom::model(|| {
+    explore_all(|| {
         // `unexpected` is the check: nobody puts too often here, however the two puts meet.
         let count = Arc::new(Count::new(1));
         assert_eq!(revive(&count, 1, put), 1);
@@ -161,7 +158,7 @@ fn put_reading_again(word: &AtomicI32) -> bool {
 #[test]
 #[should_panic(expected = "told of misuse where there was none")]
 fn loom_rcuref_4_finds_the_race_of_a_slow_path_that_reads_again() {
-    loom::model(|| {
+    explore_all(|| {
         let word = Arc::new(AtomicI32::new(0));
         let other = thread::spawn({
             let word = word.clone();
@@ -180,9 +177,7 @@ fn loom_rcuref_4_finds_the_race_of_a_slow_path_that_reads_again() {
 /// A put whose mark of death comes late, and a lookup that revives the object, ends it, and makes
 /// the next one in its place.
 fn a_late_mark_of_death(guarded: bool) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
+    explore(move || {
         let word = Arc::new(AtomicI32::new(0));
         let lookup = thread::spawn({
             let word = word.clone();
@@ -240,9 +235,7 @@ fn loom_rcuref_finds_a_late_mark_on_recycled_memory() {
 
 #[test]
 fn loom_rcuref_excess_puts_are_told_of_once_each() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let (count, excess) = (Arc::new(Count::at(DEAD)), Arc::new(Notes::new(0)));
         let counting = |excess: &Arc<Notes>| {
             let excess = excess.clone();
@@ -266,7 +259,7 @@ fn loom_rcuref_excess_puts_are_told_of_once_each() {
 
 #[test]
 fn loom_rcuref_6_saturation_is_told_of_once_and_stays() {
-    loom::model(|| {
+    explore_all(|| {
         let (count, told) = (Arc::new(Count::new(1 << 31)), Arc::new(Notes::new(0)));
         let other = thread::spawn({
             let (count, told) = (count.clone(), told.clone());
@@ -281,7 +274,7 @@ fn loom_rcuref_6_saturation_is_told_of_once_and_stays() {
 
 /// A reader that looks again, and a remover that looks at the count: whether both may miss.
 fn both_may_miss(get: fn(&Count) -> bool) {
-    loom::model(move || {
+    explore_all(move || {
         let mut object = 0_u8;
         let shared = Arc::new((Count::new(1), AtomicPtr::new(&raw mut object), AtomicU32::new(0)));
         let reader = thread::spawn({
@@ -333,7 +326,7 @@ impl Drop for Canary {
 
 #[test]
 fn loom_rcuarc_the_last_drop_follows_every_look() {
-    loom::model(|| {
+    explore_all(|| {
         let arc = RcuArc::new(Canary::new());
         let other = thread::spawn({
             let arc = arc.clone();
@@ -347,9 +340,7 @@ fn loom_rcuarc_the_last_drop_follows_every_look() {
 
 #[test]
 fn loom_rcuslot_load_and_peek_survive_a_replacement() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let slot = Arc::new(RcuSlot::new(RcuArc::new(Canary::new())));
         let reader = thread::spawn({
             let slot = slot.clone();
@@ -369,9 +360,7 @@ fn loom_rcuslot_load_and_peek_survive_a_replacement() {
 
 #[test]
 fn loom_rcuslot_taken_and_alone_means_no_loader_has_it() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let slot = Arc::new(RcuSlot::new(RcuArc::new(AtomicU32::new(0))));
         let reader = thread::spawn({
             let slot = slot.clone();
@@ -410,9 +399,7 @@ impl Drop for Alive {
 
 #[test]
 fn loom_rcuslot_frees_each_version_once() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    explore(|| {
         let alive = Arc::new(Notes::new(0));
         let slot = Arc::new(RcuSlot::new(Alive::new(&alive)));
         let replacer = thread::spawn({

@@ -46,9 +46,7 @@ fn write(latest: &SeqLatch, n: u64) {
 
 /// A reader beside a writer: what it reads is whole, and never goes back.
 fn explore(write: Write, read: Read) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    crate::models::explore(move || {
         let latest = SeqLatch::new(moment(0).len());
         let writer = thread::spawn({
             let latest = latest.clone();
@@ -72,7 +70,7 @@ fn loom_latest_is_of_one_moment_and_never_goes_back() {
 
 #[test]
 fn loom_latest_shows_what_happened_before_the_reader_learned_of_it() {
-    loom::model(|| {
+    crate::models::explore_all(|| {
         let latest = SeqLatch::new(moment(0).len());
         let announced = loom::sync::Arc::new(AtomicU64::new(0));
         let writer = thread::spawn({
@@ -98,7 +96,7 @@ fn loom_latest_shows_what_happened_before_the_reader_learned_of_it() {
 /// said before.
 #[test]
 fn loom_latest_waits_for_no_writer_that_stopped_half_way() {
-    loom::model(|| {
+    crate::models::explore_apart(|| {
         let latest = SeqLatch::new(moment(0).len());
         write(&latest, 1);
         let writer = thread::spawn({

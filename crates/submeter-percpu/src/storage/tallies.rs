@@ -59,7 +59,8 @@ impl Tallies {
         // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
         // this thread that found a mark which another set has loaded it plainly: without this, on
         // machines that reorder loads, its count could be missed here, and the thread's own update
-        // with it.
+        // with it. What a thread hands over after its sequence found such a mark is ordered by the
+        // machine, as for `percpu_ref::switch`'s `count_since_opening`.
         fence(Ordering::Acquire);
         let of = |tally: &CachePadded<Tally>| {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.

@@ -109,9 +109,7 @@ impl Model {
 fn explore(model: impl Fn(bool) + Clone + Sync + Send + 'static) {
     for lingering in [false, true] {
         let model = model.clone();
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(move || model(lingering));
+        crate::models::explore(move || model(lingering));
     }
 }
 
