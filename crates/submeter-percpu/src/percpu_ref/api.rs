@@ -47,8 +47,10 @@ use super::switch::{After, Switch};
 /// ```
 ///
 /// # Ordering
-/// What a thread does before a put happens before the release. Gets order nothing: a thread that
-/// may take a reference has reached the object by something that orders.
+/// What a thread does before a put happens before the release. Gets order nothing, and neither do
+/// lookups (`tryget`, `tryget_live`) that succeed: a thread that may take a reference has reached
+/// the object by something that orders. That holds for each life: what is prepared before `reinit`
+/// is published by whatever leads threads to the object again, not by the count.
 ///
 /// # Differences from Linux
 /// A change of mode is over when its call returns: a barrier takes microseconds, an RCU grace
