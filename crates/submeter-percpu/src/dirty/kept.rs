@@ -19,6 +19,10 @@
 //! keeps where readers can compare them with what was read of them last ([`Kept::unread`]): those
 //! that have not changed do not count, and where no others are marked, totals are exact.
 //!
+//! That goes for totals that were loaded before the next flush began ([`Kept::holds`]). It may have
+//! read a line in a moment that is over by the time a reader compares: a gauge that went up and
+//! down again is as it was read last, and the total about to be stored is of the moment between.
+//!
 //! A flush that changes nothing of this shows readers nothing either: the version stays as it is.
 //! If every flush made it odd, two readers of a quiet tree that want exact totals would each find
 //! the other's flush under way, and flush again without end.
@@ -44,12 +48,14 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 ///     now == last
 /// });
 /// // Of two marks.
-/// assert_eq!((unread(3, 3), unread(4, 3)), (1, 2));
+/// assert_eq!((unread(3, 3).lines, unread(4, 3).lines), (1, 2));
 ///
+/// let found = unread(4, 4);
 /// kept.begin();
-/// assert_eq!(unread(4, 4), 2, "not in any total yet");
+/// assert!(!kept.holds(&found), "a total that is loaded now may be of another moment");
+/// assert_eq!(unread(4, 4).lines, 2, "not in any total yet");
 /// kept.end(1);
-/// assert_eq!(unread(4, 4), 1);
+/// assert_eq!(unread(4, 4).lines, 1);
 /// ```
 #[derive(Debug)]
 pub struct Kept {
@@ -66,6 +72,16 @@ struct Slot {
     /// The row in the upper half; in the lower one, which 64 lines.
     place: AtomicU64,
     bits: AtomicU64,
+}
+
+/// The lines that readers do not find in totals, see [`Kept::unread`].
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Unread {
+    /// How many there are at most.
+    pub lines: u64,
+    /// The version with which lines were left out that had not changed; none where none was.
+    compared_at: Option<u64>,
 }
 
 /// After so many lines that have changed a reader looks at no more.
@@ -92,7 +108,7 @@ impl Kept {
         // Relaxed: the fence orders it. May be odd already, also after a flusher that vanished
         // half-way.
         self.version.store(version | 1, Ordering::Relaxed);
-        // Release: pairs with the Acquire fence in `unread`: a reader that loads what is
+        // Release: pairs with the Acquire fence in `holds`: a reader that has loaded what is
         // stored below sees the odd version, or a later one, when it looks again.
         fence(Ordering::Release);
     }
@@ -134,19 +150,19 @@ impl Kept {
     ///
     /// # Ordering
     /// Totals that are loaded later have all that happened before, but for what the lines hold that
-    /// this counts.
+    /// this counts: if [`holds`](Kept::holds) says so after they were loaded.
     pub fn unread(
         &self,
         count: impl FnOnce() -> u64,
         is_same: impl Fn(usize, usize) -> bool,
-    ) -> u64 {
+    ) -> Unread {
         // Acquire: pairs with the Release in `end`, for the slots and the totals.
         let version = self.version.load(Ordering::Acquire);
         // Between the two looks at the version: a flush that takes one mark and comes upon another
         // would leave as many.
         let counted = count();
         if !version.is_multiple_of(2) {
-            return counted;
+            return Unread { lines: counted, compared_at: None };
         }
         // Relaxed: published by the version.
         let used = self.slots_used.load(Ordering::Relaxed) as usize;
@@ -164,10 +180,19 @@ impl Kept {
                 bits &= bits - 1;
             }
         }
+        // Saturating: where a flush has begun, as `holds` finds, what was compared is of no moment.
+        Unread { lines: counted.saturating_sub(same), compared_at: (same > 0).then_some(version) }
+    }
+
+    /// Returns whether what was found goes for the totals that were loaded since: whether no flush
+    /// has begun to change them. If one has, all lines that are marked count.
+    #[must_use]
+    #[inline]
+    pub fn holds(&self, found: &Unread) -> bool {
+        let Some(version) = found.compared_at else { return true };
         // Acquire: pairs with the Release fence in `begin`.
         fence(Ordering::Acquire);
         // Relaxed: ordered by the fence.
-        let unchanged = self.version.load(Ordering::Relaxed) == version;
-        counted - if unchanged { same } else { 0 }
+        self.version.load(Ordering::Relaxed) == version
     }
 }

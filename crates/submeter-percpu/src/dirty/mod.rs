@@ -39,7 +39,7 @@ use std::ops::Range;
 mod kept;
 mod marked_rows;
 
-pub use kept::Kept;
+pub use kept::{Kept, Unread};
 #[cfg(not(loom))]
 pub(crate) use marked_rows::MarkedRows;
 

@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{explore, explore_apart};
+use super::{either_first, explore, explore_apart};
 use crate::dirty::{DirtyBits, Kept};
 
 const LINES: usize = 3;
@@ -59,21 +59,25 @@ impl Cpu {
 
     /// Each mark that is taken makes at most one attempt fail.
     fn update(&self, line: usize) {
-        while !self.try_add(line) {
+        self.change(line, 1);
+    }
+
+    fn change(&self, line: usize, n: i64) {
+        while !self.try_add(line, n) {
             self.row().mark(line);
         }
         // SeqCst: the caller returns; who sees this has to find the add.
-        self.returned.fetch_add(1, Ordering::SeqCst);
+        self.returned.fetch_add(n, Ordering::SeqCst);
     }
 
-    fn try_add(&self, line: usize) -> bool {
+    fn try_add(&self, line: usize, n: i64) -> bool {
         let _section = self.section.lock().expect("no panic inside");
         // Relaxed: a plain load of the sequence.
         let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
         if marked {
             let word = &self.words[line];
             // Relaxed, both: plain, by the only CPU that writes it.
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         }
         marked
     }
@@ -214,7 +218,7 @@ fn a_flush_that_counts_marks_first<const EARLY: bool>() {
         })
     };
     // Only if it finds the mark set: it makes none.
-    let added = cpu.try_add(0);
+    let added = cpu.try_add(0, 1);
     let mut flusher = Flusher::default();
     cpu.flush_and_keep::<true>(&mut flusher);
     assert_eq!(flusher.total, i64::from(added), "a returned update was not found");
@@ -241,7 +245,7 @@ fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
         thread::spawn(move || cpu.row().mark(0))
     };
     // Only if it finds the mark set: it makes none.
-    let added = cpu.try_add(0);
+    let added = cpu.try_add(0, 1);
     if FENCE {
         // Acquire: as the real one.
         fence(Ordering::Acquire);
@@ -394,8 +398,9 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
                 Mistake::CountsOutside => early,
                 _ => cpu.row().count(),
             };
-            if cpu.kept.unread(count, |_, line| cpu.is_same(line)) == 0 {
-                let total = cpu.total.load(Ordering::Relaxed);
+            let found = cpu.kept.unread(count, |_, line| cpu.is_same(line));
+            let total = cpu.total.load(Ordering::Relaxed);
+            if found.lines == 0 && cpu.kept.holds(&found) {
                 assert!(total >= before, "exact, but it is not");
             }
         })
@@ -456,6 +461,54 @@ fn loom_kept_finds_a_flush_that_notes_what_it_read_before_it_tells_readers() {
     explore(|| a_reader_of_kept_lines(Mistake::NotesBeforeItBegins, &[0], &[]));
 }
 
+/// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_AGAIN`: it does
+/// so after it loaded the total.
+fn a_reader_of_a_gauge<const LOOKS_AGAIN: bool>() {
+    let cpu = Cpu::new();
+    cpu.row().mark(0);
+    cpu.kept.put(0, 0, 0, 1);
+    cpu.kept.end(1);
+    let reader = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            cpu.change(0, 1);
+            cpu.change(0, -1);
+            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
+            let mut holds = cpu.kept.holds(&found);
+            // Relaxed: as the real one.
+            let total = cpu.total.load(Ordering::Relaxed);
+            if LOOKS_AGAIN {
+                holds = cpu.kept.holds(&found);
+            }
+            if found.lines == 0 && holds {
+                assert_eq!(total, 0, "exact, but it is not");
+            }
+        })
+    };
+    either_first();
+    // SeqCst: as the real one.
+    let now = cpu.words[0].load(Ordering::SeqCst);
+    if now != 0 {
+        cpu.kept.begin();
+        // Relaxed, both: as the real ones.
+        cpu.last[0].store(now, Ordering::Relaxed);
+        cpu.total.store(now, Ordering::Relaxed);
+        cpu.kept.end(1);
+    }
+    reader.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_gauge_that_is_as_it_was_is_not_taken_for_the_total_of_a_moment_between() {
+    explore(a_reader_of_a_gauge::<true>);
+}
+
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_kept_finds_that_a_reader_that_compares_before_the_total_alone_is_wrong() {
+    explore(a_reader_of_a_gauge::<false>);
+}
+
 /// A flush lets the only kept line go, while an update marks another: then as many marks count as
 /// before, and the line has not changed. `BEGINS`: it tells readers before it releases the mark.
 fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
@@ -469,7 +522,8 @@ fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
         thread::spawn(move || {
             // SeqCst, here and below: as the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
-            if cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line)) == 0 {
+            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
+            if found.lines == 0 && cpu.kept.holds(&found) {
                 assert_eq!(before, 0, "exact, but it is not");
             }
         })
@@ -512,8 +566,8 @@ fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             // SeqCst: as the real one.
-            let unchanged = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line)) == 0;
-            assert!(unchanged, "noticed a flush");
+            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
+            assert!(found.lines == 0 && cpu.kept.holds(&found), "noticed a flush");
         })
     };
     if BEGINS {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
+use submeter_percpu::dirty::Unread;
 use submeter_percpu::storage::LINE_WORDS;
 use submeter_percpu::{Block, Word};
 
@@ -98,17 +99,17 @@ impl GroupStats {
     /// Reads the cached totals of several words, whose bound is for all of them together.
     pub(crate) fn read_many(&self, words: Range<usize>, batch_mask: u64) -> Reading<Vec<u64>> {
         self.read_words(words.clone(), batch_mask, || {
-            words.map(|word| self.total(word).cast_unsigned()).collect()
+            words.clone().map(|word| self.total(word).cast_unsigned()).collect()
         })
     }
 
     /// Bounds what `totals` loads of `words`.
     #[inline(always)]
-    fn read_words<T>(
+    pub(super) fn read_words<T>(
         &self,
         words: Range<usize>,
         batch_mask: u64,
-        totals: impl FnOnce() -> T,
+        totals: impl Fn() -> T,
     ) -> Reading<T> {
         let rstat = &*self.rstat;
         // Before the total, so that the total is of this flush or of a later one: an age that is
@@ -121,26 +122,38 @@ impl GroupStats {
         // is in `value`.
         let spanned = (words.end.div_ceil(LINE_WORDS) - words.start / LINE_WORDS) as u64;
         let most = population.saturating_mul(spanned);
-        let lines = match rstat.area.dirty_lines(most) {
-            0 => 0,
-            lines => lines.min(rstat.unread()),
-        };
-        let dirty = lines * words.len().min(LINE_WORDS) as u64;
-        // Before the pending error. An add that has not posted its overflow yet keeps what others
-        // add after it in the same word from overflowing: less than a batch for each.
-        let in_flight = if lines == 0 { 0 } else { rstat.area.in_flight() };
-        let pending = match lines {
-            0 => 0,
-            _ => rstat.pending_batches(self.block.block_ref(), words),
-        };
-        let value = totals();
-        let bound = match pending {
-            u32::MAX => u64::MAX,
-            _ => (dirty + in_flight)
-                .saturating_mul(batch_mask)
-                .saturating_add(u64::from(pending).saturating_mul(batch_mask + 1)),
-        };
-        Reading::new(value, bound, rstat.flushes.age(as_of_ns))
+        let mut compares = true;
+        loop {
+            let (lines, found) = match rstat.area.dirty_lines(most) {
+                0 => (0, Unread::default()),
+                lines if compares => {
+                    let found = rstat.unread();
+                    (lines.min(found.lines), found)
+                }
+                lines => (lines, Unread::default()),
+            };
+            let dirty = lines * words.len().min(LINE_WORDS) as u64;
+            // Before the pending error. An add that has not posted its overflow yet keeps what
+            // others add after it in the same word from overflowing: less than a batch for each.
+            let in_flight = if lines == 0 { 0 } else { rstat.area.in_flight() };
+            let pending = match lines {
+                0 => 0,
+                _ => rstat.pending_batches(self.block.block_ref(), words.clone()),
+            };
+            let value = totals();
+            if !rstat.kept.holds(&found) {
+                // A flush stores totals. Once more at most, and without what it may be changing.
+                compares = false;
+                continue;
+            }
+            let bound = match pending {
+                u32::MAX => u64::MAX,
+                _ => (dirty + in_flight)
+                    .saturating_mul(batch_mask)
+                    .saturating_add(u64::from(pending).saturating_mul(batch_mask + 1)),
+            };
+            return Reading::new(value, bound, rstat.flushes.age(as_of_ns));
+        }
     }
 
     /// The cached total.

@@ -39,7 +39,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::Area;
-use submeter_percpu::dirty::Kept;
+use submeter_percpu::dirty::{Kept, Unread};
 use submeter_percpu::pending::{Collections, Pending};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 
@@ -285,7 +285,7 @@ impl Rstat {
     }
 
     /// Returns how many lines at most hold something that is not in the totals.
-    fn unread(&self) -> u64 {
+    fn unread(&self) -> Unread {
         let view = View::of(&self.area, &self.last);
         let is_same = |row, line| view.is_same_where_there_is(row, line);
         self.kept.unread(|| self.area.dirty_lines(u64::MAX), is_same)
