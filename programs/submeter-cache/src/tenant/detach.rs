@@ -60,12 +60,21 @@ impl Tenants {
     /// Takes back detached tenants that hold items and will not be purged any further, so that
     /// eviction finds them.
     pub(crate) fn adopt(&self, home: &Weak<Tenant>, tenants: impl Iterator<Item = Arc<Tenant>>) {
-        let home = home.upgrade().filter(|home| !home.group.is_killed());
-        let home = home.as_ref().unwrap_or(&self.root);
+        let home = home.upgrade();
         for tenant in tenants {
-            if !tenant.ring.lock().is_empty() {
-                home.children.write().keep_dying(tenant);
+            if tenant.ring.lock().is_empty() {
+                continue;
             }
+            if let Some(home) = &home {
+                let mut children = home.children.write();
+                // With the children locked: whoever deletes the parent kills it, then takes those
+                // that it has. What came after would be in nobody's list.
+                if !home.group.is_killed() {
+                    children.keep_dying(tenant);
+                    continue;
+                }
+            }
+            self.root.children.write().keep_dying(tenant);
         }
     }
 }
