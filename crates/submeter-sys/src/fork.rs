@@ -74,15 +74,16 @@ impl Home {
 /// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks
 /// go unnoticed.
 pub fn watch() {
-    // Relaxed: `WORD` is published by itself. Two threads that come first together note two
-    // handlers, which is as good as one.
-    if WATCHED.load(Ordering::Relaxed) == 0 {
+    // Acquire: pairs with the Release below, so that who finds forks watched finds the page, whose
+    // word `Home` keeps. Two threads that come first together note two handlers, which is as good
+    // as one.
+    if WATCHED.load(Ordering::Acquire) == 0 {
         os::fork::note_handler(in_child);
         if let Ok(page) = wiped_page() {
             use_page(page);
         }
-        // Relaxed: as above.
-        WATCHED.store(1, Ordering::Relaxed);
+        // Release: after the page; pairs with the Acquire above.
+        WATCHED.store(1, Ordering::Release);
     }
 }
 

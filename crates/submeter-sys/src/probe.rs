@@ -247,7 +247,8 @@ fn publish(new: Option<Probe>) -> &'static Probe {
         // Release: pairs with the Acquire in `decided`.
         DECIDED.store(Box::leak(Box::new(probe)), Ordering::Release);
     }
-    // Release: pairs with the Acquire in `probe`; a claimant after this finds the answer published.
+    // Release: pairs with the Acquire in `wait_for_decision`; a claimant after this finds the
+    // answer published.
     DECIDER.store(0, Ordering::Release);
     decided().unwrap_or(&PROVISIONAL)
 }
