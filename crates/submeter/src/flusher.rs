@@ -262,13 +262,14 @@ impl FlusherState {
             tree.flush();
         });
         also.iter_mut().for_each(|also| run(also));
-        // Relaxed: a statistic; the totals have their own orderings.
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        // Release: after the totals, and what closures did; pairs with the Acquire in `flushes`.
+        self.flushes.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Flusher {
-    /// Returns how many times it has flushed.
+    /// Returns how many times it has flushed. Whoever sees a flush counted reads its totals, and
+    /// what the closures of [`also`](FlusherBuilder::also) did in it.
     ///
     /// # Examples
     /// ```
@@ -281,8 +282,8 @@ impl Flusher {
     /// ```
     #[must_use]
     pub fn flushes(&self) -> u64 {
-        // Relaxed: a statistic.
-        self.shared.flushes.load(Ordering::Relaxed)
+        // Acquire: pairs with the Release in `flush`.
+        self.shared.flushes.load(Ordering::Acquire)
     }
 
     /// Returns how many of its flushes, and of the closures of `also`, panicked.

@@ -63,8 +63,9 @@ impl<K, S> Coalescer<K, S> {
     /// update that returned before this call.
     pub(crate) fn ask(&self) -> u64 {
         // SeqCst: before the load: what happened before this call is visible to a flush whose
-        // `begin` comes after it, and which may issue no barrier; pairs with the increment there.
-        // The load alone orders nothing that came before it.
+        // `begin` comes after it, and which may issue no barrier; pairs with the fence in
+        // `Rstat::note_begun`, and for marks, which are SeqCst, with the increment in `begin`. The
+        // load alone orders nothing that came before it.
         fence(Ordering::SeqCst);
         // SeqCst: pairs with the increment in `begin`: a flush with a higher number takes its marks
         // after this load.
