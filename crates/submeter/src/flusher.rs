@@ -269,7 +269,8 @@ impl FlusherState {
 
 impl Flusher {
     /// Returns how many times it has flushed. Whoever sees a flush counted reads its totals, and
-    /// what the closures of [`also`](FlusherBuilder::also) did in it.
+    /// what the closures of [`also`](FlusherBuilder::also) did in it, unless it
+    /// [panicked](Flusher::panics).
     ///
     /// # Examples
     /// ```

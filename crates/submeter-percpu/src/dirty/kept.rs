@@ -78,9 +78,9 @@ struct Slot {
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Unread {
-    /// How many there are at most.
+    /// How many there are at most, if [`Kept::holds`] says so once totals are loaded.
     pub lines: u64,
-    /// The version with which lines were left out that had not changed; none where none was.
+    /// The version at which unchanged lines were left out; `None` if none were.
     compared_at: Option<u64>,
 }
 
@@ -139,9 +139,10 @@ impl Kept {
         slot.bits.store(bits, Ordering::Relaxed);
     }
 
-    /// Returns how many lines at most hold something that readers do not find yet: of the marks
-    /// that were not released, which `count` counts, not those of kept lines that have not changed.
-    /// All of them while a flush changes totals.
+    /// Returns how many lines at most hold something that readers do not find yet, if
+    /// [`holds`](Kept::holds) says so once totals are loaded: of the marks that were not released,
+    /// which `count` counts, not those of kept lines that have not changed. All of them if a flush
+    /// is changing totals.
     ///
     /// The next update of a line that this loads waits for the line to come back from the reader's
     /// cache. So it stops once it has come upon eight that have changed.
@@ -150,7 +151,7 @@ impl Kept {
     ///
     /// # Ordering
     /// Totals that are loaded later have all that happened before, but for what the lines hold that
-    /// this counts: if [`holds`](Kept::holds) says so after they were loaded.
+    /// this counts: on the same condition.
     pub fn unread(
         &self,
         count: impl FnOnce() -> u64,
@@ -180,7 +181,7 @@ impl Kept {
                 bits &= bits - 1;
             }
         }
-        // Saturating: where a flush has begun, as `holds` finds, what was compared is of no moment.
+        // Saturating: if a flush has begun, as `holds` finds, what was compared does not count.
         Unread { lines: counted.saturating_sub(same), compared_at: (same > 0).then_some(version) }
     }
 

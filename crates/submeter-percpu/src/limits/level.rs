@@ -66,7 +66,8 @@ pub(crate) struct Record {
 /// The order of loads that have a place in the one order of folds, openings and charges.
 ///
 /// Towards a plain load before it, such as a sequence's, a SeqCst load is no stronger than an
-/// Acquire one; but loom never has it find an older value, and would not miss [`after_openings`].
+/// Acquire one; but loom never has it find a SeqCst store where there is a newer one, and so would
+/// pass without [`after_openings`].
 // SeqCst: pairs with the writes of `held`, `tight`, `openings`, `limit`, `soft` and `awaited`: see
 // each.
 const LOOK: Ordering = if cfg!(loom) { Ordering::Acquire } else { Ordering::SeqCst };
@@ -75,10 +76,11 @@ const LOOK: Ordering = if cfg!(loom) { Ordering::Acquire } else { Ordering::SeqC
 ///
 /// A sequence loads its gate plainly: a thread that found stock there is not ordered after the
 /// opening, which reserved it. Without this it could look at a level as it was before: its own
-/// charge would be missing, or another refused that fits.
+/// charge would be missing, or another refused that fits. (A thread that is handed what was taken
+/// is ordered by the machine, as for `count_since_opening` of reference counts.)
 #[inline]
 pub(super) fn after_openings() {
-    // Acquire: pairs with the Release in `Stock::open`, which the sequence's load read from.
+    // Acquire: pairs with the Release in `GatedWord::open`, which the sequence's load read from.
     fence(Ordering::Acquire);
 }
 

@@ -25,7 +25,7 @@
 //! - A charge that waits says so at the level that refused it, and tries again. Until it is granted
 //!   no leaf opens below that level, so that what is released there takes the cold path, which
 //!   looks for those that wait after it has given back.
-//! - A drained level is loose again once it has room for a leaf's stock twice, after `REST_MS`.
+//! - A drained level rests for `REST_MS`; then it is loose once it has room for two leaves' stock.
 
 use super::Inside;
 use super::common::Common;

@@ -461,9 +461,9 @@ fn loom_kept_finds_a_flush_that_notes_what_it_read_before_it_tells_readers() {
     explore(|| a_reader_of_kept_lines(Mistake::NotesBeforeItBegins, &[0], &[]));
 }
 
-/// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_AGAIN`: it does
-/// so after it loaded the total.
-fn a_reader_of_a_gauge<const LOOKS_AGAIN: bool>() {
+/// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_LATE`: it asks
+/// whether that holds after it loaded the total, not before.
+fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
     let cpu = Cpu::new();
     cpu.row().mark(0);
     cpu.kept.put(0, 0, 0, 1);
@@ -474,12 +474,10 @@ fn a_reader_of_a_gauge<const LOOKS_AGAIN: bool>() {
             cpu.change(0, 1);
             cpu.change(0, -1);
             let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
-            let mut holds = cpu.kept.holds(&found);
+            let early = LOOKS_LATE || cpu.kept.holds(&found);
             // Relaxed: as the real one.
             let total = cpu.total.load(Ordering::Relaxed);
-            if LOOKS_AGAIN {
-                holds = cpu.kept.holds(&found);
-            }
+            let holds = if LOOKS_LATE { cpu.kept.holds(&found) } else { early };
             if found.lines == 0 && holds {
                 assert_eq!(total, 0, "exact, but it is not");
             }

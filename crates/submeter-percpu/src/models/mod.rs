@@ -16,7 +16,8 @@ mod sequences;
 /// mistakes needs, and keeps a model to seconds.
 ///
 /// # Panics
-/// When there is only one: threads that do not meet prove nothing.
+/// When there is only one (of either order, see [`either_first`]): threads that do not meet prove
+/// nothing.
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_within(3, model);
 }
@@ -80,7 +81,7 @@ fn executions(
             counted.fetch_add(1, Ordering::Relaxed);
             model();
         });
-        // A thread that yields makes one more, whatever else it does. Relaxed: as above.
+        // In loom 0.7 a thread that yields makes one more. Relaxed: as above.
         most = most.max(executions.load(Ordering::Relaxed) - usize::from(others_first));
         if !IS_ORDERED.get() {
             break;

@@ -245,6 +245,7 @@ impl Core {
 
     /// Finishes a kill whose thread a fork left behind.
     pub(super) fn help(&self) -> After {
+        // No order is needed: a kill that a fork left behind came before the fork.
         if self.switch.count.is_dead() { self.switch.help() } else { After::default() }
     }
 
@@ -256,8 +257,10 @@ impl Core {
     }
 }
 
-/// What can be asked of a count, and waited for, without changing it. Made for each question, since
-/// that is what orders `count` and the core's `life`, which a life's opening comes after.
+/// What can be asked of a count, and waited for, without changing it.
+///
+/// Made for each question: that orders `count` and the core's `life` after the opening of a life,
+/// before which both were set.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     core: &'a Core,

@@ -375,7 +375,7 @@ fn handed_over(mistake: Mistake) {
         let gets = model.spawn(move |model| {
             // Acquire: pairs with the Release above.
             if handed.load(Ordering::Acquire) {
-                // Without the fence, which loom has pair with what the other thread read too.
+                // Without the fence: loom pairs it with what other threads have read as well.
                 let took = model.switch.get_one_unordered();
                 assert!(took, "met the count of the life before");
                 assert_eq!(model.switch.put_one(), Put::Held);

@@ -64,7 +64,8 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
-        // Relaxed: a hint by nature, the group may be killed right after.
+        // Relaxed: a hint by nature, the group may be killed right after. A kill that was followed
+        // by taking a lock is seen by whoever has that lock.
         self.inner.dead.load(Ordering::Relaxed)
     }
 

@@ -142,7 +142,7 @@ impl GroupStats {
             };
             let value = totals();
             if !rstat.kept.holds(&found) {
-                // A flush stores totals. Once more at most, and without what it may be changing.
+                // A flush stores totals. Once more, and then without comparing: all marks count.
                 compares = false;
                 continue;
             }
@@ -159,7 +159,8 @@ impl GroupStats {
     /// The cached total.
     pub(crate) fn total(&self, word: usize) -> i64 {
         // Relaxed: in `read_words` after loads that acquire what a flush stored before its number
-        // and before it released marks; elsewhere after a flush, or with the flusher locked.
+        // and before it released marks, and before `holds` looks again; elsewhere after a flush, or
+        // with the flusher locked.
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
     }
 

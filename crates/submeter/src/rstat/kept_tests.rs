@@ -362,7 +362,7 @@ fn a_total_of_a_flush_that_began_after_the_comparison_is_not_exact() {
         gauge.total(0)
     });
     assert_eq!(reading.value, 2, "what the flush has found");
-    assert_eq!(reading.bound, MASK, "one line, which has changed since");
+    assert_eq!(reading.bound, MASK, "one line: all marks count");
     tree.flush_all();
 }
 

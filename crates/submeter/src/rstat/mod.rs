@@ -26,7 +26,8 @@
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
-//! no mark is out but those of kept lines that are as they were read last; otherwise what
+//! no mark is out but those of kept lines that are as they were read last, and no flush has begun
+//! to change totals by the time that the total is loaded (then all marks count); otherwise what
 //! crossed a batch boundary since the last flush began (the *pending error*, which the updaters
 //! that crossed add to, and no flush has to reset: [`Pending`]), plus less than a batch for
 //! each line that may hold more: those that are marked, and in each row no more than there are

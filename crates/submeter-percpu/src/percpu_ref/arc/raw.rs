@@ -262,6 +262,7 @@ unsafe fn put_slower<T>(shared: *const Shared<T>) {
     if done {
         return;
     }
+    // Not `count_since_opening`: there is one life, which began before there was another thread.
     // SAFETY: 1 (counted): nothing was put yet. A count is wholly atomic.
     match unsafe { (*shared).core.switch.count.put(1) } {
         Put::Held => {}
