@@ -74,9 +74,9 @@ impl Home {
 /// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks
 /// go unnoticed.
 pub fn watch() {
-    // Acquire: pairs with the Release below, so that who finds forks watched finds the page, if
-    // there is memory for one: `Home` keeps its word. Two threads that come first together note two
-    // handlers, which is as good as one.
+    // Acquire: pairs with the Release below, so that a thread that finds forks watched finds the
+    // page too, if there was memory for one: `Home` keeps its word. Two threads that come first
+    // together note two handlers, which is as good as one.
     if WATCHED.load(Ordering::Acquire) == 0 {
         os::fork::note_handler(in_child);
         if let Ok(page) = wiped_page() {

@@ -268,8 +268,8 @@ impl FlusherState {
 }
 
 impl Flusher {
-    /// Returns how many times it has flushed. Whoever sees a flush counted reads its totals, and
-    /// what the closures of [`also`](FlusherBuilder::also) did in it, unless it
+    /// Returns how many times it has flushed. Once a flush is counted, its totals are visible to
+    /// the caller, and so is what the closures of [`also`](FlusherBuilder::also) did, unless it
     /// [panicked](Flusher::panics).
     ///
     /// # Examples

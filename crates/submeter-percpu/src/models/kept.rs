@@ -8,7 +8,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{either_first, explore, explore_apart};
-use crate::dirty::{DirtyBits, Kept};
+use crate::dirty::{DirtyBits, Kept, Unread};
 
 const LINES: usize = 3;
 
@@ -50,6 +50,23 @@ impl Cpu {
             total: AtomicI64::new(0),
             returned: AtomicI64::new(0),
         })
+    }
+
+    /// As [`new`](Self::new), with line 0 marked and kept.
+    fn keeping() -> Arc<Cpu> {
+        let cpu = Cpu::new();
+        cpu.row().mark(0);
+        cpu.kept.put(0, 0, 0, 1);
+        cpu.kept.end(1);
+        cpu
+    }
+
+    fn unread(&self) -> Unread {
+        self.kept.unread(|| self.row().count(), |_, line| self.is_same(line))
+    }
+
+    fn is_exact(&self, found: &Unread) -> bool {
+        found.lines == 0 && self.kept.holds(found)
     }
 
     fn row(&self) -> DirtyBits<'_> {
@@ -379,10 +396,7 @@ enum Mistake {
 /// Line 0 is kept. Updates come before or during a flush of a part, which leaves line 1, and comes
 /// upon line 2 and keeps it; and a reader.
 fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [usize]) {
-    let cpu = Cpu::new();
-    cpu.row().mark(0);
-    cpu.kept.put(0, 0, 0, 1);
-    cpu.kept.end(1);
+    let cpu = Cpu::keeping();
     before.iter().for_each(|&line| cpu.update(line));
     let updater = (!during.is_empty()).then(|| {
         let cpu = Arc::clone(&cpu);
@@ -400,7 +414,7 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
             };
             let found = cpu.kept.unread(count, |_, line| cpu.is_same(line));
             let total = cpu.total.load(Ordering::Relaxed);
-            if found.lines == 0 && cpu.kept.holds(&found) {
+            if cpu.is_exact(&found) {
                 assert!(total >= before, "exact, but it is not");
             }
         })
@@ -464,21 +478,17 @@ fn loom_kept_finds_a_flush_that_notes_what_it_read_before_it_tells_readers() {
 /// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_LATE`: it asks
 /// whether that holds after it loaded the total, not before.
 fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
-    let cpu = Cpu::new();
-    cpu.row().mark(0);
-    cpu.kept.put(0, 0, 0, 1);
-    cpu.kept.end(1);
+    let cpu = Cpu::keeping();
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             cpu.change(0, 1);
             cpu.change(0, -1);
-            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
-            let early = LOOKS_LATE || cpu.kept.holds(&found);
+            let found = cpu.unread();
+            let early = !LOOKS_LATE && cpu.is_exact(&found);
             // Relaxed: as the real one.
             let total = cpu.total.load(Ordering::Relaxed);
-            let holds = if LOOKS_LATE { cpu.kept.holds(&found) } else { early };
-            if found.lines == 0 && holds {
+            if early || LOOKS_LATE && cpu.is_exact(&found) {
                 assert_eq!(total, 0, "exact, but it is not");
             }
         })
@@ -510,18 +520,14 @@ fn loom_kept_finds_that_a_reader_that_compares_before_the_total_alone_is_wrong()
 /// A flush lets the only kept line go, while an update marks another: then as many marks count as
 /// before, and the line has not changed. `BEGINS`: it tells readers before it releases the mark.
 fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
-    let cpu = Cpu::new();
-    cpu.row().mark(0);
-    cpu.kept.put(0, 0, 0, 1);
-    cpu.kept.end(1);
+    let cpu = Cpu::keeping();
     let update = update(&cpu, 1);
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             // SeqCst, here and below: as the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
-            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
-            if found.lines == 0 && cpu.kept.holds(&found) {
+            if cpu.is_exact(&cpu.unread()) {
                 assert_eq!(before, 0, "exact, but it is not");
             }
         })
@@ -564,8 +570,7 @@ fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             // SeqCst: as the real one.
-            let found = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line));
-            assert!(found.lines == 0 && cpu.kept.holds(&found), "noticed a flush");
+            assert!(cpu.is_exact(&cpu.unread()), "noticed a flush");
         })
     };
     if BEGINS {

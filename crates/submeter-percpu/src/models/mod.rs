@@ -26,13 +26,16 @@ pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
 pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    assert!(executions(builder, model) > 1, "the threads of this model do not meet");
+    check(builder, model);
 }
 
 /// As [`explore`], with as many preemptions as `LOOM_MAX_PREEMPTIONS` allows.
 pub(crate) fn explore_all(model: impl Fn() + Sync + Send + 'static) {
-    let executions = executions(loom::model::Builder::new(), model);
-    assert!(executions > 1, "the threads of this model do not meet");
+    check(loom::model::Builder::new(), model);
+}
+
+fn check(builder: loom::model::Builder, model: impl Fn() + Sync + Send + 'static) {
+    assert!(executions(builder, model) > 1, "the threads of this model do not meet");
 }
 
 /// Runs a model whose threads are to touch nothing of each other's.

@@ -91,7 +91,7 @@ impl PercpuRef {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.core.view().name()
+        self.core.name()
     }
 
     /// Takes a reference. The caller must have one, or know that the initial one is not put yet;

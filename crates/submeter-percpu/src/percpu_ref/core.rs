@@ -113,6 +113,12 @@ impl Core {
         })
     }
 
+    /// Not of a view: lookups compare names, and a name needs no order.
+    #[inline(always)]
+    pub(super) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_> {
         View { core: self, count: self.switch.count_since_opening() }
@@ -122,7 +128,7 @@ impl Core {
     fn report(&self, kind: MisuseKind) {
         if self.life.reported.is_first(kind) {
             let address = std::ptr::from_ref(self).addr();
-            misuse::report(&Misuse { kind, times: 1, name: self.name.as_str(), address });
+            misuse::report(&Misuse { kind, times: 1, name: self.name(), address });
         }
     }
 
@@ -268,10 +274,6 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn name(self) -> &'a str {
-        self.core.name.as_str()
-    }
-
     /// Returns the references; `None` while they are counted per CPU.
     pub(super) fn references(self) -> Option<i64> {
         self.count.exact()
@@ -295,7 +297,7 @@ impl<'a> View<'a> {
 
     pub(super) fn holders(self) -> StillHeldError {
         StillHeldError {
-            name: self.name().to_owned(),
+            name: self.core.name().to_owned(),
             dying: self.is_dying(),
             references: self.references(),
             sites: self.core.sites.list(),

@@ -79,9 +79,9 @@ impl Count {
                 return false;
             }
             let wanted = word + n * ONE;
-            // Acquire: pairs with the Release in `reinit` and `resurrect`, so that who takes a
-            // reference of a new life does not find the one before still released. Relaxed on
-            // failure: the loop looks again.
+            // Acquire: pairs with the Release in `reinit` and `resurrect`, so that a thread that
+            // takes a reference of a new life does not find the one before still released. Relaxed
+            // on failure: the loop looks again.
             match self.0.compare_exchange_weak(word, wanted, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,

@@ -300,9 +300,7 @@ fn lookup_against_reinit<S: Modelled>() {
     if lookup.join().unwrap() {
         model.put();
     }
-    assert_eq!(model.releases(), 0, "released while alive");
-    model.kill();
-    model.must_be_released();
+    model.end();
 }
 on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted,
     loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
@@ -322,9 +320,7 @@ fn holder_of_a_new_life<S: Modelled>(take: fn(&Model<S>)) {
     model.reinit();
     model.to_atomic();
     user.join().unwrap();
-    assert_eq!(model.releases(), 0, "released while alive");
-    model.kill();
-    model.must_be_released();
+    model.end();
 }
 fn holder_takes_another<S: Modelled>() {
     holder_of_a_new_life::<S>(|model| {
@@ -337,7 +333,7 @@ on_both!(holder_takes_another: loom_percpu_ref_5_a_holder_in_a_new_life_takes_an
 
 /// The same, of one that asks about the count.
 fn holder_asks<S: Modelled>() {
-    holder_of_a_new_life::<S>(|model| model.must_be_alive("a holder"));
+    holder_of_a_new_life::<S>(|model| model.must_be_alive());
 }
 on_both!(holder_asks: loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before,
     loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before_locked);
@@ -388,9 +384,7 @@ fn handed_over(mistake: Mistake) {
         if took {
             model.put();
         }
-        assert_eq!(model.releases(), 0, "released while alive");
-        model.kill();
-        model.must_be_released();
+        model.end();
     });
 }
 

@@ -381,9 +381,16 @@ impl<S: Modelled> Model<S> {
     }
 
     /// Called while a reference is held, and nobody kills.
-    pub(super) fn must_be_alive(&self, who: &str) {
+    pub(super) fn must_be_alive(&self) {
         let count = self.switch.count_since_opening();
-        assert!(!count.is_dead() && count.exact() != Some(0), "{who} was told of another life");
+        assert!(!count.is_dead() && count.exact() != Some(0), "told of another life");
+    }
+
+    /// Ends a life in which the initial reference alone is left.
+    pub(super) fn end(&self) {
+        assert_eq!(self.releases(), 0, "released while alive");
+        self.kill();
+        self.must_be_released();
     }
 
     pub(super) fn releases(&self) -> i32 {

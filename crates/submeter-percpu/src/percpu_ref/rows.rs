@@ -23,8 +23,9 @@ const DEAD: i64 = -(1 << 62);
 #[inline(always)]
 pub(super) fn add(row: &AtomicI64, n: i64) -> bool {
     // AcqRel: Release, a put's, pairs with the Acquire in `die`; Acquire, a get's, with the Release
-    // in `live`, so that who is served here, and whom it hands the reference to, does not meet the
-    // count of the life before. This spelling of the sum makes the compiler use the flags.
+    // in `live`, so that neither a thread that is served here nor one that it hands the reference
+    // to meets the count of the life before. This spelling of the sum makes the compiler use the
+    // flags.
     row.fetch_add(n, Ordering::AcqRel).wrapping_add(n) >= 0
 }
 
@@ -54,7 +55,7 @@ pub(super) fn forget(row: &AtomicI64, collected: &AtomicI64) {
 
 /// Starts a row. With the lock held, and the count biased already.
 pub(super) fn live(row: &AtomicI64) {
-    // Release: pairs with the Acquire in `add`: who counts here comes after the bias.
+    // Release: pairs with the Acquire in `add`: a thread that counts here comes after the bias.
     row.store(LIVE, Ordering::Release);
 }
 

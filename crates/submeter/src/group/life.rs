@@ -64,8 +64,8 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
-        // Relaxed: a hint by nature, the group may be killed right after. A kill that was followed
-        // by taking a lock is seen by whoever has that lock.
+        // Relaxed: a hint by nature, the group may be killed right after. A caller that holds a
+        // lock sees a kill if the killer has released that lock since.
         self.inner.dead.load(Ordering::Relaxed)
     }
 

@@ -67,8 +67,8 @@ impl Tenants {
             }
             if let Some(home) = &home {
                 let mut children = home.children.write();
-                // With the children locked: whoever deletes the parent kills it, then takes those
-                // that it has. What came after would be in nobody's list.
+                // With the children locked: the deletion of a parent kills it, then locks and takes
+                // its children. A child that is added after that would be in no list.
                 if !home.group.is_killed() {
                     children.keep_dying(tenant);
                     continue;

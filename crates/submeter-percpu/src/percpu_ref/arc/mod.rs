@@ -93,7 +93,7 @@ impl<T> PercpuArc<T> {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.reference.view().name()
+        self.reference.name()
     }
 
     /// Returns whether both point to the same object.
@@ -131,7 +131,7 @@ impl<T> PercpuOwner<T> {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.shared.view().name()
+        self.shared.name()
     }
 
     /// Returns a pointer unless the value was killed. Fails from the moment on that the kill

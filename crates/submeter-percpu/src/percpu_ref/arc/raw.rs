@@ -63,6 +63,10 @@ impl<T> Shared<T> {
         shared
     }
 
+    pub(super) fn name(&self) -> &str {
+        self.core.name()
+    }
+
     pub(super) fn view(&self) -> View<'_> {
         self.core.view()
     }
@@ -161,8 +165,8 @@ impl<T> Reference<T> {
         unsafe { Shared::core_at(self.shared) }
     }
 
-    pub(super) fn view(&self) -> View<'_> {
-        self.core().view()
+    pub(super) fn name(&self) -> &str {
+        self.core().name()
     }
 
     pub(super) fn ptr_eq(&self, other: &Reference<T>) -> bool {

@@ -260,7 +260,7 @@ impl<T: 'static> fmt::Debug for OwnerMap<T> {
 unsafe fn name<'a, T>(shared: NonNull<Shared<T>>) -> &'a str {
     // SAFETY: 1. The memory lives: the caller's promise. 2. The value is not borrowed: another
     // thread may be dropping it.
-    unsafe { Shared::core_at(shared) }.view().name()
+    unsafe { Shared::core_at(shared) }.name()
 }
 
 /// Turns an object into its owner, and keeps its memory for a grace period.
