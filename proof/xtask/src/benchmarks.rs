@@ -42,6 +42,18 @@ pub(crate) fn spliced(
     Ok(text + rest)
 }
 
+/// Returns the path of the record that the document shows first.
+///
+/// # Errors
+/// One line: the document cannot be read, or names none.
+pub(crate) fn first_record(root: &Path) -> Result<String, String> {
+    let text =
+        std::fs::read_to_string(root.join(FILE)).map_err(|error| format!("{FILE}: {error}"))?;
+    let found = text.lines().find_map(|line| line.strip_prefix(BEGIN)?.strip_suffix(CLOSE));
+    let record = found.ok_or_else(|| format!("{FILE}: no mark {BEGIN:?}: name a record"))?;
+    Ok(record.to_owned())
+}
+
 /// Makes the tables of a record with the command itself, which knows the definitions.
 ///
 /// # Errors

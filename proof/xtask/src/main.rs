@@ -13,7 +13,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress OLD NEW [OLD NEW]..., definitions RECORD, \
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress [OLD NEW]..., definitions RECORD, \
     or benchmarks [--check]";
 
 fn main() -> ExitCode {
@@ -21,9 +21,8 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy_at(&workspace_root()),
         ["tidy", root] => tidy_at(Path::new(root)),
-        ["regress", ref files @ ..] if !files.is_empty() && files.len() % 2 == 0 => {
-            regress_in(files)
-        }
+        ["regress"] => verdict(regress::turns::run(&workspace_root())),
+        ["regress", ref files @ ..] if files.len() % 2 == 0 => verdict(regress::compare_all(files)),
         ["regress", ..] => {
             refuse("regress needs pairs of files from submeter-bench --json, the old one first")
         }
@@ -59,23 +58,9 @@ fn tidy_at(root: &Path) -> ExitCode {
     }
 }
 
-/// Fails when ratios became worse in every pair of `files`, each an old and a new output of
-/// `submeter-bench --json`.
-fn regress_in(files: &[&str]) -> ExitCode {
-    let verdict = || -> Result<regress::Verdict, String> {
-        let gates = definitions::read()?;
-        let mut found: Option<regress::Verdict> = None;
-        for pair in files.chunks_exact(2) {
-            let [old, new] = [pair[0], pair[1]].map(|file| definitions::record(Path::new(file)));
-            let verdict = regress::compare(&old?, &new?, &gates)?;
-            found = Some(match found {
-                Some(before) => verdict.and(&before),
-                None => verdict,
-            });
-        }
-        Ok(found.unwrap_or_default())
-    };
-    match verdict() {
+/// Fails when ratios became worse; says which.
+fn verdict(found: Result<regress::Verdict, String>) -> ExitCode {
+    match found {
         Err(error) => refuse(&error),
         Ok(verdict) => {
             print!("{verdict}");

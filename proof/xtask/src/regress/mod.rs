@@ -8,9 +8,11 @@
 //! differences between runs, such as memory layout, and further pairs cover the rest.
 
 mod interval;
+pub(crate) mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -44,6 +46,17 @@ impl Verdict {
         self.noisy.retain(|name, _| other.noisy.contains_key(name));
         self
     }
+
+    /// Returns the tables that have losses.
+    fn tables(&self) -> Vec<String> {
+        let mut tables: Vec<String> = self
+            .losses
+            .keys()
+            .filter_map(|name| Some(name.split_once(' ')?.0.to_owned()))
+            .collect();
+        tables.dedup();
+        tables
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -58,16 +71,22 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns a fact about a file's machine. The program of an older commit, with which a record is
-/// compared in turns, writes `rung` for `backend`.
-fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
-    let machine = &file["machine"];
-    match name {
-        "backend" if machine.get(name).is_none() => &machine["rung"],
-        // Older records are of machines that did what they otherwise do.
-        "busy" if machine.get(name).is_none() => &Value::Bool(false),
-        _ => &machine[name],
+/// Compares each old file with the new one that follows it, and keeps the losses of every pair.
+///
+/// # Errors
+/// One line: a file that cannot be read, or a pair that has no ratio in common.
+pub(crate) fn compare_all<P: AsRef<Path>>(files: &[P]) -> Result<Verdict, String> {
+    let gates = definitions::read()?;
+    let mut found: Option<Verdict> = None;
+    for pair in files.chunks_exact(2) {
+        let [old, new] = [&pair[0], &pair[1]].map(|file| definitions::record(file.as_ref()));
+        let verdict = compare(&old?, &new?, &gates)?;
+        found = Some(match found {
+            Some(before) => verdict.and(&before),
+            None => verdict,
+        });
     }
+    Ok(found.unwrap_or_default())
 }
 
 /// Compares the ratios that `gated_by` gates and both files have.
@@ -75,9 +94,9 @@ fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
 /// # Errors
 /// When both files are from the same kind of machine and have no ratio in common, which must not
 /// look like a success.
-pub(crate) fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
+fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
     for name in ["arch", "cpu_model", "cpus", "backend", "busy", "debug_build"] {
-        let (was, is) = (fact(old, name), fact(new, name));
+        let (was, is) = (&old["machine"][name], &new["machine"][name]);
         if was != is {
             let why =
                 format!("{name} was {was} and is {is}: make a record on a machine like this one");
