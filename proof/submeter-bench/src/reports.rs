@@ -1,7 +1,10 @@
 //! The reports of `submeter-bench`, from a run that just ended or from a record.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader};
 use std::path::Path;
+
+use ruzstd::decoding::StreamingDecoder;
 
 use crate::report::{self, Record};
 use submeter_terminal as show;
@@ -36,12 +39,24 @@ pub(super) fn beside(record: &Path, other: &Path, markdown: &Path) -> Result<(),
 
 fn read(record: &Path) -> Result<Record, Failure> {
     let name = record.display();
-    let text = fs::read_to_string(record).map_err(|e| {
+    let text = text_of(record).map_err(|e| {
         Failure::new(format_args!(
             "cannot read {name}: {e}; make a record with submeter-bench --json"
         ))
     })?;
     Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))
+}
+
+/// Returns the text of a record, which may be compressed, as those in the repository are.
+///
+/// # Errors
+/// When the file cannot be read, or is called `.zst` and is not compressed with zstd.
+pub(crate) fn text_of(record: &Path) -> io::Result<String> {
+    if record.extension().is_none_or(|extension| extension != "zst") {
+        return fs::read_to_string(record);
+    }
+    let file = BufReader::new(File::open(record)?);
+    io::read_to_string(StreamingDecoder::new(file).map_err(io::Error::other)?)
 }
 
 fn write_markdown(text: &str, path: &Path) -> Result<(), Failure> {

@@ -99,10 +99,10 @@ fn folder(path: &str) -> PathBuf {
 fn records() -> Vec<(PathBuf, Record)> {
     let files = fs::read_dir(folder("record/x86_64-linux")).expect("the records' folder");
     let paths = files.map(|file| file.expect("a file").path());
-    let json = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    let records: Vec<_> = json
+    let kept = paths.filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
+    let records: Vec<_> = kept
         .map(|path| {
-            let text = fs::read_to_string(&path).expect("a record's text");
+            let text = crate::reports::text_of(&path).expect("a record's text");
             let record = Record::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             (path, record)
         })
@@ -349,7 +349,7 @@ fn a_variant_without_events_is_mentioned_in_the_title_and_not_drawn() {
 #[test]
 fn a_report_opens_with_its_answer_and_one_picture_where_it_has_the_rows() {
     let definitions = super::definition::definitions();
-    let full = records().into_iter().find(|(path, _)| path.ends_with("2026-11-23-all.json"));
+    let full = records().into_iter().find(|(path, _)| path.ends_with("2026-11-23-all.json.zst"));
     let page = valid(&html(&full.expect("a record").1, definitions));
     assert_eq!((all(&page, "header strong").len(), all(&page, "header svg").len()), (1, 1));
     let page = valid(&html(&small().0, definitions));

@@ -7,7 +7,10 @@ use submeter_program::{TempFile, text};
 
 use super::BENCH;
 
-const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-21.json");
+const RECORD: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-27-busy.json.zst");
+const QUIET: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-27-all.json.zst");
 
 fn page(path: &str) -> Html {
     let page = Html::parse_document(&fs::read_to_string(path).expect("written"));
@@ -55,7 +58,7 @@ fn a_record_becomes_tables_in_a_document() {
     for part in [
         "| processor |",
         "## References taken without a retry loop",
-        "| cpus | rcuref | inc_not_zero |",
+        "| cpus | rcuref | rcuarc | inc_not_zero |",
         "*What bounds it.*",
     ] {
         assert!(out.contains(part), "{part} in {out}");
@@ -74,14 +77,14 @@ fn a_record_becomes_tables_in_a_document() {
 
 #[test]
 fn gated_ratios_of_two_records_stand_side_by_side() {
-    let busy = fs::read_to_string(RECORD)
-        .expect("a record")
-        .replace("\"debug_build\"", "\"busy\": true, \"debug_build\"");
-    let file = TempFile::new("busy.json", &busy);
-    let output = BENCH.run(&["--from", RECORD, "--beside", file.path(), "--markdown", "-"]);
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let beside = |record: &str| {
+        let output = BENCH.run(&["--from", record, "--beside", RECORD, "--markdown", "-"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let out = beside(QUIET);
     assert!(out.contains("| load | – | the bench kept each CPU busy"), "{out}");
+    let out = beside(RECORD);
     let ratios = |line: &str| -> Vec<String> {
         line.trim_matches('|').split('|').skip(3).map(|cell| cell.trim().to_owned()).collect()
     };
@@ -90,7 +93,7 @@ fn gated_ratios_of_two_records_stand_side_by_side() {
     assert!(lines.len() > 20, "{out}");
     // The same samples, so the same ratios.
     assert!(lines.iter().all(|line| line.len() == 2 && line[0] == line[1]), "{out}");
-    BENCH.refuses(&["--from", RECORD, "--beside", file.path()], &["--markdown"]);
+    BENCH.refuses(&["--from", RECORD, "--beside", QUIET], &["--markdown"]);
     BENCH.refuses(
         &["--from", RECORD, "--beside", "/nonexistent", "--markdown", "-"],
         &["cannot read"],
@@ -100,6 +103,8 @@ fn gated_ratios_of_two_records_stand_side_by_side() {
 #[test]
 fn a_file_that_cannot_be_read_or_written_is_a_one_line_error() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
+    let plain = TempFile::new("plain.json.zst", "{}");
+    BENCH.refuses(&["--from", plain.path(), "--html", html.path()], &[plain.path(), "cannot read"]);
     let none = "/nonexistent/record.json";
     BENCH.refuses(&["--from", none, "--html", html.path()], &[none, "cannot read", "--json"]);
     BENCH.refuses(&["--from", odd.path(), "--html", html.path()], &[odd.path(), "--json"]);

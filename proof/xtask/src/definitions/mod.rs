@@ -6,14 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::Path;
 
+use ruzstd::decoding::StreamingDecoder;
 use serde_json::Value;
 
 /// The files of `proof/submeter-bench/definitions`, by table.
 pub(crate) type Definitions = BTreeMap<String, toml::Table>;
 
-/// Reads a file that `submeter-bench --json` wrote.
+/// Reads a file that `submeter-bench --json` wrote, and that may have been compressed since.
 ///
 /// # Errors
 /// One line that names the file and the remedy.
@@ -22,12 +25,20 @@ pub(crate) fn record(path: &Path) -> Result<Value, String> {
         let path = path.display();
         format!("{path}: {what}: name a file that submeter-bench --json wrote")
     };
-    let text = std::fs::read_to_string(path).map_err(|error| say(&error))?;
+    let text = text_of(path).map_err(|error| say(&error))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| say(&error))?;
     if value["machine"].is_object() && value["rows"].is_array() {
         return Ok(value);
     }
     Err(say(&"no machine and rows"))
+}
+
+fn text_of(path: &Path) -> io::Result<String> {
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        return fs::read_to_string(path);
+    }
+    let file = BufReader::new(File::open(path)?);
+    io::read_to_string(StreamingDecoder::new(file).map_err(io::Error::other)?)
 }
 
 /// Reads the files of `proof/submeter-bench/definitions`.
@@ -40,12 +51,12 @@ pub(crate) fn read() -> Result<Definitions, String> {
         format!("{}: {what}: see the files beside it", path.display())
     };
     let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder).map_err(|error| say(&folder, &error))? {
+    for entry in fs::read_dir(&folder).map_err(|error| say(&folder, &error))? {
         let path = entry.map_err(|error| say(&folder, &error))?.path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).map_err(|error| say(&path, &error))?;
+        let text = fs::read_to_string(&path).map_err(|error| say(&path, &error))?;
         let table: toml::Table = text.parse().map_err(|error| say(&path, &error))?;
         let word = |name: &str| table.get(name).and_then(|v| v.as_str()).map(str::to_owned);
         let (name, _) = word("table")
