@@ -1,6 +1,6 @@
 //! The repository as text: every file that is, or would be, under version control.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use crate::rust::Rust;
 #[derive(Default)]
 pub(crate) struct Repo {
     files: Vec<File>,
-    /// Every file and directory, relative, with `/`; binary files too.
-    paths: BTreeSet<String>,
+    /// The bytes of every file and in every directory, by its path: relative, with `/`. Binary
+    /// files too.
+    paths: BTreeMap<String, usize>,
 }
 
 /// One text file.
@@ -51,8 +52,8 @@ impl Repo {
             let path = relative.to_string_lossy().replace('\\', "/");
             if entry.file_type().is_some_and(|kind| kind.is_file()) {
                 // A file that is not UTF-8 (a picture) counts as a path, but is not read as text.
-                let text = String::from_utf8(std::fs::read(entry.path())?).ok();
-                repo.insert(path, text);
+                let content = std::fs::read(entry.path())?;
+                repo.insert(path, content.len(), String::from_utf8(content).ok());
             }
         }
         Ok(repo)
@@ -63,16 +64,16 @@ impl Repo {
     pub(crate) fn of(files: &[(&str, &str)]) -> Repo {
         let mut repo = Repo::default();
         for (path, text) in files {
-            repo.insert((*path).to_owned(), Some((*text).to_owned()));
+            repo.insert((*path).to_owned(), text.len(), Some((*text).to_owned()));
         }
         repo
     }
 
-    fn insert(&mut self, path: String, text: Option<String>) {
+    fn insert(&mut self, path: String, bytes: usize, text: Option<String>) {
         for (at, _) in path.match_indices('/') {
-            self.paths.insert(path[..at].to_owned());
+            *self.paths.entry(path[..at].to_owned()).or_default() += bytes;
         }
-        self.paths.insert(path.clone());
+        self.paths.insert(path.clone(), bytes);
         if let Some(text) = text {
             let rust = path.ends_with(".rs").then(|| Rust::parse(&text));
             self.files.push(File { path, text, rust });
@@ -86,12 +87,17 @@ impl Repo {
 
     /// Returns whether a file or directory with that path exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
-        path.is_empty() || self.paths.contains(path)
+        path.is_empty() || self.paths.contains_key(path)
     }
 
     /// Returns every file and directory.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.paths.iter().map(String::as_str)
+        self.paths.keys().map(String::as_str)
+    }
+
+    /// Returns every file and directory with its bytes.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.paths.iter().map(|(path, bytes)| (path.as_str(), *bytes))
     }
 
     /// Returns the directory of the nearest manifest at or above `path`.

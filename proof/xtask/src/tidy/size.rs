@@ -1,16 +1,32 @@
-//! Limits of size: a file has one purpose, a function fits on one and a half screens.
+//! Limits of size: a file has one purpose, a function fits on one and a half screens, and a clone
+//! does not take every measurement that was ever made.
 
 use super::Finding;
 use crate::repo::Repo;
 
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+/// What a folder of records may have.
+const RECORD_BYTES_MAX: usize = 5_000_000;
 
 /// Files and functions (`path` or `path:function`) that may be longer, each with its reason.
 const EXCEPTIONS: &[(&str, &str)] = &[];
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
-    check_but(repo, EXCEPTIONS)
+    let mut findings = check_but(repo, EXCEPTIONS);
+    findings.extend(repo.sizes().filter_map(|(path, bytes)| large_record(path, bytes)));
+    findings
+}
+
+fn large_record(path: &str, bytes: usize) -> Option<Finding> {
+    let is_record = path.rsplit('/').next() == Some("record");
+    (is_record && bytes > RECORD_BYTES_MAX).then(|| {
+        let what = format!(
+            "{bytes} bytes of {RECORD_BYTES_MAX} at most – keep the newest record of each machine, \
+             compressed by zstd -19, and cite the commit whose tree has the others"
+        );
+        Finding::new(path, 1, what)
+    })
 }
 
 fn check_but(repo: &Repo, exceptions: &[(&str, &str)]) -> Vec<Finding> {
@@ -67,6 +83,20 @@ mod tests {
         let found = check(&Repo::of(&[("a.rs", &long(71)), ("b.rs", &long(70))]));
         assert_eq!(found.len(), 1);
         assert!(found[0].to_string().starts_with("a.rs:1: function `f` has 71 lines"));
+    }
+
+    #[test]
+    fn a_large_record_folder_is_found() {
+        let half = "x".repeat(RECORD_BYTES_MAX / 2);
+        let files = |more| {
+            let deep = [("a/record/x/1.json", half.as_str()), ("a/record/2.json", &half)];
+            Repo::of(&[&deep[..], &[("a/record/3.md", more), ("b/3.md", &half)]].concat())
+        };
+        assert!(check(&files("")).is_empty());
+        let found = check(&files("x"));
+        assert_eq!(found.len(), 1);
+        let said = found[0].to_string();
+        assert!(said.starts_with("a/record:1: 5000001 bytes of 5000000 at most – keep"), "{said}");
     }
 
     #[test]
