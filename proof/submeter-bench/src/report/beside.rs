@@ -1,9 +1,10 @@
 //! The ratios of two records side by side: those of a quiet machine and of a busy one, or of two
 //! machines.
 
+use super::content::{Block, Table, facts};
 use super::definition::{Definition, Gate};
 use super::format::{spread, times};
-use super::markdown::{facts, line, paragraph};
+use super::markdown::written;
 use super::paired;
 use super::record::Record;
 use super::rows;
@@ -12,8 +13,7 @@ use crate::row::Row;
 /// Writes what differs between the machines, then each ratio that a definition gates and both
 /// records have.
 pub(crate) fn beside(one: &Record, other: &Record, definitions: &[Definition]) -> String {
-    let mut text = String::new();
-    machines(&mut text, one, other);
+    let mut blocks = vec![Block::Table(machines(one, other))];
     for definition in definitions {
         let found: Vec<[String; 5]> =
             definition.gate.iter().flat_map(|gate| ratios(definition, gate, one, other)).collect();
@@ -21,20 +21,14 @@ pub(crate) fn beside(one: &Record, other: &Record, definitions: &[Definition]) -
             continue;
         }
         let better = format!("**{}** ({} is better)", definition.title, definition.better);
-        paragraph(&mut text, &better);
-        text.push('\n');
-        line(&mut text, &["what", "submeter", "÷", "the first", "the second"]);
-        text.push_str("|---|---|---|--:|--:|\n");
-        for cells in found {
-            line(&mut text, &cells.each_ref().map(String::as_str));
-        }
+        let heading = ["what", "submeter", "÷", "the first", "the second"];
+        blocks.push(Block::Paragraph(better));
+        blocks.push(Block::Table(Table::new("tttnn", heading, found)));
     }
-    text
+    written(&blocks)
 }
 
-fn machines(text: &mut String, one: &Record, other: &Record) {
-    line(text, &["", "the first", "the second"]);
-    text.push_str("|---|---|---|\n");
+fn machines(one: &Record, other: &Record) -> Table {
     let [ours, theirs] = [one, other].map(|record| facts(&record.machine));
     let find = |facts: &[(&str, String)], name: &str| {
         let found = facts.iter().find(|(own, _)| *own == name);
@@ -42,9 +36,8 @@ fn machines(text: &mut String, one: &Record, other: &Record) {
     };
     let mut names: Vec<&str> = ours.iter().map(|(name, _)| *name).collect();
     names.extend(theirs.iter().map(|(name, _)| *name).filter(|name| find(&ours, name) == "–"));
-    for name in names {
-        line(text, &[name, &find(&ours, name), &find(&theirs, name)]);
-    }
+    let line = |name| [str::to_owned(name), find(&ours, name), find(&theirs, name)];
+    Table::new("ttt", ["", "the first", "the second"], names.into_iter().map(line))
 }
 
 /// Returns a line for each row of ours that the gate names.

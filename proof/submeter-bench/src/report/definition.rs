@@ -28,8 +28,6 @@ pub(crate) struct Definition {
     pub(super) how: String,
     pub(super) bounds: String,
     pub(super) bias: String,
-    /// `scaling`, `bars`, `box` or `histogram`.
-    pub(super) plot: String,
     pub(super) params: BTreeMap<String, About>,
     pub(super) variants: BTreeMap<String, About>,
     pub(super) cell: Vec<Cell>,

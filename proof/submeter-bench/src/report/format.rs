@@ -33,12 +33,6 @@ pub(super) fn times(ratio: f64) -> String {
     format!("{}{JOIN}×", digits(ratio))
 }
 
-/// Writes a difference in percent, with its sign.
-pub(super) fn difference(share: f64) -> String {
-    let sign = if share < 0.0 { "−" } else { "+" };
-    format!("{sign}{:.2}{JOIN}%", share.abs() * 100.0)
-}
-
 /// Writes a spread in percent, with two digits: more would not be significant.
 pub(super) fn spread(share: f64) -> String {
     let percent = share * 100.0;
@@ -171,9 +165,6 @@ mod tests {
         assert_eq!(plain(times(1.003)), "1.003 ×");
         assert_eq!(plain(percent(0.0272)), "2.72 %");
         assert_eq!(plain(percent(1e-6)), "< 0.01 %");
-        for (share, text) in [(0.005_84, "+0.58 %"), (-0.000_42, "−0.04 %")] {
-            assert_eq!(plain(difference(share)), text);
-        }
         for (share, text) in [(0.0018, "±0.2 %"), (0.58, "±58 %"), (0.0004, "±0.04 %")] {
             assert_eq!(plain(spread(share)), text);
         }

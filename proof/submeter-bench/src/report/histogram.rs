@@ -1,78 +1,50 @@
 //! A document's histogram beside ours, as shares: counts of different runs cannot be compared.
 
-use maud::{Markup, html};
-
+use super::content::Table;
 use super::definition::{Answer, Cell, Definition};
-use super::format::{amount, percent};
+use super::format::percent;
 use super::record::Record;
 use crate::row::Params;
 
-/// A document's histogram, with the shares of our workloads that answer it.
-pub(super) struct Histogram<'a> {
-    /// The name of the buckets.
-    pub(super) buckets: String,
-    /// The document's variants.
-    pub(super) variants: Vec<&'a str>,
-    /// The columns of each variant: the document, then our workloads.
-    pub(super) columns: Vec<&'a str>,
-    pub(super) lines: Vec<Line<'a>>,
-}
-
-/// A bucket: for each variant, what is in its columns.
-pub(super) struct Line<'a> {
-    pub(super) bucket: &'a str,
-    pub(super) shares: Vec<Vec<Share<'a>>>,
-}
-
-/// What is in a bucket of a histogram.
-pub(super) enum Share<'a> {
-    /// So many of so many.
-    Of(f64, f64),
-    /// The document says nothing.
-    Unsaid,
-    /// The record has no such row.
-    Missing,
-    /// Why there is no counterpart.
-    Because(&'a str),
-}
-
-impl<'a> Histogram<'a> {
-    /// Puts the document's cells beside our rows.
-    pub(super) fn new(record: &'a Record, definition: &'a Definition) -> Histogram<'a> {
-        let cells = &definition.cell;
-        let (mut buckets, mut variants): (Vec<&Params>, Vec<&str>) = (Vec::new(), Vec::new());
-        for cell in cells {
-            if !buckets.contains(&&cell.params) {
-                buckets.push(&cell.params);
-            }
-            if !variants.contains(&cell.variant.as_str()) {
-                variants.push(&cell.variant);
-            }
+/// Returns a line for each bucket: of each of the document's variants its share, and those of our
+/// workloads that answer it.
+pub(super) fn table(record: &Record, definition: &Definition) -> Table {
+    let cells = &definition.cell;
+    let (mut buckets, mut variants): (Vec<&Params>, Vec<&str>) = (Vec::new(), Vec::new());
+    for cell in cells {
+        if !buckets.contains(&&cell.params) {
+            buckets.push(&cell.params);
         }
-        let ours = workloads(record, definition);
-        let line = |params: &&'a Params| {
-            let of = |variant: &&str| {
-                let mut all = cells.iter();
-                match all.find(|cell| cell.params == **params && cell.variant == *variant) {
-                    Some(cell) => {
-                        let answers = ours.iter().map(|(_, ours)| ours.share(cell));
-                        std::iter::once(theirs(cells, cell)).chain(answers).collect()
-                    }
-                    None => (0..=ours.len()).map(|_| Share::Unsaid).collect(),
+        if !variants.contains(&cell.variant.as_str()) {
+            variants.push(&cell.variant);
+        }
+    }
+    let ours = workloads(record, definition);
+    let columns = ["document"].into_iter().chain(ours.iter().map(|(name, _)| *name));
+    let columns: Vec<&str> = columns.collect();
+    let line = |params: &&Params| {
+        let bucket = params.0.first().map_or("", |(_, value)| value.as_str());
+        let shares = variants.iter().flat_map(|variant| {
+            match cells.iter().find(|cell| cell.params == **params && cell.variant == *variant) {
+                Some(cell) => {
+                    let answers = ours.iter().map(|(_, ours)| ours.share(cell));
+                    [theirs(cells, cell)].into_iter().chain(answers).collect()
                 }
-            };
-            let bucket = params.0.first().map_or("", |(_, value)| value.as_str());
-            Line { bucket, shares: variants.iter().map(of).collect() }
-        };
-        let name = buckets.first().and_then(|params| params.names().next()).unwrap_or("case");
-        Histogram {
-            buckets: name.replace('_', " "),
-            columns: std::iter::once("document")
-                .chain(ours.iter().map(|(name, _)| *name))
-                .collect(),
-            lines: buckets.iter().map(line).collect(),
-            variants,
-        }
+                None => vec!["–".to_owned(); columns.len()],
+            }
+        });
+        [bucket.to_owned()].into_iter().chain(shares).collect()
+    };
+    let name = buckets.first().and_then(|params| params.names().next()).unwrap_or("case");
+    let of = |variant: &&str| -> Vec<String> {
+        columns.iter().map(|column| format!("{variant}, {column}")).collect()
+    };
+    let heading: Vec<String> =
+        [name.replace('_', " ")].into_iter().chain(variants.iter().flat_map(of)).collect();
+    Table {
+        columns: format!("t{}", "n".repeat(heading.len() - 1)),
+        heading,
+        lines: buckets.iter().map(line).collect(),
     }
 }
 
@@ -85,14 +57,14 @@ struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    fn share<'b>(&self, cell: &'b Cell) -> Share<'b> {
+    fn share(&self, cell: &Cell) -> String {
         if let (None, Some(reason)) = (&cell.ours, &cell.reason) {
-            return Share::Because(reason);
+            return reason.clone();
         }
         let column = self.definition.cell.iter().filter(|other| other.variant == cell.variant);
         match self.count(cell) {
-            Some(own) => Share::Of(own, column.filter_map(|cell| self.count(cell)).sum()),
-            None => Share::Missing,
+            Some(own) => share(own, column.filter_map(|cell| self.count(cell)).sum()),
+            None => "not in this record".to_owned(),
         }
     }
 
@@ -114,77 +86,12 @@ fn workloads<'a>(record: &'a Record, definition: &'a Definition) -> Vec<(&'a str
     }
 }
 
-fn theirs<'a>(cells: &[Cell], cell: &'a Cell) -> Share<'a> {
+fn theirs(cells: &[Cell], cell: &Cell) -> String {
     let column = cells.iter().filter(|other| other.variant == cell.variant);
     let all = column.filter_map(|cell| cell.value).sum();
-    cell.value.map_or(Share::Unsaid, |count| Share::Of(count, all))
+    cell.value.map_or_else(|| "–".to_owned(), |count| share(count, all))
 }
 
-impl Share<'_> {
-    /// Writes the share alone.
-    pub(super) fn text(&self) -> String {
-        match self {
-            Share::Of(count, all) => percent(if *all > 0.0 { count / all } else { 0.0 }),
-            Share::Unsaid => "–".to_owned(),
-            Share::Missing => "not in this record".to_owned(),
-            Share::Because(reason) => (*reason).to_owned(),
-        }
-    }
-
-    /// Writes the share above its count.
-    fn cell(&self) -> Markup {
-        match self {
-            Share::Of(count, _) => html! {
-                td class="n" {
-                    (self.text()) br; small { data value=(count) { (amount(*count, "count")) } }
-                }
-            },
-            Share::Missing => html! { td class="missing" { (self.text()) } },
-            Share::Unsaid | Share::Because(_) => html! { td { (self.text()) } },
-        }
-    }
-}
-
-/// Writes a line for each bucket, and for each of the document's variants its share and ours.
-pub(super) fn table(record: &Record, definition: &Definition) -> Markup {
-    let histogram = Histogram::new(record, definition);
-    let columns = histogram.columns.len();
-    html! {
-        h3 { "The document's table, and ours" }
-        p class="small" {
-            @if !definition.ratio.is_empty() { "What a ratio means: " (definition.ratio) " · " }
-            "Counts of different runs are compared as shares of their column; below each share "
-            "is its count. Our rows: " (rows(&definition.cell)) "."
-        }
-        div class="scroll" tabindex="0" role="region" aria-label="The document's table" {
-            table class="document" {
-                thead {
-                    tr {
-                        th rowspan="2" scope="col" { (histogram.buckets) }
-                        @for variant in &histogram.variants {
-                            th colspan=(columns) scope="colgroup" { (variant) }
-                        }
-                    }
-                    tr { @for _ in &histogram.variants { @for column in &histogram.columns {
-                        th scope="col" class="n" { (column) }
-                    } } }
-                }
-                tbody { @for line in &histogram.lines { tr {
-                    th scope="row" { (line.bucket) }
-                    @for share in line.shares.iter().flatten() { (share.cell()) }
-                } } }
-            }
-        }
-    }
-}
-
-/// Returns the parameters that our rows have in common.
-fn rows(cells: &[Cell]) -> Params {
-    let mut all = cells.iter().filter_map(|cell| cell.ours.as_ref());
-    let Some(first) = all.next() else { return Params::default() };
-    let common = first.params.0.iter().filter(|(name, value)| {
-        let mut ours = cells.iter().filter_map(|cell| cell.ours.as_ref());
-        ours.all(|ours| ours.params.get(name) == Some(value.as_str()))
-    });
-    Params(common.cloned().collect())
+fn share(count: f64, all: f64) -> String {
+    percent(if all > 0.0 { count / all } else { 0.0 })
 }

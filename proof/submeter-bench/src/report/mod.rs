@@ -1,14 +1,11 @@
-//! The report: one HTML file that shows what submeter costs and what it gains, and the same tables
-//! as Markdown.
-//!
-//! The page is self-contained, so that it can be mailed, kept beside its record and printed: it
-//! loads no script, font or image. maud escapes everything that comes from a record or a
-//! definition.
+//! Reports of a record: tables for a terminal; with their explanations as Markdown, and as a page
+//! with plots.
 
 mod beside;
+mod content;
 mod contest;
 mod definition;
-mod figures;
+mod document;
 mod format;
 mod growth;
 mod histogram;
@@ -20,7 +17,6 @@ mod plot;
 mod plots;
 mod record;
 mod rows;
-mod section;
 mod text;
 
 pub(crate) use beside::beside;
@@ -32,12 +28,6 @@ pub(crate) use page::html;
 pub(crate) use picture::picture;
 pub(crate) use record::Record;
 pub(crate) use text::text;
-
-/// Returns the anchor of a table's section.
-fn anchor(table: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-    format!("table-{}", table.chars().map(plain).collect::<String>())
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! The picture of the README: what two neighbours find in the cache that they share.
 
-use super::plot::{Frame, Strip, picture as draw};
+use super::plot::{self, Frame};
+use super::plots;
 use super::record::Record;
-use crate::row::quantile;
 
 const TABLE: &str = "neighbours";
 
@@ -26,19 +26,11 @@ pub(crate) fn picture(record: &Record) -> Result<String, String> {
             let is = |param: &str, word: &str| row.params.get(param) == Some(word);
             row.variant == *variant && is("measure", "hit_ratio") && is("tenant", tenant)
         });
-        let found = row.and_then(|row| Some((row, row.figure()?)));
-        let (row, value) = found.ok_or_else(|| {
+        let look = usize::from(tenant == "loud");
+        let strip = row.and_then(|row| plots::strip(row, name, look));
+        strips.push(strip.ok_or_else(|| {
             format!("the record has no hit ratio of {tenant}, {variant}: measure {TABLE} again")
-        })?;
-        let sorted = row.sorted();
-        let spread = [0.05, 0.25, 0.75, 0.95].map(|part| quantile(&sorted, part));
-        let [low, first, third, high] = spread.map(|at| at.unwrap_or(value));
-        strips.push(Strip {
-            name: name.to_owned(),
-            look: usize::from(tenant == "loud"),
-            value,
-            spread: Some([low, first, third, high]),
-        });
+        })?);
     }
     let frame = Frame {
         title: "What two tenants of one cache find".to_owned(),
@@ -51,7 +43,7 @@ pub(crate) fn picture(record: &Record) -> Result<String, String> {
         across_unit: "%".to_owned(),
         ..Frame::default()
     };
-    draw(&frame, &strips).map_err(|error| format!("the picture cannot be drawn: {error}"))
+    plot::strips(&frame, &strips).map_err(|error| format!("the picture cannot be drawn: {error}"))
 }
 
 #[cfg(test)]

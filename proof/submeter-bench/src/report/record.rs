@@ -32,19 +32,12 @@ pub(super) struct Machine {
     pub(super) kernel: String,
     pub(super) backend: String,
     #[serde(default)]
-    pub(super) backend_reason: String,
-    #[serde(default)]
-    pub(super) load_average: Option<[f64; 3]>,
-    #[serde(default)]
     pub(super) busy: bool,
     pub(super) date: String,
-    pub(super) version: String,
     #[serde(default)]
     pub(super) commit: Option<String>,
     #[serde(default)]
     pub(super) rustc: String,
-    #[serde(default)]
-    pub(super) debug_build: bool,
     #[serde(default)]
     pub(super) interrupted: bool,
     #[serde(default)]

@@ -1,53 +1,18 @@
 //! Our own figures as tables: one line per set of parameters, one column per variant.
 
-use maud::{Markup, html};
-
 use super::definition::Definition;
 use super::format::{amount, spread, times};
 use super::record::grouped;
 use crate::row::{Params, Row};
-
-/// With more lines than this in total, tables are folded.
-const OPEN_LINES: usize = 40;
-
-/// Writes all rows; rows with different parameter names go into separate tables.
-pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
-    let groups = groups(rows);
-    let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
-    let all = |open: bool| {
-        html! { @for group in &groups { details open[open] { summary { (summary(group)) } (table(definition, group)) } } }
-    };
-    html! {
-        @if lines > OPEN_LINES {
-            details {
-                summary { "All that was measured: " (rows.len()) " rows in " (groups.len()) " tables" }
-                (all(false))
-            }
-        } @else if lines > 0 {
-            h3 { "All that was measured" }
-            (all(true))
-        }
-    }
-}
 
 /// Puts rows together that make one table.
 pub(super) fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     grouped(rows, kind)
 }
 
-/// Writes a row's value and the spread of its samples.
-pub(super) fn value(row: &Row) -> Markup {
-    let Some(value) = row.figure() else { return html! { "no value" } };
-    let half = half_spread(row, value);
-    html! {
-        data value=(value) { (amount(value, &row.unit)) }
-        @if let Some(half) = half { " " small { (spread(half)) } }
-    }
-}
-
 /// Returns half the distance between the quartiles as a share of the value. `None` if the value is
 /// not between them: then it is not a median, and they do not describe its spread.
-pub(super) fn half_spread(row: &Row, value: f64) -> Option<f64> {
+fn half_spread(row: &Row, value: f64) -> Option<f64> {
     let (low, high) = row.quartiles()?;
     let meaningful = (low..=high).contains(&value) && value != 0.0 && high > low;
     meaningful.then(|| (high - low) / 2.0 / value.abs())
@@ -77,7 +42,7 @@ pub(super) fn summary(group: &[&Row]) -> String {
 }
 
 /// Returns the names of the parameters that are not the same in all rows.
-fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
+pub(super) fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
     let first = group[0];
     let differs =
         |name: &&str| group.iter().any(|row| row.params.get(name) != first.params.get(name));
@@ -85,7 +50,7 @@ fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
 }
 
 /// The value columns of a table.
-pub(super) enum Table<'a> {
+enum Table<'a> {
     /// One per variant.
     Variants(Vec<&'a str>),
     /// One per value of this parameter, if there is only one variant.
@@ -94,7 +59,7 @@ pub(super) enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// Chooses the columns for a group of rows.
-    pub(super) fn of(group: &[&'a Row]) -> Table<'a> {
+    fn of(group: &[&'a Row]) -> Table<'a> {
         let first = |values: Vec<&'a str>| {
             let mut once: Vec<&str> = Vec::new();
             values.into_iter().for_each(|value| {
@@ -115,7 +80,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the rows of each line.
-    pub(super) fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
+    fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
         let line = |row: &Row| -> Params {
             match self {
                 Table::Variants(_) => row.params.clone(),
@@ -126,7 +91,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the names of the parameters to the left.
-    pub(super) fn names(&self, group: &[&'a Row]) -> Vec<&'a str> {
+    fn names(&self, group: &[&'a Row]) -> Vec<&'a str> {
         let mut names = varying(group);
         if let Table::Values(across, _) = self {
             names.retain(|name| name != across);
@@ -135,7 +100,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the heading of each value column.
-    pub(super) fn columns(&self) -> Vec<String> {
+    fn columns(&self) -> Vec<String> {
         match self {
             Table::Variants(variants) => variants.iter().map(|v| (*v).to_owned()).collect(),
             Table::Values(name, values) => {
@@ -145,7 +110,7 @@ impl<'a> Table<'a> {
     }
 
     /// Finds the row of a line in the column at `place`.
-    pub(super) fn at<'b>(&self, place: usize, line: &[&'b Row]) -> Option<&'b Row> {
+    fn at<'b>(&self, place: usize, line: &[&'b Row]) -> Option<&'b Row> {
         let wanted = |row: &Row| match self {
             Table::Variants(variants) => row.variant == variants[place],
             Table::Values(name, values) => row.params.get(name) == Some(values[place]),
@@ -154,79 +119,42 @@ impl<'a> Table<'a> {
     }
 }
 
-fn table(definition: &Definition, group: &[&Row]) -> Markup {
-    let table = Table::of(group);
-    let (names, columns) = (table.names(group), table.columns());
-    let several = matches!(&table, Table::Variants(variants) if variants.len() > 1);
-    html! {
-        div class="scroll" tabindex="0" role="region" aria-label=(summary(group)) {
-            table {
-                thead { tr {
-                    @for name in &names { th scope="col" { (name.replace('_', " ")) } }
-                    @for column in &columns {
-                        th scope="col" {
-                            (column)
-                            @if several && *column == definition.baseline {
-                                " " small { "baseline" }
-                            }
-                        }
-                    }
-                } }
-                tbody { @for line in table.lines(group) { tr {
-                    @for name in &names {
-                        th scope="row" { (line[0].params.get(name).unwrap_or("–")) }
-                    }
-                    @for place in 0..columns.len() {
-                        (cell(definition, &line, table.at(place, &line)))
-                    }
-                } } }
-            }
-        }
-    }
-}
-
-/// A table as text, for a terminal and for Markdown.
-pub(crate) struct Grid {
+/// Rows laid out as a table.
+pub(super) struct Grid {
     /// The parameters that are the same in all its rows, and those that differ.
-    pub(crate) title: String,
+    pub(super) title: String,
     /// The names of the parameters, then the headings of the values.
-    pub(crate) heading: Vec<String>,
+    pub(super) heading: Vec<String>,
     /// How many of the columns are parameters.
     pub(super) params: usize,
     /// A cell for each column.
-    pub(crate) lines: Vec<Vec<String>>,
-    /// How many rows of the record it contains.
-    pub(super) rows: usize,
+    pub(super) lines: Vec<Vec<String>>,
 }
 
-/// Lays out rows; rows with different parameter names go into separate tables.
-pub(super) fn grids(definition: &Definition, rows: &[&Row]) -> Vec<Grid> {
-    let grid = |group: &Vec<&Row>| {
-        let table = Table::of(group);
-        let (names, columns) = (table.names(group), table.columns());
-        let line = |rows: &Vec<&Row>| {
-            let params = names.iter().map(|name| rows[0].params.get(name).unwrap_or("–"));
-            let values = (0..columns.len()).map(|place| {
-                table.at(place, rows).map_or_else(
-                    || "–".to_owned(),
-                    |row| {
-                        let ratio = ratio(definition, rows, row).map(|ratio| format!(" ({ratio})"));
-                        figure(row) + &ratio.unwrap_or_default()
-                    },
-                )
-            });
-            params.map(str::to_owned).chain(values).collect()
-        };
-        let heads = names.iter().map(|name| name.replace('_', " "));
-        Grid {
-            title: summary(group),
-            heading: heads.chain(columns.iter().cloned()).collect(),
-            params: names.len(),
-            lines: table.lines(group).iter().map(line).collect(),
-            rows: group.len(),
-        }
+/// Lays out the rows of a group.
+pub(super) fn grid(definition: &Definition, group: &[&Row]) -> Grid {
+    let table = Table::of(group);
+    let (names, columns) = (table.names(group), table.columns());
+    let line = |rows: &Vec<&Row>| {
+        let params = names.iter().map(|name| rows[0].params.get(name).unwrap_or("–"));
+        let values = (0..columns.len()).map(|place| {
+            table.at(place, rows).map_or_else(
+                || "–".to_owned(),
+                |row| {
+                    let ratio = ratio(definition, rows, row).map(|ratio| format!(" ({ratio})"));
+                    figure(row) + &ratio.unwrap_or_default()
+                },
+            )
+        });
+        params.map(str::to_owned).chain(values).collect()
     };
-    groups(rows).iter().map(grid).collect()
+    let heads = names.iter().map(|name| name.replace('_', " "));
+    Grid {
+        title: summary(group),
+        heading: heads.chain(columns.iter().cloned()).collect(),
+        params: names.len(),
+        lines: table.lines(group).iter().map(line).collect(),
+    }
 }
 
 /// Writes a row's value and the spread of its samples.
@@ -236,22 +164,8 @@ pub(super) fn figure(row: &Row) -> String {
     amount(value, &row.unit) + &half.unwrap_or_default()
 }
 
-fn cell(definition: &Definition, line: &[&Row], row: Option<&Row>) -> Markup {
-    let Some(row) = row else {
-        return html! { td class="n" { "–" } };
-    };
-    html! {
-        td class="n" {
-            (value(row))
-            @if let Some(ratio) = ratio(definition, line, row) {
-                br; small class="ratio" { (ratio) }
-            }
-        }
-    }
-}
-
 /// Writes a row's ratio to the baseline of the same line.
-pub(super) fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<String> {
+fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<String> {
     let is_base = |other: &&&Row| {
         other.variant == definition.baseline
             && row.variant != other.variant

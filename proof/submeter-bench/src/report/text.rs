@@ -1,4 +1,4 @@
-//! The record for a terminal: the same tables as on the page, without their explanations.
+//! The record for a terminal: all of its rows, without their explanations.
 
 use std::fmt::Write;
 
@@ -37,7 +37,8 @@ fn table(text: &mut String, record: &Record, definition: &Definition) {
     if rows.is_empty() {
         let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
     }
-    for grid in rows::grids(definition, &rows) {
+    for group in rows::groups(&rows) {
+        let grid = rows::grid(definition, &group);
         let heading: Vec<&str> = grid.heading.iter().map(String::as_str).collect();
         let _ = writeln!(text, "\n{BOLD}{}{BOLD:#}", grid.title);
         text.push_str(&terminal::table(&heading, &grid.lines, false));

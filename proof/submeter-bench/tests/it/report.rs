@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use scraper::{Html, Selector};
 use submeter_program::{TempFile, text};
 
 use super::BENCH;
@@ -12,27 +11,15 @@ const RECORD: &str =
 const QUIET: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-27-all.json.zst");
 
-fn page(path: &str) -> Html {
-    let page = Html::parse_document(&fs::read_to_string(path).expect("written"));
-    assert!(page.errors.is_empty(), "{:?}", page.errors);
-    page
-}
-
-fn count(page: &Html, selector: &str) -> usize {
-    page.select(&Selector::parse(selector).expect("a selector")).count()
-}
-
 #[test]
 fn a_record_becomes_a_report_without_measuring() {
     let file = TempFile::new("report.html", "");
     let output = BENCH.run(&["--from", RECORD, "--html", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), out.as_str(), err.as_str()), (Some(0), "", ""));
-    let page = page(file.path());
-    for selector in
-        ["#table-rcuref svg", "#table-percpu_ref svg", "#table-kill table", ".figures a"]
-    {
-        assert!(count(&page, selector) > 0, "{selector}");
+    let page = fs::read_to_string(file.path()).expect("written");
+    for part in ["<h2 id=\"rcuref\">", "<h2 id=\"kill\">", "<td>AMD EPYC</td>", "<svg"] {
+        assert!(page.contains(part), "{part}");
     }
 }
 
@@ -42,8 +29,8 @@ fn a_run_writes_its_report_beside_its_record() {
     let args = ["rcuref", "--quick", "--html", html.path(), "--json", json.path()];
     let output = BENCH.run(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(count(&page(html.path()), "#table-rcuref data") >= 12);
     let measured = fs::read_to_string(html.path()).expect("written");
+    assert!(measured.matches("pairs/s").count() >= 12, "{measured}");
     let again = BENCH.run(&["--from", json.path(), "--html", html.path()]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     let again = fs::read_to_string(html.path()).expect("written");

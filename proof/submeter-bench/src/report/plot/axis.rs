@@ -62,7 +62,7 @@ impl Axis {
     }
 
     /// Makes an axis of decades.
-    pub(super) fn logarithmic(low: f64, high: f64) -> Axis {
+    fn logarithmic(low: f64, high: f64) -> Axis {
         let decades = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
         let every = if high / low > 1e8 { 2 } else { 1 };
         let within: &[f64] = match high / low {

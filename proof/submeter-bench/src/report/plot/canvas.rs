@@ -1,9 +1,8 @@
-//! The common parts of all plots: a size, the looks of series, and a description for screen
-//! readers.
+//! The common parts of all plots: a size, the looks of series, and words for screen readers.
 
 use std::error::Error;
 
-use maud::{Markup, PreEscaped, html};
+use maud::html;
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -11,7 +10,7 @@ use plotters::style::FontDesc;
 
 /// A plot's area. Writing to a string cannot fail, but plotters' types say that it can.
 pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
+pub(in crate::report) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Two plots fit side by side on a screen or on paper, and one is still legible on a phone.
 pub(super) const WIDTH: u32 = 500;
@@ -21,7 +20,7 @@ pub(super) const WIDTH: u32 = 500;
 pub(in crate::report) struct Frame {
     /// Its caption.
     pub(in crate::report) title: String,
-    /// A description in words.
+    /// A description in words, where no table is beside it.
     pub(in crate::report) description: String,
     /// The horizontal axis's label.
     pub(in crate::report) across: String,
@@ -32,7 +31,7 @@ pub(in crate::report) struct Frame {
 }
 
 /// Draws `height` pixels with `draw`, on white, as the text of a file.
-pub(super) fn picture(
+pub(super) fn svg(
     frame: &Frame,
     height: u32,
     draw: impl FnOnce(&Canvas<'_>) -> Drawn,
@@ -44,42 +43,13 @@ pub(super) fn picture(
         draw(&canvas)?;
         canvas.present()?;
     }
-    let described = html! { title { (frame.title) } desc { (frame.description) } }.into_string();
+    let described = html! {
+        title { (frame.title) }
+        @if !frame.description.is_empty() { desc { (frame.description) } }
+    };
+    let described = described.into_string();
     let (tag, rest) = svg.split_once('>').ok_or("plotters drew nothing")?;
     Ok(format!("{tag}>{described}{rest}"))
-}
-
-/// Draws `height` pixels with `draw`, and wraps them in a figure. A failure is shown in the
-/// figure's place.
-pub(super) fn figure(
-    frame: &Frame,
-    height: u32,
-    draw: impl FnOnce(&Canvas<'_>) -> Drawn,
-) -> Markup {
-    let mut svg = String::new();
-    let drawn = {
-        let canvas = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        draw(&canvas).and_then(|()| Ok(canvas.present()?))
-    };
-    // plotters' own tag has a fixed size and no description; only its content is used.
-    let inner = svg.split_once('>').and_then(|(_, rest)| rest.trim_end().strip_suffix("</svg>"));
-    html! {
-        figure class="plot" {
-            @match (drawn, inner) {
-                (Ok(()), Some(inner)) => {
-                    svg viewBox=(format!("0 0 {WIDTH} {height}")) width=(WIDTH) height=(height)
-                        role="img" {
-                        title { (frame.title) }
-                        desc { (frame.description) }
-                        (PreEscaped(inner))
-                    }
-                }
-                (Err(error), _) => p { "This plot could not be drawn: " (error) }
-                (Ok(()), None) => p { "This plot could not be drawn." }
-            }
-            figcaption { (frame.title) }
-        }
-    }
 }
 
 /// Returns the text style of labels. Plotters divides the given size by 1.24.
@@ -135,23 +105,6 @@ impl Look {
         }
         Ok(())
     }
-
-    /// Draws the series' mark.
-    pub(super) fn mark(self, canvas: &Canvas<'_>, (x, y): (i32, i32)) -> Drawn {
-        let full = self.colour().filled();
-        let open = self.colour().stroke_width(2);
-        let square = [(x - 4, y - 4), (x + 4, y + 4)];
-        let diamond = vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)];
-        match self.place % 6 {
-            0 => canvas.draw(&Circle::new((x, y), 5, full))?,
-            1 => canvas.draw(&Rectangle::new(square, full))?,
-            2 => canvas.draw(&Polygon::new(diamond, full))?,
-            3 => canvas.draw(&TriangleMarker::new((x, y), 6, full))?,
-            4 => canvas.draw(&Circle::new((x, y), 4, open))?,
-            _ => canvas.draw(&Cross::new((x, y), 5, open))?,
-        }
-        Ok(())
-    }
 }
 
 /// Returns the places of a legend's entries, and its height.
@@ -176,12 +129,8 @@ pub(super) fn legend_entry(
     (x, y): (i32, i32),
     look: Look,
     name: &str,
-    marked: bool,
 ) -> Drawn {
     look.line(canvas, vec![(x, y), (x + 32, y)])?;
-    if marked {
-        look.mark(canvas, (x + 16, y))?;
-    }
     canvas.draw(&Text::new(name.to_owned(), (x + 38, y - 5), label_font()))?;
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Strip plots: a line for each variant, with its value and the spread of its samples.
 
-use maud::Markup;
 use plotters::prelude::*;
 
 use super::axis::Axis;
@@ -20,15 +19,9 @@ pub(in crate::report) struct Strip {
 
 /// Draws a bar from zero for each value, or a point if values differ too much for bars; over it, a
 /// box between the quartiles with whiskers to 5 % and 95 %.
-pub(in crate::report) fn strips(frame: &Frame, strips: &[Strip]) -> Markup {
+pub(in crate::report) fn strips(frame: &Frame, strips: &[Strip]) -> Drawn<String> {
     let height = 60 + 30 * strips.len() as u32;
-    canvas::figure(frame, height, |canvas| draw(canvas, frame, strips))
-}
-
-/// As [`strips`], as the text of a file of its own.
-pub(in crate::report) fn picture(frame: &Frame, strips: &[Strip]) -> Drawn<String> {
-    let height = 60 + 30 * strips.len() as u32;
-    canvas::picture(frame, height, |canvas| draw(canvas, frame, strips))
+    canvas::svg(frame, height, |canvas| draw(canvas, frame, strips))
 }
 
 fn draw(canvas: &Canvas<'_>, frame: &Frame, strips: &[Strip]) -> Drawn {

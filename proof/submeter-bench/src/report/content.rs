@@ -1,0 +1,175 @@
+//! What a report says, apart from how it is written down: the machine, then a section for each
+//! table, the documents' first.
+
+use super::contest;
+use super::definition::Definition;
+use super::document;
+use super::growth;
+use super::record::{Machine, Record};
+use super::rows;
+use crate::row::Row;
+
+/// Tables with more rows than this are left out: in a document they would bury the rest.
+const LINES_MAX: usize = 60;
+
+/// A part of a report.
+pub(super) enum Block<'a> {
+    /// The heading of a table's section.
+    Heading(&'a Definition),
+    Paragraph(String),
+    /// A paragraph that begins with what it is about.
+    About(&'static str, &'a str),
+    /// What the next table or plot shows.
+    Caption(String),
+    Table(Table),
+    /// What the names of variants and parameters mean: for the page, as are plots.
+    Names(&'a Definition),
+    /// Rows to be plotted.
+    Plots(&'a Definition, Vec<&'a Row>),
+}
+
+/// A table of cells.
+pub(super) struct Table {
+    /// A letter for each column: `t` for text, `n` for numbers.
+    pub(super) columns: String,
+    pub(super) heading: Vec<String>,
+    pub(super) lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Makes a table of so many columns.
+    pub(super) fn new<const N: usize>(
+        columns: &str,
+        heading: [&str; N],
+        lines: impl IntoIterator<Item = [String; N]>,
+    ) -> Table {
+        Table {
+            columns: columns.to_owned(),
+            heading: heading.map(str::to_owned).to_vec(),
+            lines: lines.into_iter().map(Vec::from).collect(),
+        }
+    }
+}
+
+/// Returns the report of `record`, with a section for each definition that it has rows for.
+pub(super) fn report<'a>(record: &'a Record, definitions: &'a [Definition]) -> Vec<Block<'a>> {
+    let machine = &record.machine;
+    let facts = facts(machine).into_iter().map(|(name, value)| [name.to_owned(), value]);
+    let mut blocks = vec![Block::Table(Table::new("tt", ["", ""], facts))];
+    if machine.interrupted {
+        let said = "The run was interrupted: figures come from what was measured until then.";
+        blocks.push(Block::Paragraph(said.to_owned()));
+    }
+    let warnings = machine.warnings.iter().map(|warning| format!("Warning: {warning}"));
+    blocks.extend(warnings.map(Block::Paragraph));
+    let (documents, own): (Vec<&Definition>, Vec<&Definition>) =
+        definitions.iter().partition(|definition| definition.document.is_some());
+    for definition in documents.into_iter().chain(own) {
+        let rows: Vec<&Row> = record.table(&definition.table).collect();
+        if !rows.is_empty() {
+            section(&mut blocks, record, definition, &rows);
+        }
+    }
+    blocks
+}
+
+/// Returns what a reader must know of the machine, with its names.
+pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
+    let unknown = || "not recorded".to_owned();
+    let mut facts = vec![
+        ("processor", machine.cpu_model.clone().unwrap_or_else(unknown)),
+        ("CPUs", format!("{} ({})", machine.cpus, machine.arch)),
+        ("kernel", machine.kernel.clone()),
+        ("rseq", machine.backend.clone()),
+        ("compiler", machine.rustc.clone()),
+        ("commit", machine.commit.clone().unwrap_or_else(unknown)),
+        ("date", machine.date.clone()),
+    ];
+    for name in ["clock", "pinning", "mode"] {
+        let value = machine.more.get(name).and_then(|value| value.as_str());
+        facts.extend(value.map(|value| (name, value.to_owned())));
+    }
+    if machine.busy {
+        let load = "the bench kept each CPU busy, at the lowest priority (--busy)";
+        facts.push(("load", load.to_owned()));
+    }
+    facts
+}
+
+fn section<'a>(
+    blocks: &mut Vec<Block<'a>>,
+    record: &'a Record,
+    definition: &'a Definition,
+    rows: &[&'a Row],
+) {
+    blocks.push(Block::Heading(definition));
+    blocks.push(Block::Paragraph(definition.about.clone()));
+    let document = definition.document.iter().map(|document| format!("Document: {document}"));
+    blocks.extend(document.map(Block::Paragraph));
+    document::cells(blocks, record, definition);
+    contests(blocks, record, definition);
+    for (place, (heading, lines)) in growth::tables(record, definition).enumerate() {
+        if place == 0 {
+            blocks.push(Block::Caption(growth::TITLE.to_owned()));
+        }
+        let heading = heading.each_ref().map(String::as_str);
+        blocks.push(Block::Table(Table::new("tnnntt", heading, lines)));
+    }
+    figures(blocks, definition, rows);
+    blocks.extend(record.notes(&definition.table).into_iter().map(Block::Paragraph));
+    for absent in record.absent.iter().filter(|absent| absent.table == definition.table) {
+        let said = format!("Not measured: `{}`: {}", absent.variant, absent.reason);
+        blocks.push(Block::Paragraph(said));
+    }
+    for (name, said) in [
+        ("What a ratio means", &definition.ratio),
+        ("How it is measured", &definition.how),
+        ("What bounds it", &definition.bounds),
+        ("What is unfair in it", &definition.bias),
+    ] {
+        if !said.is_empty() {
+            blocks.push(Block::About(name, said));
+        }
+    }
+    blocks.push(Block::Names(definition));
+}
+
+/// Writes our rows beside the best of the others'.
+fn contests(blocks: &mut Vec<Block<'_>>, record: &Record, definition: &Definition) {
+    let bouts = contest::bouts(record, definition);
+    if !bouts.is_empty() {
+        blocks.push(Block::Caption(contest::TITLE.to_owned()));
+        let lines = bouts.iter().map(contest::Bout::cells);
+        blocks.push(Block::Table(Table::new("tntnnt", contest::HEADING, lines)));
+    }
+}
+
+/// Writes all rows that are not histogram buckets; rows with different parameter names go into
+/// separate tables. Those that are in no table are plotted all the same.
+fn figures<'a>(blocks: &mut Vec<Block<'a>>, definition: &'a Definition, rows: &[&'a Row]) {
+    let mut left = 0;
+    let mut untold = Vec::new();
+    for group in rows::groups(rows) {
+        let grid = rows::grid(definition, &group);
+        if grid.lines.len() > LINES_MAX || group[0].unit == "count" {
+            left += group.len();
+            untold.push(Block::Plots(definition, group));
+            continue;
+        }
+        let values = grid.heading.len() - grid.params;
+        let columns = "t".repeat(grid.params) + &"n".repeat(values);
+        blocks.push(Block::Caption(capital(&grid.title)));
+        blocks.push(Block::Table(Table { columns, heading: grid.heading, lines: grid.lines }));
+        blocks.push(Block::Plots(definition, group));
+    }
+    if left > 0 {
+        let said = format!("{left} more rows, such as histograms, are in the record.");
+        blocks.push(Block::Paragraph(said));
+    }
+    blocks.extend(untold);
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
