@@ -30,6 +30,7 @@ use crate::unit::Unit;
 /// for _ in 0..1000 {
 ///     answered.inc();
 /// }
+/// assert_eq!(answered.group(), &web);
 /// assert_eq!(tree.root().sum(requests), 1000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -85,16 +86,6 @@ impl<'a, M: Scalar> BoundMetric<'a, M> {
     }
 
     /// Returns the group.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// assert_eq!(tree.root().bound(requests).group(), tree.root());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn group(self) -> &'a Group {
         self.group

@@ -22,6 +22,8 @@ use crate::schema::SchemaError;
 ///     Err(error) if error.is_already_exists() => println!("as it should be"),
 ///     Err(error) => return Err(error.into()),
 /// }
+/// assert!(tree.create("web").expect_err("a path begins with a slash").is_invalid_name());
+/// assert!(tree.create("/none/web").expect_err("the parent is missing").is_not_found());
 /// assert!(tree.root().kill().expect_err("the root ends with its tree").is_root());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -47,111 +49,42 @@ enum Kind {
 impl Error {
     /// Returns whether the name or path is invalid: malformed, or deeper than
     /// [`DEPTH_MAX`](crate::DEPTH_MAX) levels.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert!(tree.create("no/slash/at/the/start").expect_err("refused").is_invalid_name());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_invalid_name(&self) -> bool {
         matches!(self.kind, Kind::Name { .. } | Kind::Depth(_))
     }
 
     /// Returns whether the group already exists.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.create("/web")?;
-    /// assert!(tree.create("/web").expect_err("taken").is_already_exists());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self.kind, Kind::AlreadyExists(_))
     }
 
     /// Returns whether the group, or its parent, does not exist.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert!(tree.create("/acme/web").expect_err("no /acme").is_not_found());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self.kind, Kind::NotFound(_))
     }
 
     /// Returns whether the group still has children.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.get_or_create("/acme/web")?;
-    /// let acme = tree.get("/acme").expect("created with its child");
-    /// assert!(acme.kill().expect_err("it has a child").is_busy());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self.kind, Kind::Busy { .. })
     }
 
     /// Returns whether the group was killed before.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// web.kill()?;
-    /// assert!(web.create_child("x").expect_err("too late").is_killed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
         matches!(self.kind, Kind::Killed(_))
     }
 
     /// Returns whether the call tried to kill the root, which only dropping its tree can do.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert!(tree.root().kill().expect_err("the tree needs it").is_root());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_root(&self) -> bool {
         matches!(self.kind, Kind::Root)
     }
 
     /// Returns whether the tree has reached its maximum of groups.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(2).build()?;
-    /// tree.create("/web")?;
-    /// assert!(tree.create("/mail").expect_err("the root counts").is_full());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self.kind, Kind::Full { .. })

@@ -48,7 +48,8 @@ mod updates;
 /// let worker = web.clone();
 /// std::thread::spawn(move || worker.inc(requests)).join().expect("no panic");
 /// assert_eq!(web.sum(requests), 1);
-/// assert_eq!(web.to_string(), "/acme/web");
+/// assert_eq!((web.path(), web.name(), web.depth()), ("/acme/web", "web", 2));
+/// assert_eq!(web.parent().map(|acme| acme.child_count()), Some(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Group {
@@ -149,45 +150,18 @@ impl Group {
     // ---- names -------------------------------------------------------------------------------
 
     /// Returns the absolute path, `/` for the root.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert_eq!(tree.get_or_create("/acme/web")?.path(), "/acme/web");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         self.inner.name()
     }
 
     /// Returns the last component of the path, `""` for the root.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert_eq!(tree.get_or_create("/acme/web")?.name(), "web");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         path::last(self.path())
     }
 
     /// Returns the number of ancestors.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert_eq!((tree.root().depth(), tree.get_or_create("/acme/web")?.depth()), (0, 2));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn depth(&self) -> usize {
@@ -195,17 +169,6 @@ impl Group {
     }
 
     /// Returns the parent, or `None` for the root.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.get_or_create("/acme/web")?;
-    /// assert_eq!(web.parent().map(|parent| parent.path()), Some("/acme"));
-    /// assert_eq!(tree.root().parent(), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn parent(&self) -> Option<&Group> {
@@ -321,16 +284,6 @@ impl Group {
     }
 
     /// Returns how many live children there are.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.get_or_create("/acme/web")?;
-    /// assert_eq!(tree.root().child_count(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn child_count(&self) -> usize {
         self.inner.children.len(&pin())

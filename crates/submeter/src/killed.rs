@@ -25,7 +25,8 @@ use crate::group::GroupInner;
 ///
 /// let killed = web.kill()?;
 /// web.add(requests, 1); // a request that was already in
-/// assert!(!killed.is_released());
+/// assert!(web.is_killed() && !killed.is_released());
+/// assert_eq!((killed.path(), killed.holders().references()), ("/web", Some(1)));
 /// drop(web);
 /// killed.wait_released(Duration::from_secs(1))?;
 /// assert_eq!(tree.root().sum(requests), 1);
@@ -50,34 +51,12 @@ pub struct Killed {
 
 impl Killed {
     /// Returns the group's former path.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert_eq!(tree.create("/web")?.kill()?.path(), "/web");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         self.owner.name()
     }
 
     /// Returns whether the last handle was dropped.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// let killed = web.kill()?;
-    /// assert!(!killed.is_released());
-    /// drop(web);
-    /// assert!(killed.is_released());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.owner.is_released()
@@ -159,17 +138,6 @@ impl Killed {
     }
 
     /// Returns the number of remaining handles and, in debug builds, the lines that took them.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// let killed = web.kill()?;
-    /// assert_eq!(killed.holders().references(), Some(1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn holders(&self) -> StillHeldError {
         self.owner.holders()

@@ -210,6 +210,19 @@ impl Group {
 ///
 /// Its text can go to the tenant: `/acme/web: 1 more of requests would exceed the rate of /acme:
 /// 100 per 1s, burst 20; retry after 8.2ms`.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Rate, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let requests = schema.rate_limit::<Count>("requests", "Requests");
+/// # let tree = Tree::new(schema.build()?)?;
+/// let hour = std::time::Duration::from_secs(3600);
+/// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
+/// let refused = tree.root().try_take(requests, 11).expect_err("more than all of it");
+/// assert_eq!(refused.retry_after(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct RateError(Box<Refused>);
 
@@ -256,19 +269,6 @@ impl RateError {
     /// nanosecond earlier, but where it is a share that refused it
     /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
     /// more than a burst: take less at once.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Rate, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.rate_limit::<Count>("requests", "Requests");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let hour = std::time::Duration::from_secs(3600);
-    /// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
-    /// let refused = tree.root().try_take(requests, 11).expect_err("more than all of it");
-    /// assert_eq!(refused.retry_after(), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after

@@ -57,8 +57,10 @@ pub struct Snapshot {
 /// # let tree = Tree::new(schema.build()?)?;
 /// tree.create("/web")?.add(requests, 3);
 /// let snapshot = tree.snapshot();
-/// let root = snapshot.get("/").expect("always there");
+/// let [root, web] = snapshot.groups() else { panic!("two groups") };
 /// assert_eq!((root.path(), root.counter(requests)), ("/", 3));
+/// assert_eq!((web.name(), web.depth(), web.parent()), ("web", 1, Some(0)));
+/// assert!(web.id() > root.id(), "it was created later");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -127,20 +129,6 @@ impl Snapshot {
 
     /// Returns the schema of the tree at that moment: of what was declared later, nothing was
     /// counted then.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(snapshot.schema().metrics().len(), 1);
-    /// # let _ = root;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -171,18 +159,6 @@ impl Snapshot {
     }
 
     /// Returns the groups, root first, each before its children.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// assert_eq!(snapshot.groups().len(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn groups(&self) -> &[GroupValues] {
         &self.groups
@@ -271,19 +247,6 @@ impl GroupValues {
     }
 
     /// Returns the absolute path.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.path(), "/");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -291,79 +254,24 @@ impl GroupValues {
 
     /// Returns a number that no other group of the process has or had: a group that was killed and
     /// its successor of the same path differ by it.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let id = |snapshot: &submeter::Snapshot| snapshot.get("/web").expect("exists").id();
-    /// tree.create("/web")?;
-    /// let before = tree.snapshot();
-    /// tree.get("/web").expect("exists").kill()?;
-    /// tree.create("/web")?;
-    /// assert_ne!(id(&tree.snapshot()), id(&before));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// Returns the last component of the path, `""` for the root.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(snapshot.get("/web").expect("created above").name(), "web");
-    /// # let _ = root;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or("")
     }
 
     /// Returns the number of ancestors.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.depth(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
     }
 
     /// Returns the parent's index in [`Snapshot::groups`], or `None` for the root.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// let web = snapshot.get("/web").expect("created above");
-    /// let parent = web.parent().map(|index| snapshot.groups()[index].path());
-    /// assert_eq!(parent, Some(root.path()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn parent(&self) -> Option<usize> {
         self.parent

@@ -22,6 +22,8 @@ use crate::schema::{Key, Metric};
 /// let held = web.try_charge(memory, 60)?;
 /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
 /// println!("{refused}");
+/// assert_eq!((refused.group(), refused.limiting()), (&web, tree.root()));
+/// assert_eq!((refused.requested(), refused.limit(), refused.current()), (50, 100, 60));
 /// # drop(held);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -65,42 +67,12 @@ impl LimitError {
     }
 
     /// Returns the group of the refused charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.group(), &web);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.0.group
     }
 
     /// Returns the group whose limit refused the charge: the group itself, or an ancestor.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.limiting(), tree.root());
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn limiting(&self) -> &Group {
         above(&self.0.group, self.0.levels as usize)
@@ -114,63 +86,18 @@ impl LimitError {
     }
 
     /// Returns the requested amount.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.requested(), 50);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn requested(&self) -> u64 {
         self.0.requested
     }
 
     /// Returns the limit that refused the charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.limit(), 100);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 
     /// Returns the usage under that limit when it refused the charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.current(), 60);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn current(&self) -> u64 {
         self.0.current

@@ -262,6 +262,7 @@ fn count_overdrafts(group: &Group, key: Key) {
 /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
 /// # let tree = Tree::new(schema.build()?)?;
 /// let held = tree.root().try_charge(memory, 60)?;
+/// assert_eq!((held.group(), held.amount()), (tree.root(), 60));
 /// assert_eq!(tree.root().usage(memory).current, 60);
 /// drop(held);
 /// assert_eq!(tree.root().usage(memory).current, 0);
@@ -276,32 +277,12 @@ pub struct Charge {
 
 impl Charge {
     /// Returns the amount held.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// assert_eq!(tree.root().try_charge(memory, 60)?.amount(), 60);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn amount(&self) -> u64 {
         self.amount
     }
 
     /// Returns the group that is charged.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// assert_eq!(tree.root().try_charge(memory, 60)?.group(), tree.root());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group

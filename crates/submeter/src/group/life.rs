@@ -51,17 +51,6 @@ impl Group {
     }
 
     /// Returns whether the group was killed.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// web.kill()?;
-    /// assert!(web.is_killed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
         // Relaxed: a hint by nature, the group may be killed right after. A caller that holds a

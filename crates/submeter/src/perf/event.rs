@@ -11,6 +11,7 @@ use std::fmt;
 /// let groups = parse("task-clock,r1a8")?;
 /// assert!(matches!(groups[0].events()[0].kind(), EventKind::Software(_)));
 /// assert_eq!(groups[1].events()[0], Event::new(EventKind::Raw(0x1a8)));
+/// assert!(EventKind::Raw(0x1a8).needs_counter());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,14 +27,6 @@ pub enum EventKind {
 
 impl EventKind {
     /// Returns whether it needs one of the CPU's counters.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::EventKind;
-    ///
-    /// assert!(EventKind::Raw(0x1a8).needs_counter());
-    /// assert!(!EventKind::Software(3).needs_counter());
-    /// ```
     #[must_use]
     pub fn needs_counter(self) -> bool {
         !matches!(self, EventKind::Software(_))
@@ -126,40 +119,18 @@ impl Event {
     }
 
     /// Returns what is counted.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Event, EventKind};
-    ///
-    /// let kind = EventKind::Software(3);
-    /// assert_eq!(Event::new(kind).kind(), kind);
-    /// ```
     #[must_use]
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
     /// Returns whether it counts in user mode.
-    ///
-    /// # Examples
-    /// ```
-    /// let groups = submeter::perf::parse("cycles:k")?;
-    /// assert!(!groups[0].events()[0].counts_user());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn counts_user(&self) -> bool {
         self.user
     }
 
     /// Returns whether it counts in the kernel.
-    ///
-    /// # Examples
-    /// ```
-    /// let groups = submeter::perf::parse("cycles:k")?;
-    /// assert!(groups[0].events()[0].counts_kernel());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn counts_kernel(&self) -> bool {
         self.kernel
@@ -209,26 +180,12 @@ impl EventGroup {
     }
 
     /// Returns the events, the group leader first.
-    ///
-    /// # Examples
-    /// ```
-    /// let groups = submeter::perf::parse("{cycles,instructions}")?;
-    /// assert_eq!(groups[0].events().len(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
     /// Returns whether it must always count.
-    ///
-    /// # Examples
-    /// ```
-    /// let groups = submeter::perf::parse("cycles:D,instructions")?;
-    /// assert!(groups[0].is_pinned() && !groups[1].is_pinned());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pinned

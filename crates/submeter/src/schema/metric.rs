@@ -17,7 +17,7 @@ use crate::unit::UnitKind;
 /// use submeter::MetricKind;
 ///
 /// let metric = tree.schema().metric("requests").expect("declared above");
-/// assert_eq!(metric.kind(), MetricKind::Counter);
+/// assert_eq!((metric.kind(), metric.buckets()), (MetricKind::Counter, None));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ impl fmt::Display for MetricKind {
 /// # use submeter::{Schema, Tree};
 /// # let tree = Tree::new(Schema::builder().build()?)?;
 /// for metric in tree.schema().metrics() {
-///     println!("{}: {}", metric.name(), metric.help());
+///     println!("{} ({:?}): {}", metric.name(), metric.unit(), metric.help());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -68,72 +68,24 @@ pub struct Metric {
 
 impl Metric {
     /// Returns the name, without unit or type suffix.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let metric = tree.schema().metric("requests").expect("declared above");
-    /// assert_eq!(metric.name(), "requests");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the one-line description.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let metric = tree.schema().metric("requests").expect("declared above");
-    /// assert_eq!(metric.help(), "Requests answered");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn help(&self) -> &str {
         &self.help
     }
 
     /// Returns the metric's kind.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use submeter::MetricKind;
-    ///
-    /// let memory = tree.schema().metric("memory").expect("declared above");
-    /// assert_eq!(memory.kind(), MetricKind::Quota);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn kind(&self) -> MetricKind {
         self.kind
     }
 
     /// Returns the metric's unit.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use submeter::UnitKind;
-    ///
-    /// let metric = tree.schema().metric("requests").expect("declared above");
-    /// assert_eq!(metric.unit(), UnitKind::Count);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn unit(&self) -> UnitKind {
         self.unit
@@ -146,17 +98,6 @@ impl Metric {
     }
 
     /// Returns the histogram's buckets, or `None` for any other kind.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let metric = tree.schema().metric("latency").expect("declared above");
-    /// assert_eq!(metric.buckets(), Some(Buckets::LATENCY_NS));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn buckets(&self) -> Option<Buckets> {
         self.buckets

@@ -18,20 +18,6 @@ pub struct CpuBalance {
 
 impl CpuBalance {
     /// Returns the part that was charged to no group.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// schema.cpu_time("cpu", "CPU time used");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// (0..100_000u64).for_each(|n| drop(std::hint::black_box(n))); // in no group
-    /// if let Some(balance) = tree.cpu_balance() {
-    ///     assert_eq!(balance.unattributed_ns(), balance.process_ns - balance.attributed_ns);
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn unattributed_ns(&self) -> u64 {
         // The two are read one after the other, and a thread's clock may be slightly ahead of the

@@ -77,6 +77,16 @@ pin_project! {
     /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead`, `AsyncBufRead`, `AsyncSeek` and
     /// `AsyncWrite`, with `http` for `http_body::Body`, and with `rayon` for `ParallelIterator` and
     /// `IndexedParallelIterator`, which enter the group on every thread that they use.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::InGroup;
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let future = async { 17 }.in_group(tree.root());
+    /// assert_eq!(future.group(), Some(tree.root()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use = "it does nothing unless it is polled"]
     pub struct Grouped<T> {
         #[pin]
@@ -154,16 +164,6 @@ impl<T> Grouped<T> {
     }
 
     /// Returns the group.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::switch::InGroup;
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let future = async { 17 }.in_group(tree.root());
-    /// assert_eq!(future.group(), Some(tree.root()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn group(&self) -> Option<&Group> {
         self.inside.keeper().as_ref()

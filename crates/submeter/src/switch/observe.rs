@@ -106,12 +106,6 @@ pub struct Observation {
 impl Observation {
     /// Returns how many observers were dropped because they, or the factory, panicked: those
     /// threads are no longer observed.
-    ///
-    /// # Examples
-    /// ```
-    /// let observation = submeter::switch::observe(|_| None);
-    /// assert_eq!(observation.panicked(), 0);
-    /// ```
     #[must_use]
     pub fn panicked(&self) -> u64 {
         // Relaxed: a statistic.

@@ -33,6 +33,22 @@ pub enum RequestState {
 }
 
 /// The counts of one request of a [`Session`](super::Session), summed over all threads.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{Request, Session, parse};
+/// # use submeter::{Schema, Tree};
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// let clock = parse("task-clock")?.remove(0);
+/// let requests = [Request::group(&web, clock.clone()), Request::everywhere(clock)];
+/// let session = Session::open(&tree, requests);
+/// web.kill()?;
+/// let counts = session.counts();
+/// assert_eq!((counts[0].path(), counts[0].is_killed()), (Some("/web"), true));
+/// assert_eq!(counts[1].path(), None, "the whole process");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RequestCounts {
     pub(super) path: Option<String>,
@@ -44,16 +60,6 @@ pub struct RequestCounts {
 
 impl RequestCounts {
     /// Returns the path of the group; `None` for the whole process.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Request, Session, parse};
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let session = Session::open(&tree, [Request::everywhere(parse("task-clock")?.remove(0))]);
-    /// assert_eq!(session.counts()[0].path(), None, "the whole process");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
@@ -73,18 +79,6 @@ impl RequestCounts {
 
     /// Returns whether the group was killed in the meantime: it cannot be found any more, but
     /// requests that still hold it are counted.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Request, Session, parse};
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// let session = Session::open(&tree, [Request::group(&web, parse("task-clock")?.remove(0))]);
-    /// web.kill()?;
-    /// assert!(session.counts()[0].is_killed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.killed

@@ -134,6 +134,7 @@ impl Request {
 /// let session = Session::open(&tree, requests);
 /// web.run(|| std::hint::black_box((0..100_000u64).sum::<u64>()));
 ///
+/// assert_eq!(session.threads(), 1);
 /// let counts = session.counts();
 /// assert_eq!(*counts[0].state(), RequestState::Counting);
 /// assert!(counts[0].values()[0] > 0, "nanoseconds");
@@ -220,37 +221,12 @@ impl Session {
     /// The values of one request on one thread are from one moment; those of different requests or
     /// threads are not. Requests for CPU time alone add up instead: on each thread, a group has
     /// what those below it have and its own.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Request, Session, parse};
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let clock = parse("task-clock")?.remove(0);
-    /// let session = Session::open(&tree, [Request::group(tree.root(), clock)]);
-    /// tree.root().run(|| std::hint::black_box((0..100_000u64).sum::<u64>()));
-    /// for counts in session.counts() {
-    ///     println!("{:?} {}: {:?}", counts.path(), counts.events(), counts.scaled(0));
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn counts(&self) -> Vec<RequestCounts> {
         self.shared.counts(self.observation.panicked())
     }
 
     /// Returns how many threads are, or were, followed.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Request, Session, parse};
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let session = Session::open(&tree, [Request::everywhere(parse("task-clock")?.remove(0))]);
-    /// tree.root().run(|| ());
-    /// assert_eq!(session.threads(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn threads(&self) -> usize {
         self.shared.threads()
