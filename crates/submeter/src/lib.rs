@@ -157,7 +157,7 @@ pub use group::Group;
 pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;
 pub use path::{DEPTH_MAX, NAME_MAX};
-pub use quota::{Events, Usage};
+pub use quota::Usage;
 pub use rate::RateError;
 pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;

@@ -75,60 +75,6 @@ impl Usage {
     pub fn excess(&self) -> u64 {
         self.current.saturating_sub(self.limit.unwrap_or(u64::MAX))
     }
-
-    /// Returns what happened at the limit, in the words of a cgroup.
-    #[must_use]
-    pub fn events(&self) -> Events {
-        Events {
-            low: self.reclaimed_low,
-            high: self.paused,
-            max: self.refused + self.postponed + self.overdrafts,
-            refused: self.refused,
-            reclaimed: self.reclaimed,
-        }
-    }
-}
-
-/// What happened at a group's own limit, in the words of a cgroup's `memory.events`. Returned by
-/// [`Usage::events`].
-///
-/// # Examples
-/// ```
-/// use submeter::{Bytes, Schema, Tree};
-///
-/// let mut schema = Schema::builder();
-/// let memory = schema.quota::<Bytes>("memory", "Memory held");
-/// let tree = Tree::new(schema.build()?)?;
-/// tree.root().set_limit(memory, Some(100));
-/// assert!(tree.root().try_charge(memory, 101).is_err());
-///
-/// let events = tree.root().usage(memory).events();
-/// assert_eq!((events.max, events.refused), (1, 1));
-/// assert_eq!(events.to_string(), "low 0\nhigh 0\nmax 1\nrefused 1\nreclaimed 0\n");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Events {
-    /// How often something was reclaimed of what `low` protects.
-    pub low: u64,
-    /// How often a caller was asked to pause.
-    pub high: u64,
-    /// How often the limit had no room for a charge, be it refused, granted later or granted beyond
-    /// the limit.
-    pub max: u64,
-    /// How often a charge was refused.
-    pub refused: u64,
-    /// How much was reclaimed, in the quota's unit.
-    pub reclaimed: u64,
-}
-
-/// Writes a line for each, as `memory.events` has it.
-impl fmt::Display for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Events { low, high, max, refused, reclaimed } = self;
-        writeln!(f, "low {low}\nhigh {high}\nmax {max}\nrefused {refused}\nreclaimed {reclaimed}")
-    }
 }
 
 /// Writes `60 of 100`, or `60` without a limit.
