@@ -1,5 +1,4 @@
-//! What counters cost: their operations on this machine, and a flat counter against a tree on
-//! simulated ones.
+//! What counters cost: their operations on this machine.
 //!
 //! `cargo run --release -p submeter-percpu --example counter_cost`
 //!
@@ -8,12 +7,10 @@
 
 mod operations;
 mod sample;
-mod topology;
 
 fn main() -> std::io::Result<()> {
     println!("{} possible CPUs, {}", cpus(), submeter_sys::probe().reason);
-    operations::run()?;
-    topology::run()
+    operations::run()
 }
 
 fn cpus() -> usize {

@@ -16,7 +16,6 @@ pub(crate) fn run() -> io::Result<()> {
     let area = Area::common()?;
     let block = area.block(1)?;
     let (wide, narrow) = (PercpuCounter::with_batch(area, 1 << 20)?, PercpuCounter::new()?);
-    let gathering = PercpuCounter::new()?;
     let atomic = AtomicI64::new(0);
     let limit = 1 << 40;
     let far = LimitedCounter::with_batch(area, 1 << 20, limit)?;
@@ -28,7 +27,6 @@ pub(crate) fn run() -> io::Result<()> {
         each("add(1), batch 2^20", || wide.add(black_box(1))),
         each("add(1), batch 32", || narrow.add(black_box(1))),
         pair("add(32), add(-32), batch 32: every add overflows", |n| narrow.add(n)),
-        pair("add_batch(32 and -32, 1024)", |n| gathering.add_batch(n, 1024)),
         // Relaxed, here and below: a statistic, only its cost is of interest.
         each("AtomicI64::fetch_add", || {
             atomic.fetch_add(black_box(1), Ordering::Relaxed);

@@ -31,8 +31,6 @@ enum Mistake {
     BegunFirst,
     /// A reader asks which rows are in use before it loads what was posted.
     RowsFirst,
-    /// An add that gathers is added first, and what gathered taken after.
-    GatherInTwoSteps,
 }
 
 /// Words of two CPUs, each of which runs one sequence at a time.
@@ -92,7 +90,6 @@ struct Counter {
     sign: i64,
     cpu: Cpu,
     overflows: Overflows<Sequences>,
-    pending: AtomicI64,
     /// How many adds have returned.
     returned: AtomicI64,
 }
@@ -109,8 +106,7 @@ impl Counter {
         // Upwards from 1, downwards from 0: the next step crosses.
         let start = i64::from(sign > 0);
         assert_eq!(cpu.add(start, MASK), 0);
-        let (pending, returned) = (zero(), zero());
-        Arc::new(Counter { mistake, sign, cpu, overflows, pending, returned })
+        Arc::new(Counter { mistake, sign, cpu, overflows, returned: zero() })
     }
 
     /// Adds one step.
@@ -134,21 +130,12 @@ impl Counter {
         self.returned.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn gather(&self, overflow: i64, batch: u64) -> i64 {
-        if overflow == 0 || self.mistake != Mistake::GatherInTwoSteps {
-            return self.overflows.gather(&self.pending, overflow, batch);
-        }
-        // Relaxed, both: as the real ones.
-        let all = self.pending.fetch_add(overflow, Ordering::Relaxed) + overflow;
-        if all.unsigned_abs() < batch { 0 } else { self.pending.swap(0, Ordering::Relaxed) }
-    }
-
     /// A reader finds what returned, whatever it finds of the rest.
     fn read(&self, adds: i64) {
         let start = i64::from(self.sign > 0);
         // SeqCst: as above.
         let returned = self.returned.load(Ordering::SeqCst);
-        let read = self.overflows.read(|| MASK, 1, MASK + 1);
+        let read = self.overflows.read(|| MASK, MASK + 1);
         let (least, most) = (start + self.sign * returned, start + self.sign * adds);
         let (low, high) = (least.min(most), least.max(most));
         assert!(
@@ -235,46 +222,6 @@ fn loom_counter_finds_a_reader_that_loads_begins_before_ends() {
     a_read_among_adds_that_end(Mistake::BegunFirst);
 }
 
-/// Two that gather on one CPU, each of them more than stays there.
-#[test]
-fn loom_counter_what_gathers_is_posted_by_who_returns_last() {
-    gather_among_adds(Mistake::Nothing);
-}
-
-#[test]
-#[should_panic(expected = "GatherInTwoSteps: ")]
-fn loom_counter_finds_that_gathering_in_two_steps_leaves_an_overflow_with_another() {
-    gather_among_adds(Mistake::GatherInTwoSteps);
-}
-
-/// Overflows of 2 and of 40, where 4 may gather: the second is more than any add may hide.
-fn gather_among_adds(mistake: Mistake) {
-    explore(move || {
-        let counter = Counter::new(mistake, 1);
-        let returned = Arc::new(AtomicI64::new(0));
-        let adds = [4, 40].map(|n| {
-            let (counter, returned) = (Arc::clone(&counter), Arc::clone(&returned));
-            thread::spawn(move || {
-                let in_flight = counter.overflows.begin();
-                let goes = counter.gather(counter.cpu.add(n, MASK), 4);
-                if goes != 0 {
-                    counter.overflows.post(goes);
-                }
-                drop(in_flight);
-                // SeqCst: says that it returned.
-                returned.fetch_add(n, Ordering::SeqCst);
-            })
-        });
-        // SeqCst: as above.
-        let low = 1 + returned.load(Ordering::SeqCst);
-        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
-        assert!(low <= read.high(), "{mistake:?}: {read:?} without what returned, {low}");
-        adds.into_iter().for_each(|add| add.join().unwrap());
-        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
-        assert!(read.low() <= 45 && 45 <= read.high(), "{mistake:?}: {read:?} for 45");
-    });
-}
-
 /// An add that is the first in its row, and a reader: what the add posted counts against what its
 /// row keeps.
 fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
@@ -295,9 +242,9 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
         let read = match mistake {
             Mistake::RowsFirst => {
                 let early = missing();
-                counter.overflows.read(|| early, 1, MASK + 1)
+                counter.overflows.read(|| early, MASK + 1)
             }
-            _ => counter.overflows.read(missing, 1, MASK + 1),
+            _ => counter.overflows.read(missing, MASK + 1),
         };
         // The word at its boundary is in either.
         let covers = |truth: i64| read.low() <= truth && truth <= read.high();
@@ -337,7 +284,7 @@ fn a_read_beside_whole_batches(n: i64, sign: i64) {
         });
         let start = i64::from(sign > 0);
         let reads = |returned: i64, adds: i64| {
-            let read = counter.overflows.read(|| MASK, 1, MASK + 1);
+            let read = counter.overflows.read(|| MASK, MASK + 1);
             let holds = |truth: i64| read.low() <= truth && truth <= read.high();
             let steps = || (returned..=adds).map(|steps| start + sign * steps);
             assert!(steps().any(|truth| holds(truth) || holds(truth + n)), "{n}: {read:?}");
@@ -347,7 +294,7 @@ fn a_read_beside_whole_batches(n: i64, sign: i64) {
         whole.join().unwrap();
         add.join().unwrap();
         reads(2, 2);
-        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
+        let read = counter.overflows.read(|| MASK, MASK + 1);
         let truth = start + 2 * sign + n;
         assert!(read.low() <= truth && truth <= read.high(), "{n}: {read:?} for {truth}");
     });

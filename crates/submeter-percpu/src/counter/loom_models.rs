@@ -13,7 +13,6 @@ use loom::thread;
 use super::cpu_words::{CpuWords, Kept};
 use super::overflows::Overflows;
 use super::setter::Setter;
-use super::tree::Tree;
 use crate::models::explore;
 use crate::overflow::batch_overflow;
 
@@ -42,7 +41,6 @@ pub(super) const MASK: u64 = 1;
 struct Counter {
     cpus: [Cpu; 2],
     overflows: Shared,
-    pending: [Pending; 2],
 }
 
 /// Overflows as they are without sequences. `in_flight_models` has those with.
@@ -66,25 +64,9 @@ impl CpuWords for NoWords {
     }
 }
 
-struct Pending(AtomicI64);
-
-impl Default for Pending {
-    fn default() -> Pending {
-        Pending(AtomicI64::new(0))
-    }
-}
-
 impl Counter {
     fn add(&self, cpu: usize, n: i64) {
         self.overflows.0.post(self.cpus[cpu].add(n, MASK));
-    }
-
-    fn add_batch(&self, cpu: usize, n: i64, batch: u64) {
-        let overflow = self.cpus[cpu].add(n, MASK);
-        if overflow != 0 {
-            let all = self.overflows.0.gather(&self.pending[cpu].0, overflow, batch);
-            self.overflows.0.post(all);
-        }
     }
 
     fn sum(&self) -> i64 {
@@ -93,7 +75,7 @@ impl Counter {
 
     fn must_hold(&self, truth: i64) {
         assert_eq!(self.sum(), truth, "an add was lost");
-        let read = self.overflows.0.read(|| 2 * MASK, 2, MASK + 1);
+        let read = self.overflows.0.read(|| 2 * MASK, MASK + 1);
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
     }
 }
@@ -133,48 +115,6 @@ fn loom_counter_finds_that_a_sum_over_folded_words_is_off_by_a_fold() {
     });
 }
 
-/// Adders with different batches on one CPU: nothing is lost, and the bound holds once they are
-/// over.
-#[test]
-fn loom_counter_slot_fold_during_concurrent_adds_conserves_the_total() {
-    explore(|| {
-        let counter = Arc::new(Counter::default());
-        let adders = [(4, 5), (6, -3)].map(|(batch, n)| {
-            let counter = Arc::clone(&counter);
-            thread::spawn(move || {
-                counter.add_batch(0, n, batch);
-                counter.add_batch(0, n, batch);
-            })
-        });
-        counter.add(0, 2);
-        adders.into_iter().for_each(|adder| adder.join().unwrap());
-        counter.must_hold(6);
-        let pending = counter.pending[0].0.load(Ordering::SeqCst);
-        assert!(pending.unsigned_abs() < 6, "{pending} is a batch or more");
-    });
-}
-
-/// Overflows that climb at once: the root is behind by what the nodes keep, and never ahead.
-#[test]
-fn loom_counter_tree_keeps_less_than_a_batch_in_each_node() {
-    explore(|| {
-        // Five CPUs: two nodes of batch 8 under the root.
-        let (tree, root) = (Arc::new(Tree::new(5, MASK)), Arc::new(AtomicI64::new(0)));
-        let adders = [14, -6].map(|n| {
-            let (tree, root) = (Arc::clone(&tree), Arc::clone(&root));
-            thread::spawn(move || {
-                let up = tree.climb(0, n);
-                root.fetch_add(up, Ordering::SeqCst);
-            })
-        });
-        let up = tree.climb(4, 10);
-        root.fetch_add(up, Ordering::SeqCst);
-        adders.into_iter().for_each(|adder| adder.join().unwrap());
-        let behind = 18 - root.load(Ordering::SeqCst);
-        assert!((0..=tree.missing(MASK) as i64).contains(&behind), "{behind}");
-    });
-}
-
 /// The mistake, as Linux makes it: look at the sum and what the words may hide, then add.
 #[test]
 #[should_panic(expected = "the limit is exceeded")]
@@ -183,7 +123,7 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     explore(|| {
         let counter = Arc::new(Counter::default());
         let try_add = |counter: &Counter, cpu: usize, n: i64| {
-            let high = counter.overflows.0.read(|| 2 * MASK, 0, MASK + 1).high();
+            let high = counter.overflows.0.read(|| 2 * MASK, MASK + 1).high();
             let fits = high + n <= LIMIT;
             if fits {
                 counter.add(cpu, n);

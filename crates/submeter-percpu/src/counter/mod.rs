@@ -11,7 +11,6 @@ mod approximate;
 pub(crate) mod cpu_words;
 mod overflows;
 mod setter;
-mod tree;
 
 #[cfg(all(test, loom))]
 mod in_flight_models;

@@ -17,9 +17,6 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(super) const PACKED_CPUS_MAX: u32 = 64;
 
-/// Attempts to leave an overflow where others gather. It is only saved work that fails with them.
-const GATHER_ATTEMPTS: u32 = 4;
-
 /// The most that a bound is widened for adds in flight. With it, the width of a read still fits an
 /// `i64`.
 const IN_FLIGHT_MAX: u64 = 1 << 61;
@@ -35,9 +32,6 @@ pub(super) struct Overflows<W> {
     posted: AtomicI64,
     /// Adds in flight that no sequence began, less those that no sequence ended.
     in_flight: AtomicU64,
-    /// Bits: the widest batch that a caller brought; 0 until one did. Writers: those callers,
-    /// before they use it; only grows.
-    widest: AtomicU64,
 }
 
 /// An add in flight, until this is dropped.
@@ -51,18 +45,13 @@ pub(super) enum Compared {
     Known(std::cmp::Ordering),
     /// Too close to tell from what was posted.
     Near,
-    /// Adds are in flight or pending: [`read`](Overflows::read) may still know.
+    /// Adds are in flight: [`read`](Overflows::read) may still know.
     Busy,
 }
 
 impl<W: CpuWords> Overflows<W> {
     pub(super) fn new(packed: Option<W>) -> Overflows<W> {
-        Overflows {
-            packed,
-            posted: AtomicI64::new(0),
-            in_flight: AtomicU64::new(0),
-            widest: AtomicU64::new(0),
-        }
+        Overflows { packed, posted: AtomicI64::new(0), in_flight: AtomicU64::new(0) }
     }
 
     /// Announces an add that may cross a boundary, before it commits.
@@ -93,60 +82,29 @@ impl<W: CpuWords> Overflows<W> {
         self.packed.as_ref().is_some_and(|packed| packed.add(kept, n))
     }
 
-    /// Leaves `overflow` in `pending` until `batch` has gathered there; returns what is to be
-    /// posted then.
-    ///
-    /// In one step either what is added stays, less than a batch with all else, or all goes with
-    /// the caller. Were it added first and taken after, a caller whose overflow another one took
-    /// would return before that one has posted it.
-    pub(super) fn gather(&self, pending: &AtomicI64, overflow: i64, batch: u64) -> i64 {
-        // Relaxed: a hint that spares the exchange.
-        if self.widest.load(Ordering::Relaxed) < batch {
-            // Relaxed: before the exchange below, which a reader knows of by other means, or not
-            // at all.
-            self.widest.fetch_max(batch, Ordering::Relaxed);
-        }
-        // Relaxed: the exchange decides.
-        let mut before = pending.load(Ordering::Relaxed);
-        for _ in 0..GATHER_ATTEMPTS {
-            let all = before.wrapping_add(overflow);
-            let (stays, goes) = if all.unsigned_abs() < batch { (all, 0) } else { (0, all) };
-            // Relaxed, both: as in `post`; readers do not look at what is pending.
-            match pending.compare_exchange(before, stays, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return goes,
-                Err(now) => before = now,
-            }
-        }
-        overflow
-    }
-
     /// The posted sum, and how far below and above it the truth may be: `missing` for what words
-    /// keep below their boundary, what is pending in `rows`, and what adds in flight hide: less
-    /// than `batch` each of what words and nodes keep, and what one has taken from its row.
+    /// keep below their boundary, and less than `batch` for what each add in flight hides.
     ///
     /// `missing` is asked last: an add may be the first in its row, and what it posted counts
     /// against what that row keeps.
     #[inline]
-    pub(super) fn read(&self, missing: impl FnOnce() -> u64, rows: u64, batch: u64) -> Approximate {
+    pub(super) fn read(&self, missing: impl FnOnce() -> u64, batch: u64) -> Approximate {
         let in_flight = self.in_flight();
-        // Relaxed: written before the add that needs it, see `gather`.
-        let pending = self.widest.load(Ordering::Relaxed).saturating_sub(1);
-        let hidden = in_flight.saturating_mul(batch - 1 + pending).min(IN_FLIGHT_MAX);
+        let hidden = in_flight.saturating_mul(batch - 1).min(IN_FLIGHT_MAX);
         // After `in_flight`, whose loads are Acquire.
         let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
-        // What a word has beyond a boundary is missing, never too much; all else may be either.
-        let either = rows * pending + hidden;
-        Approximate::new(posted.wrapping_sub_unsigned(either), missing() + 2 * either)
+        // What a word has beyond a boundary is missing, never too much; what adds in flight hide
+        // may be either.
+        Approximate::new(posted.wrapping_sub_unsigned(hidden), missing() + 2 * hidden)
     }
 
-    /// Compares the value with `rhs` where nothing is in flight or pending. `missing` is what words
-    /// may keep, in use or not.
+    /// Compares the value with `rhs` where nothing is in flight. `missing` is what words may keep,
+    /// in use or not.
     #[inline]
     pub(super) fn compare(&self, missing: u64, rhs: i64) -> Compared {
-        // Relaxed: as in `read`.
-        if self.in_flight() != 0 || self.widest.load(Ordering::Relaxed) != 0 {
+        if self.in_flight() != 0 {
             return Compared::Busy;
         }
         // Nothing to order after it: `missing` is asked of nobody.

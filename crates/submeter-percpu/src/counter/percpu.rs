@@ -6,9 +6,7 @@ use std::io;
 
 use super::overflows::{Compared, Overflows};
 use super::setter::Setter;
-use super::tree::Tree;
-use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
-use crate::backend::emulated;
+use super::{Approximate, BATCH_DEFAULT, mask_of};
 use crate::backend::packed::PackedWords;
 use crate::storage::{Area, BlockWord};
 
@@ -63,10 +61,9 @@ use crate::storage::{Area, BlockWord};
 // not the 128 of `CachePadded`: the two halves are of one counter, and its size counts.
 #[repr(C, align(64))]
 pub struct PercpuCounter {
-    /// The count; the word after it is for pending overflows, in locked rows only.
     word: BlockWord,
     mask: u64,
-    /// The most that words and nodes keep from the shared part, whichever rows are in use.
+    /// The most that words keep from the shared part, whichever rows are in use.
     kept: u64,
     written: Written,
 }
@@ -75,15 +72,11 @@ pub struct PercpuCounter {
 #[repr(align(64))]
 struct Written {
     overflows: Overflows<PackedWords>,
-    tree: Option<Box<Tree>>,
     setter: Setter,
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<PercpuCounter>() <= 192);
-
-/// Words of a counter.
-const WORDS: usize = 2;
+const _: () = assert!(size_of::<PercpuCounter>() <= 128);
 
 /// Making counters.
 impl PercpuCounter {
@@ -103,34 +96,11 @@ impl PercpuCounter {
     /// # Panics
     /// Unless `batch` is a power of two and at most 2^48.
     pub fn with_batch(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
-        PercpuCounter::alone(area, mask_of(batch), None)
-    }
-
-    /// Creates a counter of 0 whose overflows climb a tree of lines, each shared by few CPUs,
-    /// before they reach the shared part.
-    ///
-    /// For machines of many CPUs that all add to one counter: with `n` CPUs its bound grows with
-    /// `n log n` where that of a flat counter grows with `n²`, if batches are chosen such that no
-    /// line is busier than another. On 64 simulated CPUs its reads are 6 times as narrow at the
-    /// same price of an add, on 8 they are alike
-    /// (`proof/submeter-bench/record/x86_64-linux/2026-11-21-counter.md`). Costs 64 bytes for each
-    /// three CPUs, and an overflow a third more locked adds. Not where adds are rare: there the
-    /// usual batch is enough.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the area has no word left.
-    ///
-    /// # Panics
-    /// Unless `batch` is a power of two and at most 2^40.
-    ///
-    /// # Differences from Linux
-    /// Its `percpu_counter_tree` is proposed, not part of it. Here nodes keep their full width and
-    /// are never set back, so that the bound is one-sided and holds while overflows climb.
-    pub fn with_tree(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
-        assert!(batch <= BATCH_MAX >> 8, "the batch of a tree is at most 2^40");
         let mask = mask_of(batch);
-        let tree = Tree::new(area.cpus(), mask);
-        PercpuCounter::alone(area, mask, Some(tree))
+        let word = BlockWord::new(&area.words(1)?, 0);
+        let overflows =
+            Overflows::many(area.beside(), 1).next().expect("as many as were asked for");
+        Ok(PercpuCounter::on(word, mask, overflows))
     }
 
     /// Creates `count` counters of 0 side by side in the common area: for objects with several. One
@@ -138,49 +108,24 @@ impl PercpuCounter {
     /// lines with each other only; their words are reused when the last of them goes.
     ///
     /// # Errors
-    /// As [`new`](PercpuCounter::new).
+    /// When there is no address space for the area, or no room left in it for all of them.
     ///
     /// # Differences from Linux
     /// As `percpu_counter_init_many`; there the caller must also destroy them together.
     pub fn many(count: usize) -> io::Result<Vec<PercpuCounter>> {
-        PercpuCounter::many_with_batch(Area::common()?, BATCH_DEFAULT, count)
-    }
-
-    /// As [`many`](PercpuCounter::many), in `area`, with `batch`.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the area has no room left for all of them.
-    ///
-    /// # Panics
-    /// Unless `batch` is a power of two and at most 2^48.
-    pub fn many_with_batch(
-        area: &Area,
-        batch: u64,
-        count: usize,
-    ) -> io::Result<Vec<PercpuCounter>> {
-        let mask = mask_of(batch);
         if count == 0 {
             return Ok(Vec::new());
         }
-        let words = count.checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
-        let block = area.block(words)?;
-        let kept = area.data_rows() as u64 * mask;
-        let counter = |(index, overflows)| {
-            let written = Written { overflows, tree: None, setter: Setter::new() };
-            let word = BlockWord::new(&block, index * WORDS);
-            PercpuCounter { word, mask, kept, written }
-        };
+        let area = Area::common()?;
+        let (block, mask) = (area.block(count)?, mask_of(BATCH_DEFAULT));
+        let counter =
+            |(index, overflows)| PercpuCounter::on(BlockWord::new(&block, index), mask, overflows);
         Ok(Overflows::many(area.beside(), count).enumerate().map(counter).collect())
     }
 
-    fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
-        let word = BlockWord::new(&area.words(WORDS)?, 0);
-        let overflows =
-            Overflows::many(area.beside(), 1).next().expect("as many as were asked for");
-        let nodes = tree.as_ref().map_or(0, |tree| tree.missing(mask));
-        let kept = area.data_rows() as u64 * mask + nodes;
-        let written = Written { overflows, tree: tree.map(Box::new), setter: Setter::new() };
-        Ok(PercpuCounter { word, mask, kept, written })
+    fn on(word: BlockWord, mask: u64, overflows: Overflows<PackedWords>) -> PercpuCounter {
+        let kept = word.area().data_rows() as u64 * mask;
+        PercpuCounter { word, mask, kept, written: Written { overflows, setter: Setter::new() } }
     }
 }
 
@@ -191,23 +136,6 @@ impl PercpuCounter {
     pub fn add(&self, n: i64) {
         if !self.word.add_inside(n, self.mask) {
             self.add_across(n);
-        }
-    }
-
-    /// As [`add`](PercpuCounter::add), with a batch of the caller's own, any number: what crosses
-    /// the counter's batch gathers on this CPU until it amounts to `batch`, and only then goes to
-    /// the part that all CPUs share.
-    ///
-    /// Costs as much as `add`. Widens every later read by twice the widest batch that was ever
-    /// brought, on each row: for counters that are mostly read by `sum` or `compare`. A batch no
-    /// wider than the counter's own is taken as its own; one above 2^48 as that.
-    ///
-    /// # Differences from Linux
-    /// There a batch wider than the one passed to `compare` makes `compare` wrong.
-    #[inline]
-    pub fn add_batch(&self, n: i64, batch: u64) {
-        if !self.word.add_inside(n, self.mask) {
-            self.add_across_in_batches(n, batch);
         }
     }
 
@@ -226,7 +154,7 @@ impl PercpuCounter {
     /// times as long as the other.
     #[inline(never)]
     fn add_across(&self, n: i64) {
-        if n & self.mask.cast_signed() == 0 && self.written.tree.is_none() {
+        if n & self.mask.cast_signed() == 0 {
             return self.add_whole_batches(n);
         }
         self.add_parts(n);
@@ -236,21 +164,15 @@ impl PercpuCounter {
     /// [`add_whole_batches`](Self::add_whole_batches) does without.
     #[inline(never)]
     fn add_parts(&self, n: i64) {
-        self.add_announced(n, |overflow| self.add_to_shared(overflow));
+        self.add_announced(n, |overflow| self.written.overflows.post(overflow));
     }
 
     /// Adds whole batches: what the word keeps below its boundary stays, so that no other add is
-    /// hidden until they are posted, and nobody has to know that they are in flight. In a tree they
-    /// may be less than a node's batch.
+    /// hidden until they are posted, and nobody has to know that they are in flight.
     #[inline(always)]
     fn add_whole_batches(&self, n: i64) {
         self.word.add(n);
         self.written.overflows.post(n);
-    }
-
-    #[cold]
-    fn add_across_in_batches(&self, n: i64, batch: u64) {
-        self.add_announced(n, |overflow| self.add_to_shared_in_batches(overflow, batch));
     }
 
     /// Adds what may cross a boundary, in flight until `carry` has brought the overflow on.
@@ -264,38 +186,6 @@ impl PercpuCounter {
         if overflow != 0 {
             carry(overflow);
         }
-    }
-
-    #[inline(always)]
-    fn add_to_shared(&self, overflow: i64) {
-        match &self.written.tree {
-            None => self.written.overflows.post(overflow),
-            Some(tree) => self.climb(tree, overflow),
-        }
-    }
-
-    fn climb(&self, tree: &Tree, overflow: i64) {
-        let overflow = tree.climb(self.cpu(), overflow);
-        if overflow != 0 {
-            self.written.overflows.post(overflow);
-        }
-    }
-
-    fn add_to_shared_in_batches(&self, overflow: i64, batch: u64) {
-        let batch = batch.min(BATCH_MAX);
-        if batch <= self.mask + 1 {
-            return self.add_to_shared(overflow);
-        }
-        let pending = self.word.next_locked();
-        let all = self.written.overflows.gather(pending, overflow, batch);
-        if all != 0 {
-            self.add_to_shared(all);
-        }
-    }
-
-    /// About where the caller runs.
-    fn cpu(&self) -> usize {
-        emulated::row(self.word.hint(), self.word.area().cpus())
     }
 }
 
@@ -314,16 +204,13 @@ impl PercpuCounter {
     pub fn read(&self) -> Approximate {
         let area = self.word.area();
         // Each word's part above its boundary is missing, never negative.
-        let words = || area.rows_in_use().len() as u64 * self.mask;
-        let tree = self.written.tree.as_deref();
-        let (nodes, batch) = tree
-            .map_or((0, self.mask + 1), |tree| (tree.missing(self.mask), tree.batch(self.mask)));
-        self.written.overflows.read(|| words() + nodes, area.locked_rows() as u64, batch)
+        let missing = || area.rows_in_use().len() as u64 * self.mask;
+        self.written.overflows.read(missing, self.mask + 1)
     }
 
     /// Reads without the bound: what reached the shared part, which is the lower end of
-    /// [`read`](PercpuCounter::read) while no add is in flight and nobody brought a batch. Costs a
-    /// line for each eight CPUs, one load above 64. For displays; to decide on the value, ask
+    /// [`read`](PercpuCounter::read) while no add is in flight. Costs a line for each eight CPUs,
+    /// one load above 64. For displays; to decide on the value, ask
     /// [`compare`](PercpuCounter::compare).
     ///
     /// # Examples
@@ -404,69 +291,39 @@ mod tests {
     #[test]
     fn read_and_compare_hold_while_adds_are_stuck_before_they_post() {
         const BATCH: i64 = 32;
-        for trees in [false, true] {
-            for sign in [1, -1] {
-                let area = Area::simulated(if trees { 9 } else { 2 }).expect("address space");
-                let make = if trees { PercpuCounter::with_tree } else { PercpuCounter::with_batch };
-                let counter = make(&area, BATCH as u64).expect("room");
-                Area::simulate_cpu(0);
-                let mut returned = 0;
-                let fill = |returned: &mut i64| {
-                    counter.add(sign * (BATCH - 1));
-                    *returned += sign * (BATCH - 1);
-                    check(&counter, *returned);
-                };
-                // Upwards the first boundary is a batch away, downwards the next step crosses one.
-                if sign > 0 {
+        for sign in [1, -1] {
+            let area = Area::simulated(2).expect("address space");
+            let counter = PercpuCounter::with_batch(&area, BATCH as u64).expect("room");
+            Area::simulate_cpu(0);
+            let mut returned = 0;
+            let fill = |returned: &mut i64| {
+                counter.add(sign * (BATCH - 1));
+                *returned += sign * (BATCH - 1);
+                check(&counter, *returned);
+            };
+            // Upwards the first boundary is a batch away, downwards the next step crosses one.
+            if sign > 0 {
+                fill(&mut returned);
+            }
+            let mut stuck = 0;
+            counter.add_announced(sign, |first| {
+                fill(&mut returned);
+                counter.add_announced(sign, |second| {
+                    stuck = 2;
                     fill(&mut returned);
-                }
-                let mut stuck = 0;
-                counter.add_announced(sign, |first| {
-                    fill(&mut returned);
-                    counter.add_announced(sign, |second| {
-                        stuck = 2;
-                        fill(&mut returned);
-                        counter.add_to_shared(second);
-                        check(&counter, returned);
-                    });
-                    returned += sign;
+                    counter.written.overflows.post(second);
                     check(&counter, returned);
-                    counter.add_to_shared(first);
                 });
                 returned += sign;
                 check(&counter, returned);
-                assert_eq!((counter.sum(), stuck), (returned, 2));
-                let area = counter.word.area();
-                let quiet = counter.written.overflows.read(|| 0, 0, 2);
-                assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
-            }
+                counter.written.overflows.post(first);
+            });
+            returned += sign;
+            check(&counter, returned);
+            assert_eq!((counter.sum(), stuck), (returned, 2));
+            let quiet = counter.written.overflows.read(|| 0, 2);
+            assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
         }
-    }
-
-    /// What climbs hides as much as the node that it comes from keeps. Every word and node is full,
-    /// so that the bound has nothing to spare.
-    #[test]
-    fn read_holds_while_an_overflow_climbs() {
-        let area = Area::simulated(5).expect("address space");
-        let counter = PercpuCounter::with_tree(&area, 32).expect("room");
-        let tree = counter.written.tree.as_deref().expect("made with one");
-        let add = |cpu: u32, n: i64| {
-            Area::simulate_cpu(cpu);
-            counter.add(n);
-        };
-        (0..5).for_each(|cpu| add(cpu, 31));
-        add(4, 96);
-        add(0, 96);
-        check(&counter, 5 * 31 + 2 * 96);
-        counter.add_announced(1, |overflow| {
-            let up = tree.climb(0, overflow);
-            assert_eq!((overflow, up), (32, 128));
-            add(0, 31);
-            add(0, 96);
-            check(&counter, 6 * 31 + 3 * 96);
-            counter.written.overflows.post(up);
-        });
-        check(&counter, 6 * 31 + 3 * 96 + 1);
     }
 
     /// What a read costs is simulated too.
@@ -500,22 +357,17 @@ mod tests {
             );
             return;
         }
-        let make = [PercpuCounter::with_batch, PercpuCounter::with_tree];
-        for (tree, make) in [false, true].into_iter().zip(make) {
-            for (n, whole) in
-                [(64, true), (-32, true), (33, false), (-100, false), (i64::MIN, true)]
-            {
-                // A preemption in a sequence sends an add the announced way, or to a locked row.
-                let unannounced = |_: &i32| {
-                    let counter = make(area, 32).expect("room");
-                    counter.add(n);
-                    assert_eq!(counter.sum(), n);
-                    counter.written.overflows.announced() == 0
-                };
-                let quiet = (0..100).filter(unannounced).count();
-                let expected = if whole && !tree { 90..=100 } else { 0..=10 };
-                assert!(expected.contains(&quiet), "{n}: {quiet} of 100, tree: {tree}");
-            }
+        for (n, whole) in [(64, true), (-32, true), (33, false), (-100, false), (i64::MIN, true)] {
+            // A preemption in a sequence sends an add the announced way, or to a locked row.
+            let unannounced = |_: &i32| {
+                let counter = PercpuCounter::with_batch(area, 32).expect("room");
+                counter.add(n);
+                assert_eq!(counter.sum(), n);
+                counter.written.overflows.announced() == 0
+            };
+            let quiet = (0..100).filter(unannounced).count();
+            let expected = if whole { 90..=100 } else { 0..=10 };
+            assert!(expected.contains(&quiet), "{n}: {quiet} of 100");
         }
     }
 
@@ -542,24 +394,5 @@ mod tests {
             counter.written.overflows.post(n);
             check(&counter, others + n);
         }
-    }
-
-    /// What is on its way from a gathering row is missing in it and not posted yet.
-    #[test]
-    fn read_holds_while_what_gathered_is_on_its_way() {
-        let area = Area::simulated(1).expect("address space");
-        let counter = PercpuCounter::with_batch(&area, 4).expect("room");
-        Area::simulate_cpu(0);
-        counter.add_batch(1020, 1024);
-        counter.add_announced(4, |overflow| {
-            let pending = counter.word.next_locked();
-            let all = counter.written.overflows.gather(pending, overflow, 1024);
-            assert_eq!(all, 1024, "what 1020 left behind goes too");
-            check(&counter, 1020);
-            counter.add_batch(1020, 1024);
-            check(&counter, 2040);
-            counter.add_to_shared(all);
-        });
-        check(&counter, 2044);
     }
 }

@@ -532,17 +532,6 @@ impl Area {
     pub(crate) fn beside(&self) -> Option<Rseq> {
         self.inner.beside
     }
-
-    /// Returns for how many CPUs there are rows.
-    #[inline]
-    pub(crate) fn cpus(&self) -> usize {
-        self.inner.rows.cpus().max(self.locked_rows())
-    }
-
-    #[inline]
-    pub(crate) fn locked_rows(&self) -> usize {
-        self.inner.rows.locked_rows()
-    }
 }
 
 impl Inner {

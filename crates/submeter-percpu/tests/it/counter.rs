@@ -28,49 +28,42 @@ fn on_threads(work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Returns a flat counter and one with a tree.
-fn of_both_kinds(area: &Area, batch: u64) -> [PercpuCounter; 2] {
-    [PercpuCounter::with_batch(area, batch), PercpuCounter::with_tree(area, batch)]
-        .map(|counter| counter.expect("room"))
-}
-
 #[test]
 fn read_is_within_cpus_times_batch_of_the_truth_and_sum_is_exact_at_quiescence_stress() {
     on_every_backend(|area| {
-        for counter in of_both_kinds(area, 64) {
-            on_threads(|thread| {
-                let signs = [5, -7, 3, -70];
-                (0..ADDS).for_each(|_| counter.add(signs[thread]));
-            });
-            let truth = -69 * 3 * i64::from(ADDS);
-            assert_eq!(counter.sum(), truth);
-            let read = counter.read();
-            assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
-            assert!(read.low().abs_diff(read.high()) < area.data_rows() as u64 * 64);
-            assert!((read.value() - truth).unsigned_abs() <= read.bound());
-        }
+        let counter = PercpuCounter::with_batch(area, 64).expect("room");
+        on_threads(|thread| {
+            let signs = [5, -7, 3, -70];
+            (0..ADDS).for_each(|_| counter.add(signs[thread]));
+        });
+        let truth = -69 * 3 * i64::from(ADDS);
+        assert_eq!(counter.sum(), truth);
+        let read = counter.read();
+        assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+        assert!(read.low().abs_diff(read.high()) < area.data_rows() as u64 * 64);
+        assert!((read.value() - truth).unsigned_abs() <= read.bound());
     });
 }
 
 #[test]
 fn read_is_within_cpus_times_batch_of_the_truth_on_64_cpus() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
-    for (kind, counter) in ["flat", "tree"].iter().zip(on_simulated(cpus, 32)) {
-        let mut truth = 0;
-        for step in 0..i64::from(rounds(20_000)) {
-            Area::simulate_cpu((step * 7 % cpus as i64) as u32);
-            let n = step % 83 - 40;
-            counter.add(n);
-            truth += n;
-            let read = counter.read();
-            assert!(read.low() <= truth && truth <= read.high(), "{kind}: {read:?} for {truth}");
-        }
-        assert_eq!(counter.sum(), truth);
+    let counter = on_simulated(cpus, 32);
+    let mut truth = 0;
+    for step in 0..i64::from(rounds(20_000)) {
+        Area::simulate_cpu((step * 7 % cpus as i64) as u32);
+        let n = step % 83 - 40;
+        counter.add(n);
+        truth += n;
+        let read = counter.read();
+        assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
     }
+    assert_eq!(counter.sum(), truth);
 }
 
-fn on_simulated(cpus: usize, batch: u64) -> [PercpuCounter; 2] {
-    of_both_kinds(&Area::simulated(cpus).expect("address space"), batch)
+fn on_simulated(cpus: usize, batch: u64) -> PercpuCounter {
+    let area = Area::simulated(cpus).expect("address space");
+    PercpuCounter::with_batch(&area, batch).expect("room")
 }
 
 /// Rows exist for all possible CPUs, so the counts of a CPU that went offline remain. Linux sums
@@ -78,17 +71,16 @@ fn on_simulated(cpus: usize, batch: u64) -> [PercpuCounter; 2] {
 #[test]
 fn a_sum_counts_what_cpus_that_are_gone_counted() {
     let area = Area::simulated(4).expect("address space");
-    for counter in of_both_kinds(&area, 32) {
-        for cpu in 0..4 {
-            Area::simulate_cpu(cpu);
-            counter.add(31);
-        }
-        // From here on, nothing runs on CPUs 2 and 3.
-        Area::simulate_cpu(1);
-        counter.add(1);
-        assert_eq!((counter.sum(), counter.compare(124)), (125, Ordering::Greater));
-        assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
+    let counter = PercpuCounter::with_batch(&area, 32).expect("room");
+    for cpu in 0..4 {
+        Area::simulate_cpu(cpu);
+        counter.add(31);
     }
+    // From here on, nothing runs on CPUs 2 and 3.
+    Area::simulate_cpu(1);
+    counter.add(1);
+    assert_eq!((counter.sum(), counter.compare(124)), (125, Ordering::Greater));
+    assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
 }
 
 #[test]
@@ -120,127 +112,72 @@ fn read_tells_every_add_that_returned_while_others_add_stress() {
 #[test]
 fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
     on_every_backend(|area| {
-        for counter in of_both_kinds(area, 4) {
-            let stop = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let _stopping = StopOnDrop(&stop);
-                scope.spawn(|| {
-                    // Every add crosses a boundary, in one direction or the other.
-                    while !stop.load(SeqCst) {
-                        counter.add(4);
-                        counter.add(-4);
-                    }
-                });
-                for _ in 0..ADDS / 10 {
-                    let sum = counter.sum();
-                    // The sum loads one word after another while the adder changes one at a time:
-                    // it may miss one step for each CPU that the adder moves to.
-                    assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
+        let counter = PercpuCounter::with_batch(area, 4).expect("room");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
+            scope.spawn(|| {
+                // Every add crosses a boundary, in one direction or the other.
+                while !stop.load(SeqCst) {
+                    counter.add(4);
+                    counter.add(-4);
                 }
             });
-            assert_eq!(counter.sum(), 0);
-        }
+            for _ in 0..ADDS / 10 {
+                let sum = counter.sum();
+                // The sum loads one word after another while the adder changes one at a time:
+                // it may miss one step for each CPU that the adder moves to.
+                assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
+            }
+        });
+        assert_eq!(counter.sum(), 0);
     });
-}
-
-#[test]
-fn a_batch_of_the_callers_own_loses_nothing_and_widens_the_bound_stress() {
-    on_every_backend(|area| {
-        for counter in of_both_kinds(area, 16) {
-            let narrow = counter.read().bound();
-            on_threads(|thread| {
-                let batch = [1, 48, 1000, u64::MAX][thread];
-                for n in 0..i64::from(ADDS) {
-                    counter.add_batch(n % 23 - 9, batch);
-                    counter.add(n % 5);
-                }
-            });
-            let each: i64 = (0..i64::from(ADDS)).map(|n| n % 23 - 9 + n % 5).sum();
-            let truth = each * 3 * THREADS as i64;
-            assert_eq!(counter.sum(), truth);
-            let read = counter.read();
-            assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
-            assert!(read.bound() > narrow && read.bound() >= 1 << 48, "the widest was 2^48");
-        }
-    });
-}
-
-#[test]
-fn carries_of_a_wide_batch_gather_on_their_cpu() {
-    let area = Area::simulated(2).expect("address space");
-    let counter = PercpuCounter::with_batch(&area, 4).expect("room");
-    Area::simulate_cpu(0);
-    counter.add_batch(9, 16);
-    let read = counter.read();
-    assert_eq!((read.low(), read.high()), (-2 * 15, 2 * 15 + 2 * 3), "8 are pending");
-    counter.add_batch(8, 16);
-    let read = counter.read();
-    assert_eq!((read.low(), read.high()), (16 - 2 * 15, 16 + 2 * 15 + 2 * 3), "16 were posted");
-    counter.add_batch(3, 3);
-    assert_eq!(counter.read().low(), 16 + 4 - 2 * 15, "a narrow batch is the counter's own");
-    counter.add_batch(-20, 16);
-    assert_eq!((counter.sum(), counter.read().low()), (0, 20 - 20 - 2 * 15));
 }
 
 #[test]
 fn compare_never_contradicts_the_truth_at_the_boundaries_of_its_window() {
     for cpus in if cfg!(miri) { [1, 5].as_slice() } else { &[1, 2, 5, 16] } {
-        for counter in on_simulated(*cpus, 8) {
-            for step in 0..i64::from(rounds(1_000)) {
-                Area::simulate_cpu(step as u32);
-                counter.add(step % 29 - 11);
-                let (truth, read) = (counter.sum(), counter.read());
-                let window = [read.low(), read.high(), truth, read.value()];
-                for rhs in window.into_iter().flat_map(|at| [at - 1, at, at + 1]) {
-                    assert_eq!(counter.compare(rhs), truth.cmp(&rhs), "{read:?} {truth} {rhs}");
-                }
-                assert_eq!(counter.compare(i64::MAX), Ordering::Less);
-                assert_eq!(counter.compare(i64::MIN), Ordering::Greater);
+        let counter = on_simulated(*cpus, 8);
+        for step in 0..i64::from(rounds(1_000)) {
+            Area::simulate_cpu(step as u32);
+            counter.add(step % 29 - 11);
+            let (truth, read) = (counter.sum(), counter.read());
+            let window = [read.low(), read.high(), truth, read.value()];
+            for rhs in window.into_iter().flat_map(|at| [at - 1, at, at + 1]) {
+                assert_eq!(counter.compare(rhs), truth.cmp(&rhs), "{read:?} {truth} {rhs}");
             }
+            assert_eq!(counter.compare(i64::MAX), Ordering::Less);
+            assert_eq!(counter.compare(i64::MIN), Ordering::Greater);
         }
     }
 }
 
 #[test]
-fn compare_never_contradicts_the_truth_with_a_batch_wider_than_the_counters() {
-    on_every_backend(|area| {
-        for counter in of_both_kinds(area, 8) {
-            counter.add_batch(1000, 1 << 20);
-            counter.add_batch(-3, 1 << 30);
-            for (rhs, is) in
-                [(996, Ordering::Greater), (997, Ordering::Equal), (998, Ordering::Less)]
-            {
-                assert_eq!(counter.compare(rhs), is);
-            }
-            assert_eq!(counter.compare(1 << 50), Ordering::Less);
-        }
-    });
-}
-
-#[test]
 fn compare_and_sum_wrap_around_together() {
     on_every_backend(|area| {
-        for counter in of_both_kinds(area, 1 << 20) {
-            counter.add(i64::MAX);
-            assert_eq!(counter.compare(i64::MAX), Ordering::Equal);
-            counter.add(1);
-            assert_eq!(counter.sum(), i64::MIN);
-            assert_eq!(counter.compare(0), Ordering::Less);
-            assert_eq!(counter.compare(i64::MIN), Ordering::Equal);
-        }
+        let counter = PercpuCounter::with_batch(area, 1 << 20).expect("room");
+        counter.add(i64::MAX);
+        assert_eq!(counter.compare(i64::MAX), Ordering::Equal);
+        counter.add(1);
+        assert_eq!(counter.sum(), i64::MIN);
+        assert_eq!(counter.compare(0), Ordering::Less);
+        assert_eq!(counter.compare(i64::MIN), Ordering::Equal);
     });
 }
 
 #[test]
 fn read_positive_is_never_negative_and_keeps_its_bound() {
+    let counter = on_simulated(2, 64);
+    Area::simulate_cpu(0);
+    counter.add(-1);
+    Area::simulate_cpu(1);
+    counter.add(63);
+    assert_eq!(counter.read().low(), -64, "what the other CPU added is not posted");
+    let read = counter.read_positive();
+    assert!(read.low() == 0 && read.high() >= 62 && read.value() >= 0);
+    assert!((read.value() - 62).unsigned_abs() <= read.bound());
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 64).expect("room");
-        counter.add_batch(70, 1 << 10);
-        counter.add_batch(-69, 1 << 10);
-        assert!(counter.read().low() < 0);
-        let read = counter.read_positive();
-        assert!(read.low() == 0 && read.high() >= 1 && read.value() >= 0);
-        assert!((read.value() - 1).unsigned_abs() <= read.bound());
         counter.add(-100_000);
         let read = counter.read_positive();
         assert_eq!((read.value(), read.bound()), (0, 0), "what cannot be negative is 0");
@@ -315,37 +252,18 @@ fn sets_that_race_leave_the_value_of_one_of_them_stress() {
 
 #[test]
 fn many_counters_are_apart_and_come_back_as_zero() {
-    on_every_backend(|area| {
-        for round in 0..3 {
-            let counters = PercpuCounter::many_with_batch(area, 8, 21).expect("room");
-            assert_eq!(counters.len(), 21);
-            for (n, counter) in counters.iter().enumerate() {
-                assert_eq!((counter.sum(), counter.read().low()), (0, 0), "round {round}");
-                counter.add(n as i64 * 100);
-                counter.add_batch(n as i64, 1 << 10);
-            }
-            let sum = |n: usize| counters[n].sum();
-            assert!((0..21).all(|n| sum(n) == n as i64 * 101));
+    for round in 0..3 {
+        let counters = PercpuCounter::many(21).expect("room");
+        assert_eq!(counters.len(), 21);
+        for (n, counter) in counters.iter().enumerate() {
+            assert_eq!((counter.sum(), counter.read().low()), (0, 0), "round {round}");
+            counter.add(n as i64 * 101);
         }
-    });
+        assert!((0..21).all(|n| counters[n].sum() == n as i64 * 101));
+    }
     assert!(PercpuCounter::many(0).expect("nothing to allocate").is_empty());
     let few = PercpuCounter::many(3).expect("room");
     few[1].add(BATCH_DEFAULT as i64);
     assert_eq!([few[0].sum(), few[1].sum(), few[2].sum()], [0, 32, 0]);
     assert!(PercpuCounter::many(usize::MAX).is_err());
-}
-
-#[test]
-fn a_pending_carry_does_not_outlive_its_counter() {
-    on_every_backend(|area| {
-        for _ in 0..3 {
-            let counter = PercpuCounter::with_batch(area, 4).expect("room");
-            counter.add_batch(40, 1 << 10);
-            drop(counter);
-            let next = PercpuCounter::with_batch(area, 4).expect("room");
-            next.add_batch((1 << 10) - 8, 1 << 10);
-            // With the 40 left by the earlier counter, it would have been posted.
-            assert_eq!((next.sum(), next.read().value().abs() < 1000), (1016, true));
-        }
-    });
 }

@@ -148,22 +148,6 @@ impl BlockWord {
         self.words().area()
     }
 
-    /// As [`Block::hint`].
-    pub(crate) fn hint(&self) -> Option<CpuHint> {
-        self.area().inner.hint
-    }
-
-    /// Returns the calling thread's locked row of the word after this one; the same rules as for
-    /// [`Block::locked_word`] apply.
-    ///
-    /// # Panics
-    /// When the block has no such word.
-    pub(crate) fn next_locked(&self) -> &std::sync::atomic::AtomicI64 {
-        let (words, next) = (self.words(), self.index() + 1);
-        assert!(next < words.len(), "no such word");
-        self.area().inner.rows.locked(words.locked_row(), words.first() + next)
-    }
-
     /// As [`Block::add`].
     #[inline(always)]
     pub(crate) fn add(&self, n: i64) {

@@ -66,7 +66,6 @@ struct Machine {
     cpus: usize,
     lock_fold: Arc<LockFold<Spin>>,
     submeter: Arc<CachePadded<PercpuCounter>>,
-    tree: Arc<CachePadded<PercpuCounter>>,
 }
 
 impl Machine {
@@ -79,7 +78,6 @@ impl Machine {
                 CachePadded::new(PercpuCounter::with_batch(&area, BATCH_DEFAULT)?),
                 cpus,
             ),
-            tree: filled(CachePadded::new(PercpuCounter::with_tree(&area, BATCH_DEFAULT)?), cpus),
         })
     }
 
@@ -92,7 +90,6 @@ impl Machine {
         vec![
             cell(params(), "lock_fold", &self.lock_fold, place, operation),
             cell(params(), "submeter", &self.submeter, place, operation),
-            cell(params(), "submeter_tree", &self.tree, place, operation),
         ]
     }
 }
