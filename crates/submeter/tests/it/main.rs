@@ -29,7 +29,6 @@ mod prometheus;
 mod protect;
 mod rates;
 mod reclaim;
-mod reclaim_many;
 mod reclaim_model;
 mod reclaim_stress;
 mod rstat_flusher;

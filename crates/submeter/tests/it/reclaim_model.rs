@@ -29,6 +29,9 @@ impl Frees {
     }
 }
 
+/// How often a charge looks again, and how often each callback is asked on average in one look.
+const ATTEMPTS: usize = 16;
+
 /// Who was asked, and for how much.
 type Asked = Vec<(usize, u64)>;
 
@@ -37,17 +40,15 @@ type Asked = Vec<(usize, u64)>;
 struct Model {
     naive: Naive,
     limits: Vec<Option<u64>>,
-    /// Score and behaviour of those with a callback.
-    callbacks: Vec<Option<(i32, Frees)>>,
+    /// What those with a callback do.
+    callbacks: Vec<Option<Frees>>,
 }
 
-/// Where a callback stands: what may be asked of it, and what it and those below it used.
+/// What a callback's group uses beyond all protection, and beyond `min`.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     at: usize,
-    score: i32,
     beyond: [u128; 2],
-    used: u128,
 }
 
 impl Model {
@@ -81,8 +82,8 @@ impl Model {
         let mut standings: Vec<Standing> = all
             .clone()
             .filter(|&at| self.naive.is_below(at, top) && !passed.contains(&at))
-            .filter_map(|at| Some((at, self.callbacks[at]?.0)))
-            .map(|(at, score)| {
+            .filter(|&at| self.callbacks[at].is_some())
+            .map(|at| {
                 let own: u128 = all
                     .clone()
                     .filter(|&of| self.answers(of, top) == Some(at))
@@ -100,10 +101,10 @@ impl Model {
                 };
                 let [min, low] = [0, 1].map(protected);
                 let beyond = [min.max(low), min].map(|protected| own.saturating_sub(protected));
-                Standing { at, score, beyond, used: self.usage(at) }
+                Standing { at, beyond }
             })
             .collect();
-        standings.sort_by_key(|s| (Reverse((s.score, s.beyond[0], s.used)), s.at));
+        standings.sort_by_key(|standing| (Reverse(standing.beyond), standing.at));
         standings
     }
 
@@ -111,39 +112,34 @@ impl Model {
     fn charge(&mut self, at: usize, n: u64, asked: &mut Asked) -> bool {
         let mut passed = BTreeSet::new();
         let mut granted = self.grant(at, n);
-        for _ in 0..16 {
+        for _ in 0..ATTEMPTS {
             if granted {
                 break;
             }
             let full: Vec<usize> =
                 self.up(at).filter(|&level| self.missing(level, n.into()) > 0).collect();
-            let wishes: Vec<(usize, Vec<Standing>)> =
-                full.iter().map(|&level| (level, self.standings(level, &passed))).collect();
-            let enough = |(level, standings): &(usize, Vec<Standing>)| {
+            let has_enough = |&level: &usize| {
+                let standings = self.standings(level, &passed);
                 let most: u128 = standings.iter().map(|standing| standing.beyond[1]).sum();
-                most >= self.missing(*level, n.into())
+                most >= self.missing(level, n.into())
             };
-            if !wishes.iter().all(enough) {
+            if !full.iter().all(has_enough) {
                 break;
             }
             let before = asked.len();
             let mut freed = 0;
-            for (level, standings) in wishes {
-                for phase in [0, 1] {
-                    // Over and over, as long as somebody frees something.
-                    let mut last = u64::MAX;
-                    for _ in 0..16 {
-                        if std::mem::replace(&mut last, freed) == freed {
-                            break;
-                        }
-                        for standing in &standings {
-                            if !granted && !passed.contains(&standing.at) {
-                                let missing = self.missing(level, n.into());
-                                freed += self.ask(*standing, phase, missing, &mut passed, asked);
-                                granted = self.grant(at, n);
-                            }
-                        }
-                    }
+            for level in full {
+                let below = |&at: &usize| self.naive.is_below(at, level);
+                let callbacks = (0..self.callbacks.len())
+                    .filter(|&at| self.callbacks[at].is_some() && below(&at))
+                    .count();
+                for _ in 0..ATTEMPTS * callbacks {
+                    let missing = self.missing(level, n.into());
+                    let next = self.standings(level, &passed).into_iter().next();
+                    let next = next.filter(|next| next.beyond != [0, 0]);
+                    let Some(next) = next.filter(|_| !granted && missing > 0) else { break };
+                    freed += self.ask(next, missing, &mut passed, asked);
+                    granted = self.grant(at, n);
                 }
             }
             if freed == 0 || asked.len() == before {
@@ -155,20 +151,14 @@ impl Model {
 
     fn ask(
         &mut self,
-        standing: Standing,
-        phase: usize,
+        Standing { at, beyond: [low, min] }: Standing,
         missing: u128,
         passed: &mut BTreeSet<usize>,
         asked: &mut Asked,
     ) -> u64 {
-        let Standing { at, beyond, used, .. } = standing;
-        let left = beyond[phase].saturating_sub(used - self.usage(at));
-        let wanted = missing.min(left) as u64;
-        if wanted == 0 {
-            return 0;
-        }
+        let wanted = missing.min(if low > 0 { low } else { min }) as u64;
         asked.push((at, wanted));
-        let (_, frees) = self.callbacks[at].expect("it has one");
+        let frees = self.callbacks[at].expect("it has one");
         let own = &mut self.naive.groups[at].own;
         let freed = frees.of(wanted, *own);
         *own -= freed;
@@ -197,22 +187,20 @@ fn made(
     group: Group,
     memory: Quota<Bytes>,
     at: usize,
-    callback: Option<(i32, Frees)>,
+    callback: Option<Frees>,
     asked: &Arc<Mutex<Asked>>,
 ) -> Made {
     let held = Arc::new(Mutex::new(group.try_charge(memory, 0).expect("nothing")));
-    let _registered = callback.map(|(score, frees)| {
+    let _registered = callback.map(|frees| {
         let (asked, held) = (Arc::clone(asked), Arc::clone(&held));
-        let registered = group.on_pressure(memory, move |wanted| {
+        group.on_pressure(memory, move |wanted| {
             asked.lock().unwrap().push((at, wanted));
             let mut held = held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let freed = frees.of(wanted, held.amount());
             drop(held.split(freed));
             drop(held);
             assert!(!matches!(frees, Frees::Panics), "on purpose");
-        });
-        registered.set_score(score);
-        registered
+        })
     });
     Made { group, held, _registered }
 }
@@ -244,7 +232,7 @@ fn who_is_asked_and_for_how_much_is_what_a_naive_model_says() {
             let all = [Frees::All, Frees::All, Frees::Half, Frees::Nothing, Frees::Panics];
             let kinds = if rng.u8(..8) == 0 { 5 } else { 4 };
             let frees = all[rng.usize(..kinds)];
-            let callback = (rng.u8(..4) > 0).then(|| (rng.i32(-1..2), frees));
+            let callback = (rng.u8(..4) > 0).then_some(frees);
             groups.push(made(group, memory, at, callback, &noted));
             naive.add(parent, 0, claims);
             limits.push(limit);

@@ -1,232 +1,181 @@
-//! Who is asked, in which order, and for how much.
+//! Who is asked, and for how much.
+//!
+//! Before each call all callbacks below the limit are looked at anew, as usage and protection
+//! change while callbacks run. Rejected: to remember an order, which is stale at once, or to have
+//! charges keep one, for which each charge would pay.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::iter::{successors, zip};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::ATTEMPTS_MAX;
-use super::ranking::{LOOKED_AT_MAX, Rank, Ranking};
 use super::registry::{Called, Entry, PATIENCE_MAX, Registry, let_go};
-use super::standing::{Standing, standing, standings};
+use crate::charge::protect::{Division, Held, claimed};
 use crate::group::Group;
+use crate::quota::Quotas;
 
-/// Callbacks that freed nothing when one charge asked them, or take too long: that charge asks them
-/// no more. By number.
-#[derive(Default)]
-pub(super) struct PassedOver(BTreeSet<u64>);
+/// The numbers of callbacks that freed nothing when one charge asked them, or that take too long:
+/// that charge asks them no more.
+pub(super) type PassedOver = BTreeSet<u64>;
 
 /// How much waits for room below a group. What is freed there may be granted at once, and is used
 /// again then.
 type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
 
-/// Callbacks that may be asked to free something for the sake of a group.
-pub(super) struct Wish<'a> {
-    /// Of the group for whose sake they are asked.
-    registry: Option<&'a Registry>,
-    /// In the order in which they are asked.
-    asked: Vec<Asked>,
-    /// What they could free together, without what is protected by `min`.
-    most: u64,
-}
-
-impl<'a> Wish<'a> {
-    /// Looks at the callbacks of a group and those below it.
-    pub(super) fn new(
-        target: &'a Group,
-        slot: usize,
-        passed_over: &PassedOver,
-        waiting: Waiting<'_>,
-    ) -> Wish<'a> {
-        let start = Instant::now();
-        let registry = Registry::of(target, slot);
-        let mut entries = registry.map_or_else(Vec::new, Registry::entries);
-        entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
-        let mut wish = Wish { registry, asked: Vec::new(), most: 0 };
-        let mut most_beyond_low = 0_u64;
-        if entries.is_empty() {
-            return wish;
-        }
-        let by_group = || entries.chunk_by(|a, b| a.group() == b.group());
-        let groups: Vec<&Group> = by_group().map(|entries| entries[0].group()).collect();
-        // Of all: what one is to free that cannot be asked, none above it does.
-        for (entries, standing) in by_group().zip(standings(target, slot, &groups)) {
-            let before = wish.asked.len();
-            let may_be = |entry: &&Arc<Entry>| !passed_over.has(entry) && !entry.is_stuck();
-            let used = standing.current.saturating_add(waiting(entries[0].group()));
-            let entries = entries.iter().filter(may_be).cloned();
-            wish.asked.extend(entries.map(|entry| Asked::new(entry, standing, used)));
-            if wish.asked.len() > before {
-                wish.most = wish.most.saturating_add(standing.beyond_min());
-                most_beyond_low = most_beyond_low.saturating_add(standing.beyond_low());
-            }
-        }
-        wish.asked.sort_by_key(|asked| Reverse(asked.rank));
-        // The target's own callback answers for what all others do not: to look at it anew would
-        // be to look at all.
-        let is_own = || wish.asked.iter().any(|asked| asked.entry.group() == target);
-        if entries.len() > LOOKED_AT_MAX && passed_over.len() == 0 && !is_own() {
-            let ranked = wish.asked.iter().map(|asked| (asked.rank, &asked.entry));
-            let ranking = Ranking::new(ranked, most_beyond_low, start.elapsed());
-            registry.expect("it has entries").remember(ranking);
-        }
-        let_go(entries);
-        wish
-    }
-
-    /// Returns what could be had, if all did what they are asked to.
-    pub(super) fn most(&self) -> u64 {
-        self.most
-    }
-
-    /// Asks them until nothing is missing, first for what `low` does not protect. `missing` is told
-    /// what was freed here. Returns that.
-    pub(super) fn ask(
-        self,
-        missing: impl Fn(u64) -> u64,
-        waiting: Waiting<'_>,
-        passed_over: &mut PassedOver,
-    ) -> u64 {
-        let mut freed = 0;
-        for below_low in [false, true] {
-            // Again those that have freed something and could free more, before anybody loses what
-            // `low` protects.
-            for _ in 0..ATTEMPTS_MAX {
-                let before = freed;
-                for asked in &self.asked {
-                    if missing(freed) == 0 {
-                        break;
-                    }
-                    freed += asked.ask(below_low, || missing(freed), waiting, passed_over);
-                }
-                if freed == before {
-                    break;
-                }
-            }
-        }
-        if let Some(registry) = self.registry {
-            registry.with_ranking(|ranking| ranking.count(freed));
-        }
-        let_go(self.asked.into_iter().map(|asked| asked.entry).collect());
-        freed
-    }
-}
-
-/// Asks callbacks below `target` in the order that another charge found, until nothing is missing,
-/// none is left that has more, or that has taken as long as a look at all does. Returns how much
-/// was freed, or `None` if there is no such order that would serve.
-pub(super) fn ask_remembered(
-    target: &Group,
+/// The callbacks of one group and those below it.
+pub(super) struct Below<'a> {
+    target: &'a Group,
     slot: usize,
-    missing: impl Fn() -> u64,
-    waiting: Waiting<'_>,
-    passed_over: &mut PassedOver,
-) -> Option<u64> {
-    let (registry, start) = (Registry::of(target, slot)?, Instant::now());
-    // Not with the ranking locked, as is nothing that may call code of others.
-    let wanted = missing();
-    let most = registry.with_ranking(|ranking| ranking.serves(wanted))??;
-    let (mut freed, mut passed) = (0, Vec::new());
-    while missing() > 0 && start.elapsed() < most {
-        let Some(entry) = registry.with_ranking(Ranking::take).flatten() else { break };
-        let standing = standing(target, slot, entry.group());
-        let used = standing.current.saturating_add(waiting(entry.group()));
-        let asked = Asked::new(entry, standing, used);
-        if passed_over.has(&asked.entry) {
-            passed.push(asked);
-            continue;
-        }
-        // Otherwise it is not asked any more until the next look at all.
-        if standing.beyond_low() > 0 && !asked.entry.is_stuck() {
-            // Put back before it is asked: others are to wait for a call that is under way, and
-            // not to ask those that come after it.
-            let is_first = registry.with_ranking(|ranking| {
-                let is_first = ranking.is_first(asked.rank);
-                ranking.put(asked.rank, &asked.entry);
-                is_first
-            });
-            if is_first == Some(true) {
-                let more = asked.ask(false, &missing, waiting, passed_over);
-                registry.with_ranking(|ranking| ranking.count(more));
-                freed += more;
-            }
-        }
-        // It may be the last that keeps it.
-        let_go(vec![asked.entry]);
-    }
-    registry.with_ranking(|ranking| {
-        passed.iter().for_each(|asked| ranking.put(asked.rank, &asked.entry));
-    });
-    let_go(passed.into_iter().map(|asked| asked.entry).collect());
-    Some(freed)
+    waiting: Waiting<'a>,
 }
 
-impl PassedOver {
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+/// What a group with callbacks uses, without what callbacks further down answer for: beyond all
+/// protection, and beyond `min` alone. Who has most is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    beyond_low: u64,
+    beyond_min: u64,
+}
+
+impl Standing {
+    /// Whether nothing is left but what `low` protects.
+    fn is_below_low(self) -> bool {
+        self.beyond_low == 0
     }
 
-    fn has(&self, entry: &Entry) -> bool {
-        self.0.contains(&entry.number())
+    /// What may be asked for.
+    fn most(self) -> u64 {
+        if self.is_below_low() { self.beyond_min } else { self.beyond_low }
     }
 }
 
 /// A callback that may be asked.
-struct Asked {
+#[derive(Clone)]
+struct Candidate {
     entry: Arc<Entry>,
     standing: Standing,
-    /// As it was then: its score may change while it is compared.
-    rank: Rank,
-    /// What its group used and waited for then.
+    /// What its group used and waited for when it was looked at.
     used: u64,
 }
 
-impl Asked {
-    fn new(entry: Arc<Entry>, standing: Standing, used: u64) -> Asked {
-        let rank = Rank::of(&entry, &standing);
-        Asked { entry, standing, rank, used }
+impl<'a> Below<'a> {
+    pub(super) fn new(target: &'a Group, slot: usize, waiting: Waiting<'a>) -> Below<'a> {
+        Below { target, slot, waiting }
     }
 
-    /// Asks it, once others that do are through, unless it is passed over or there is nothing to
-    /// ask it for. Returns how much it freed.
-    fn ask(
-        &self,
-        below_low: bool,
-        missing: impl Fn() -> u64,
-        waiting: Waiting<'_>,
-        passed_over: &mut PassedOver,
-    ) -> u64 {
-        let Asked { entry, standing, used, .. } = self;
-        if passed_over.has(entry) {
-            return 0;
-        }
-        let limits = entry.group().inner.quotas.get(entry.slot());
-        let limits = limits.expect("made with the registration");
-        let uses = || limits.usage().current.saturating_add(waiting(entry.group()));
-        let most = if below_low { standing.beyond_min() } else { standing.beyond_low() };
-        let start = Instant::now();
-        loop {
-            let before = uses();
-            // Others may have asked it since.
-            let wanted = missing().min(most.saturating_sub(used.saturating_sub(before)));
-            if wanted == 0 {
-                return 0;
-            }
-            let called = entry.call(wanted);
-            let freed = match called {
-                Called::Busy if start.elapsed() < PATIENCE_MAX && entry.wait() => continue,
-                Called::Busy | Called::Ended => 0,
-                Called::Returned | Called::Panicked => {
-                    let freed = before.saturating_sub(uses());
-                    let panicked = called == Called::Panicked;
-                    limits.make_registry().count(freed, below_low, panicked);
-                    freed
-                }
-            };
-            if freed == 0 {
-                passed_over.0.insert(entry.number());
-            }
-            return freed;
-        }
+    /// Returns what could be had, if all did what they are asked to.
+    pub(super) fn most(&self, passed_over: &PassedOver) -> u64 {
+        self.look(passed_over, |candidates, _| {
+            let by_group = candidates.chunk_by(|a, b| a.entry.group() == b.entry.group());
+            by_group.map(|group| group[0].standing.beyond_min).fold(0, u64::saturating_add)
+        })
     }
+
+    /// Asks one after another until nothing is missing. `missing` is told what was freed here.
+    /// Returns that.
+    pub(super) fn ask(&self, missing: impl Fn(u64) -> u64, passed_over: &mut PassedOver) -> u64 {
+        let (mut freed, mut calls, mut since) = (0, 0, Instant::now());
+        while missing(freed) > 0 {
+            let Some(next) = self.next(calls, passed_over) else { break };
+            let Candidate { entry, standing, used } = next;
+            let before = self.uses(entry.group());
+            // Others may have asked it since it was looked at.
+            let left = standing.most().saturating_sub(used.saturating_sub(before));
+            match entry.call(left.min(missing(freed))) {
+                Called::Unwanted => calls += 1,
+                Called::Busy if since.elapsed() < PATIENCE_MAX && entry.wait() => {}
+                Called::Busy | Called::Ended => _ = passed_over.insert(entry.number()),
+                called @ (Called::Returned | Called::Panicked) => {
+                    let more = before.saturating_sub(self.uses(entry.group()));
+                    entry.count(more, standing.is_below_low(), called == Called::Panicked);
+                    if more == 0 {
+                        passed_over.insert(entry.number());
+                    }
+                    (freed, calls, since) = (freed + more, calls + 1, Instant::now());
+                }
+            }
+            // It may be the last that keeps it.
+            let_go([entry]);
+        }
+        freed
+    }
+
+    /// Returns who is to be asked after so many calls, if anybody is left that has something.
+    fn next(&self, calls: usize, passed_over: &PassedOver) -> Option<Candidate> {
+        self.look(passed_over, |candidates, callbacks| {
+            let first = candidates.iter().min_by_key(|one| Reverse(one.standing))?;
+            let may_ask = first.standing.most() > 0 && calls < ATTEMPTS_MAX * callbacks;
+            may_ask.then(|| first.clone())
+        })
+    }
+
+    /// Shows all that may be asked, by group, and the number of all callbacks.
+    fn look<T>(&self, passed_over: &PassedOver, show: impl FnOnce(&[Candidate], usize) -> T) -> T {
+        let registry = Registry::of(self.target, self.slot);
+        let mut entries = registry.map_or_else(Vec::new, Registry::entries);
+        entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
+        let by_group = || entries.chunk_by(|a, b| a.group() == b.group());
+        let groups: Vec<&Group> = by_group().map(|entries| entries[0].group()).collect();
+        let mut candidates = Vec::new();
+        // Of all: what one is to free that cannot be asked, none above it does.
+        for (entries, (standing, current)) in by_group().zip(self.standings(&groups)) {
+            let used = current.saturating_add((self.waiting)(entries[0].group()));
+            let may_be = |e: &&Arc<Entry>| !passed_over.contains(&e.number()) && !e.is_stuck();
+            let candidate = |e: &Arc<Entry>| Candidate { entry: Arc::clone(e), standing, used };
+            candidates.extend(entries.iter().filter(may_be).map(candidate));
+        }
+        let shown = show(&candidates, entries.len());
+        let_go(candidates.into_iter().map(|one| one.entry).chain(entries));
+        shown
+    }
+
+    /// Returns how groups stand, each of which comes once, with what each uses in all.
+    fn standings(&self, groups: &[&Group]) -> Vec<(Standing, u64)> {
+        let Below { target, slot, .. } = *self;
+        if groups.is_empty() {
+            return Vec::new();
+        }
+        let usages = Quotas::usages(slot, groups.iter().map(|group| &group.inner.quotas));
+        let held: Vec<Held> =
+            zip(groups, usages).map(|(group, usage)| Held::new(group, usage)).collect();
+        let mut division = Division::of(target, slot);
+        let mut whole = |group: &Group, held: Held| {
+            if group == target { claimed_below(target, slot) } else { division.part(group, held) }
+        };
+        let whole: Vec<[u64; 2]> =
+            zip(groups, &held).map(|(group, held)| whole(group, *held)).collect();
+
+        let places: HashMap<u64, usize> =
+            groups.iter().enumerate().map(|(place, group)| (group.id(), place)).collect();
+        let mut own: Vec<u64> = held.iter().map(|held| held.current).collect();
+        let mut protected = whole.clone();
+        for (place, group) in groups.iter().enumerate().filter(|(_, group)| **group != target) {
+            let to_target = successors(group.parent(), |at| at.parent().filter(|_| *at != target));
+            if let Some(&above) = to_target.filter_map(|at| places.get(&at.id())).next() {
+                own[above] = own[above].saturating_sub(held[place].current);
+                protected[above] =
+                    [0, 1].map(|at| protected[above][at].saturating_sub(whole[place][at]));
+            }
+        }
+        let standing = |(own, [min, low]): (u64, [u64; 2])| {
+            let beyond_low = own.saturating_sub(min.max(low));
+            Standing { beyond_low, beyond_min: own.saturating_sub(min) }
+        };
+        let standings = zip(own, protected).map(standing);
+        standings.zip(held.iter().map(|held| held.current)).collect()
+    }
+
+    fn uses(&self, group: &Group) -> u64 {
+        let used = group.inner.quotas.usage(self.slot).current;
+        used.saturating_add((self.waiting)(group))
+    }
+}
+
+/// What a group's children use of their claims. Against the group itself nothing else is protected.
+fn claimed_below(group: &Group, slot: usize) -> [u64; 2] {
+    let children = group.live_children();
+    let usages = Quotas::usages(slot, children.iter().map(|child| &child.inner.quotas));
+    claimed(zip(&children, usages))
 }

@@ -10,9 +10,7 @@
 //! lock held but that of the callback. No charge or release of others does anything for it.
 
 mod ask;
-mod ranking;
 mod registry;
-mod standing;
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +24,7 @@ use super::{Charge, LimitError, LimitMode, Usage};
 use crate::group::Group;
 use crate::schema::{Key, Quota};
 use crate::unit::Unit;
-use ask::{PassedOver, Wish, ask_remembered};
+use ask::{Below, PassedOver};
 use registry::Entry;
 
 pub(crate) use registry::{Counts, Registry};
@@ -67,13 +65,10 @@ impl Group {
     /// has dropped on return is seen at once. It answers for what the group and its descendants
     /// hold, except those below that have a callback of their own.
     ///
-    /// Those with the highest [score](Reclaimable::set_score) are asked first, among them those
-    /// that use most beyond their [protection](Group::protection), among them the largest. Each is
-    /// asked for what is missing, and no more than it uses beyond its protection. What is protected
-    /// by `low` is asked for once all the rest was, what is protected by `min` never. Where a limit
-    /// has more than 8 callbacks below it, the order is of a look that several charges share: a
-    /// group that has come to use more since then comes to its place with the next look, after ten
-    /// times as long as one takes: that grows with the callbacks, and is a second at most.
+    /// The group that uses most beyond its [protection](Group::protection) is asked first, for what
+    /// is missing, and for no more than it uses beyond its protection. Then all are looked at
+    /// again, so that what was protected meanwhile is not asked for. What is protected by `low` is
+    /// asked for once all the rest was, what is protected by `min` never.
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
@@ -147,11 +142,9 @@ impl Group {
     /// where there is none.
     ///
     /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
-    /// callbacks do, and a look at all that are below the limit in the way and at the children of
-    /// protected groups in between; with more than 8 callbacks, most charges share one. Rows
-    /// `callbacks` of the table `limits` in BENCHMARKS.md have what that takes. Callbacks are code
-    /// of others, so it is a verb of its own: not for signal handlers, nor with a lock held that a
-    /// callback takes.
+    /// callbacks do, and for each that is asked a look at all that are below the limit in the way,
+    /// and at the children of protected groups in between. Callbacks are code of others, so it is a
+    /// verb of its own: not for signal handlers, nor with a lock held that a callback takes.
     ///
     /// What is freed for it goes to no other charge that waits or asks, except those that waited
     /// before. So room is made for these as well, or not at all.
@@ -218,8 +211,7 @@ impl Group {
                 break;
             }
             let still = |more: u64| wanted.saturating_sub(freed + more);
-            let wish = Wish::new(self, slot, &passed_over, &|_| 0);
-            match wish.ask(still, &|_| 0, &mut passed_over) {
+            match Below::new(self, slot, &|_| 0).ask(still, &mut passed_over) {
                 0 => break,
                 more => freed += more,
             }
@@ -273,29 +265,15 @@ impl<'a> MakeRoom<'a> {
             .map(|(level, at)| (at, move || missing(at.inner.quotas.usage(slot), wanted(level))))
             .filter(|(_, missing)| missing() > 0)
             .collect();
-        // Of several that are full one may turn out not to have enough, for which nobody may have
-        // been asked.
-        // And once: what it leaves to be done takes a look at all.
-        if let ([(limiting, missing)], true) = (&full[..], self.left + 1 == ATTEMPTS_MAX) {
-            let freed = ask_remembered(limiting, slot, missing, &waiting, &mut self.passed_over);
-            if freed.is_some_and(|freed| freed > 0) {
-                return true;
-            }
-        }
-        let mut wishes = Vec::new();
-        for (limiting, missing) in full {
-            if missing() > 0 {
-                let wish = Wish::new(limiting, slot, &self.passed_over, &waiting);
-                if wish.most() < missing() {
-                    return false;
-                }
-                wishes.push((missing, wish));
-            }
+        let below = |limiting| Below::new(limiting, slot, &waiting);
+        let has_enough = |limiting, missing| below(limiting).most(&self.passed_over) >= missing;
+        if !full.iter().all(|(limiting, missing)| has_enough(limiting, missing())) {
+            return false;
         }
         // From the lowest: what is freed there is free above as well.
         let (mut freed, failed) = (0, self.passed_over.len());
-        for (missing, wish) in wishes {
-            freed += wish.ask(|_| missing(), &waiting, &mut self.passed_over);
+        for (limiting, missing) in full {
+            freed += below(limiting).ask(|_| missing(), &mut self.passed_over);
         }
         freed > 0 || self.passed_over.len() == failed
     }
@@ -328,26 +306,6 @@ fn missing(usage: Usage, wants: u64) -> u64 {
 }
 
 impl Reclaimable {
-    /// Sets how early the callback is asked: before all with a lower score. 0 unless it is set.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// let cache = tree.create("/cache")?;
-    /// let registered = cache.on_pressure(memory, |_wanted| { /* drop items */ });
-    /// registered.set_score(10); // what it holds is easily made again
-    /// assert_eq!(registered.group(), &cache);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn set_score(&self, score: i32) {
-        self.entry.set_score(score);
-        self.registries().for_each(|registry| registry.look_first_at(&self.entry));
-    }
-
     /// Returns the group whose callback it is.
     #[must_use]
     pub fn group(&self) -> &Group {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::ASKED;
-use super::ranking::{Rank, Ranking};
 use crate::contain::contain;
 use crate::group::Group;
 
@@ -32,8 +31,6 @@ type Callback = Box<dyn FnMut(u64) + Send>;
 pub(crate) struct Registry {
     /// By number. Not held while one is called.
     entries: ProcessMutex<BTreeMap<u64, Arc<Entry>>>,
-    /// Not held while one is called either.
-    ranking: ProcessMutex<Option<Ranking>>,
     /// How much less the group used after it had been asked.
     reclaimed: AtomicU64,
     /// How often it was asked for what `low` protects.
@@ -59,26 +56,6 @@ impl Registry {
     /// In a forked child in which a thread stayed behind with the lock.
     pub(super) fn insert(&self, entry: &Arc<Entry>) {
         self.entries.lock().insert(entry.number, Arc::clone(entry));
-        self.look_first_at(entry);
-    }
-
-    /// Has a callback that is new, or has another score, looked at before all others of its score.
-    pub(super) fn look_first_at(&self, entry: &Arc<Entry>) {
-        self.with_ranking(|ranking| ranking.put(Rank::first_of(entry), entry));
-    }
-
-    pub(super) fn remember(&self, ranking: Ranking) {
-        if let Some(mut remembered) = self.ranking.lock_unless_abandoned() {
-            *remembered = Some(ranking);
-        }
-    }
-
-    /// Acts on the ranking, if there is one that is not over.
-    pub(super) fn with_ranking<T>(&self, act: impl FnOnce(&mut Ranking) -> T) -> Option<T> {
-        let mut ranking = self.ranking.lock_unless_abandoned()?;
-        // What has been put there since would never go.
-        ranking.take_if(|ranking| ranking.is_over());
-        ranking.as_mut().map(act)
     }
 
     pub(super) fn remove(&self, entry: &Entry) {
@@ -93,7 +70,7 @@ impl Registry {
         entries.map(|entries| entries.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub(super) fn count(&self, freed: u64, below_low: bool, panicked: bool) {
+    fn count(&self, freed: u64, below_low: bool, panicked: bool) {
         // Relaxed, all: statistics.
         self.reclaimed.fetch_add(freed, Ordering::Relaxed);
         self.reclaimed_low.fetch_add(u64::from(below_low), Ordering::Relaxed);
@@ -114,7 +91,6 @@ pub(super) struct Entry {
     number: u64,
     group: Group,
     slot: usize,
-    score: AtomicI32,
     /// Held by the thread that calls it, and by no other for longer than a moment: nobody waits for
     /// it. In a forked child it stays held if a thread stayed behind in the callback, which may
     /// have done half of what it does.
@@ -135,6 +111,8 @@ pub(super) enum Called {
     Busy,
     /// Its registration has ended.
     Ended,
+    /// Nothing is wanted of it any more.
+    Unwanted,
 }
 
 impl Entry {
@@ -145,7 +123,6 @@ impl Entry {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             group,
             slot,
-            score: AtomicI32::new(0),
             callback: Mutex::new(callback),
             made: Instant::now(),
             began_ns: AtomicU64::new(IDLE),
@@ -165,14 +142,11 @@ impl Entry {
         self.number
     }
 
-    pub(super) fn score(&self) -> i32 {
-        // Relaxed: a number alone.
-        self.score.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_score(&self, score: i32) {
-        // Relaxed: as above.
-        self.score.store(score, Ordering::Relaxed);
+    /// Counts a call of it, at its group.
+    pub(super) fn count(&self, freed: u64, below_low: bool, panicked: bool) {
+        let limits = self.group.inner.quotas.get(self.slot);
+        let registry = limits.expect("made with the registration").make_registry();
+        registry.count(freed, below_low, panicked);
     }
 
     /// Has no call begin that does not race with this.
@@ -181,8 +155,11 @@ impl Entry {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Calls it, unless it is being called.
+    /// Calls it, unless it is being called or nothing is wanted.
     pub(super) fn call(&self, wanted: u64) -> Called {
+        if wanted == 0 {
+            return Called::Unwanted;
+        }
         let Some(mut callback) = self.callback.try_lock() else { return Called::Busy };
         // Relaxed: see `end`.
         if self.ended.load(Ordering::Relaxed) {
@@ -233,24 +210,8 @@ impl Entry {
 
 /// Lets go of callbacks, of which some may be the last: what they own is dropped with them, and a
 /// panic there is not of the thread that asked.
-pub(super) fn let_go(entries: Vec<Arc<Entry>>) {
+pub(super) fn let_go(entries: impl IntoIterator<Item = Arc<Entry>>) {
     for entry in entries {
         let _ = contain(|| drop(entry));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_that_is_over_keeps_nothing() {
-        let registry = Registry::default();
-        let remember = |took| registry.remember(Ranking::new(std::iter::empty(), 1, took));
-        remember(Duration::from_secs(1));
-        assert!(registry.with_ranking(|_| ()).is_some());
-        remember(Duration::ZERO);
-        assert!(registry.with_ranking(|_| ()).is_none());
-        assert!(registry.ranking.lock().is_none());
     }
 }

@@ -10,7 +10,6 @@ mod limiter;
 mod memory;
 #[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
 mod peers;
-mod reclaim;
 mod variants;
 
 use std::io;
@@ -67,7 +66,6 @@ pub(crate) fn plan() -> io::Result<Plan> {
         groups.push(at_limit(&Setting { levels, name, cpus, own: true }, at_leaf, &peers)?);
     }
     crossing::cells(&cpus, &mut groups)?;
-    reclaim::cells(&mut groups)?;
     groups.push(memory::cells());
     Ok(Plan {
         table: TABLE,
@@ -87,8 +85,6 @@ fn notes() -> Vec<String> {
          first is released; refused charges count as charges",
         "crossing: into the root's limit by one large charge and a refused one (in), the release (back), and a charge and \
          release at each of 1,000 leaves before and after",
-        "callbacks: a charge of 64 bytes at a full limit, for which one of so many tenants gives back as much; median of \
-         200",
         "memory: growth of a fresh process per leaf; limited: with a limit on each; active: after a charge and its \
          release, or an add and its opposite, on one CPU or on each",
     ];
