@@ -4,13 +4,11 @@
 //! notices a change of the registry by one number, which it compares at each switch to another
 //! group.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard};
-use submeter_sys::fork;
+use parking_lot::{Mutex, RwLock};
 
 use crate::contain::contain;
 use crate::group::Group;
@@ -47,7 +45,7 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 ///
 /// # What it costs
 /// Without observers, a load and a comparison at each switch to another group. The first switch
-/// after a change of the registry takes a lock, which others hold only briefly, and creates and
+/// after a change of the registry copies its list, for which it waits for nobody, and creates and
 /// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
 /// which metering CPU time needs as well. Entering the current group again calls none.
 ///
@@ -130,47 +128,68 @@ struct ObserverEntry {
     panicked: AtomicU64,
 }
 
-/// All factories, copied on write: a thread takes the list and releases the lock.
-struct Registry {
+/// All factories, copied on write.
+type Entries = Arc<Vec<Arc<ObserverEntry>>>;
+
+struct List {
     generation: u64,
-    entries: Arc<Vec<Arc<ObserverEntry>>>,
+    entries: Entries,
 }
 
-static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
+/// The list of the last generation, and an empty place. A change fills the empty place, publishes
+/// the generation, and empties the other. So a switch never waits for a change: the list that it
+/// looks for is in a place that no change has locked, even where the thread of a change has lost
+/// the CPU, stayed behind at a fork, or is interrupted by a signal handler that switches.
+static LISTS: [RwLock<Option<List>>; 2] = [const { RwLock::new(None) }; 2];
 
-/// The registry's generation, to be compared without its lock.
+/// The last generation that was published; 0 before the first. Writers: changes.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// [`fork::generation`] of the process that changed the registry last.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Held by the thread that makes a change.
+static CHANGE: Mutex<()> = Mutex::new(());
 
-/// A value that is no registry's generation.
+/// A value that is no list's generation.
 const NEVER: u64 = u64::MAX;
 
-thread_local! {
-    /// Whether this thread is changing the registry: it must not wait for itself when a signal
-    /// handler, or an allocator, enters a group meanwhile.
-    static CHANGING: Cell<bool> = const { Cell::new(false) };
+/// Returns the place of a generation's list.
+fn place_of(generation: u64) -> &'static RwLock<Option<List>> {
+    &LISTS[(generation % 2) as usize]
 }
 
 fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
-    fork::watch();
-    // Before the lock is taken: a signal may arrive as soon as it is.
-    let outer = CHANGING.replace(true);
-    let mut slot = REGISTRY.write();
-    // Relaxed: a hint, as the generation below.
-    PROCESS.store(fork::generation(), Ordering::Relaxed);
-    let registry = slot.get_or_insert_with(|| Registry { generation: 0, entries: Arc::default() });
-    let mut entries = Vec::clone(&registry.entries);
+    let alone = CHANGE.lock();
+    // Relaxed: only the holder of the lock writes it.
+    let last = GENERATION.load(Ordering::Relaxed);
+    let mut entries = entries_of(last).map_or_else(Vec::new, |entries| Vec::clone(&entries));
     how(&mut entries);
-    registry.generation += 1;
-    let old = std::mem::replace(&mut registry.entries, Arc::new(entries));
-    // Relaxed: a hint to look; what is looked at is read under the lock.
-    GENERATION.store(registry.generation, Ordering::Relaxed);
-    drop(slot);
-    CHANGING.set(outer);
-    // Factories are user code: they are not dropped with the lock held.
+    let list = List { generation: last + 1, entries: Arc::new(entries) };
+    *place_of(last + 1).write() = Some(list);
+    // Release: pairs with the Acquire in `published`, so that the list is found in its place.
+    GENERATION.store(last + 1, Ordering::Release);
+    let old = place_of(last).write().take();
+    drop(alone);
+    // Factories are user code: they are not dropped with a lock held.
     drop(old);
+}
+
+/// Returns the last generation and its entries, once there is one.
+///
+/// It looks again only if another change was published since it began.
+fn published() -> (u64, Entries) {
+    loop {
+        // Acquire: pairs with the Release in `change`.
+        let generation = GENERATION.load(Ordering::Acquire);
+        if let Some(entries) = entries_of(generation) {
+            return (generation, entries);
+        }
+    }
+}
+
+/// Returns a generation's entries: always those of the last one.
+fn entries_of(generation: u64) -> Option<Entries> {
+    let list = place_of(generation).try_read()?;
+    let list = list.as_ref().filter(|list| list.generation == generation)?;
+    Some(Arc::clone(&list.entries))
 }
 
 /// `None` for an observer that panicked, and for a thread that its factory leaves alone.
@@ -251,13 +270,7 @@ impl Observers {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, now_ns: u64) {
-        let Some(registry) = registry() else { return };
-        let Some((generation, entries)) =
-            registry.as_ref().map(|known| (known.generation, Arc::clone(&known.entries)))
-        else {
-            return;
-        };
-        drop(registry);
+        let (generation, entries) = published();
         let mut had = std::mem::take(&mut self.list);
         for entry in entries.iter() {
             let place = had.iter().position(|(known, _)| Arc::ptr_eq(known, entry));
@@ -276,20 +289,6 @@ impl Observers {
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
         self.unfollowed = if followed { NEVER } else { generation };
-    }
-}
-
-/// Waits for a change of the registry to end, however long its thread is kept from the CPU: a
-/// switch that gave up would be missed, and may be the thread's only one.
-///
-/// Not where the change would never end: in a forked child, where the lock may be held by a thread
-/// that did not come along, and on the thread that makes the change. There each switch tries.
-fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
-    // Relaxed: of this process or of one above it; both are seen at the fork.
-    if fork::is(PROCESS.load(Ordering::Relaxed)) && !CHANGING.get() {
-        Some(REGISTRY.read())
-    } else {
-        REGISTRY.try_read()
     }
 }
 
@@ -315,6 +314,7 @@ fn let_go(entry: Arc<ObserverEntry>) {
 mod tests {
     use std::future::{Future, ready};
     use std::pin::pin;
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
@@ -359,44 +359,111 @@ mod tests {
         drop(observation);
     }
 
-    /// As on a busy machine, where the thread that makes a change may wait for a CPU for seconds.
+    /// Runs `test` on a thread of its own, which may hang.
+    fn in_time<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, finished) = mpsc::channel();
+        std::thread::spawn(move || _ = done.send(test()));
+        finished.recv_timeout(Duration::from_secs(120)).expect("no deadlock, and no panic")
+    }
+
+    /// As where the thread that makes a change has lost the CPU, or stayed behind at a fork.
     #[test]
-    fn a_switch_waits_for_whoever_changes_observers_however_long_that_takes() {
-        const LONG: Duration = Duration::from_millis(if cfg!(miri) { 20 } else { 1500 });
+    fn a_switch_waits_for_no_change_of_observers_wherever_that_has_stopped() {
+        let counted = in_time(|| {
+            let tree = tree();
+            let (observation, switches) = counting();
+            // Stops a change where it needs the place that is `from` the last generation's.
+            let stopped_at = |from: u64| {
+                let alone = CHANGE.lock();
+                // Relaxed, here and below: only the number matters.
+                let last = GENERATION.load(Ordering::Relaxed);
+                let place = place_of(last + from);
+                let stops = place.read();
+                drop(alone);
+                let changer = std::thread::spawn(|| drop(observe(|_| None)));
+                // A writer that waits keeps readers out.
+                while place.try_read().is_some() {
+                    std::thread::yield_now();
+                }
+                // Relaxed: as above.
+                assert_eq!(GENERATION.load(Ordering::Relaxed), last + 1 - from, "it has stopped");
+                tree.root().run(|| ());
+                drop(stops);
+                changer.join().expect("no panic");
+                // Relaxed: this thread counts.
+                switches.load(Ordering::Relaxed)
+            };
+            let counted = [1, 0].map(stopped_at);
+            drop(observation);
+            counted
+        });
+        assert_eq!(counted, [2, 4], "in and out, both times");
+    }
+
+    #[test]
+    fn each_switch_is_observed_while_others_change_observers_stress() {
+        const RUNS: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let tree = tree();
         let (observation, switches) = counting();
-        let (held, holding) = mpsc::channel();
-        let changer = std::thread::spawn(move || {
-            change(|_| {
-                held.send(()).expect("the test waits");
-                std::thread::sleep(LONG);
-            });
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                // Relaxed: it ends the loop.
+                let is_over = || over.load(Ordering::Relaxed);
+                scope.spawn(move || {
+                    while !is_over() {
+                        drop(observe(|_| None))
+                    }
+                });
+            }
+            (0..RUNS).for_each(|_| tree.root().run(|| ()));
+            // Relaxed: as above.
+            over.store(true, Ordering::Relaxed);
         });
-        holding.recv().expect("sent above");
-        tree.root().run(|| ());
         // Relaxed: this thread counts.
-        assert_eq!(switches.load(Ordering::Relaxed), 2, "in and out");
-        changer.join().expect("no panic");
+        assert_eq!(switches.load(Ordering::Relaxed), 2 * RUNS);
+        drop(observation);
+    }
+
+    #[test]
+    fn an_observation_that_ends_leaves_nothing_of_its_factory() {
+        let captured = Arc::new(());
+        let weak = Arc::downgrade(&captured);
+        drop(observe(move |_| {
+            let _ = &captured;
+            None
+        }));
+        // A thread of another test keeps it until its next switch.
+        in_time(move || {
+            while weak.strong_count() > 0 {
+                std::thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn a_list_is_found_by_its_own_generation_alone() {
+        let observation = observe(|_| None);
+        let alone = CHANGE.lock();
+        // Relaxed: only the holder of the lock writes it.
+        let last = GENERATION.load(Ordering::Relaxed);
+        let found = [0, 1, 2].map(|more| entries_of(last + more).is_some());
+        drop(alone);
+        assert_eq!(found, [true, false, false]);
         drop(observation);
     }
 
     /// As a signal handler may, and an allocator.
     #[test]
     fn a_thread_that_switches_in_the_middle_of_its_own_change_of_observers_does_not_wait() {
-        let (done, finished) = mpsc::channel();
-        std::thread::spawn(move || {
+        let counted = in_time(|| {
             let tree = tree();
             let (observation, switches) = counting();
             change(|_| tree.root().run(|| ()));
-            // Relaxed: this thread counts.
-            let meanwhile = switches.load(Ordering::Relaxed);
-            tree.root().run(|| ());
-            // Relaxed: as above.
-            let afterwards = switches.load(Ordering::Relaxed) - meanwhile;
             drop(observation);
-            done.send((meanwhile, afterwards)).expect("the test waits");
+            // Relaxed: this thread counts.
+            switches.load(Ordering::Relaxed)
         });
-        let counted = finished.recv_timeout(Duration::from_secs(120)).expect("no deadlock");
-        assert_eq!(counted, (0, 2), "observed again from the next switch on");
+        assert_eq!(counted, 2, "it is observed by those that were there before");
     }
 }
