@@ -29,8 +29,9 @@ use registry::Entry;
 
 pub(crate) use registry::{Counts, Registry};
 
-/// How often a charge looks again whether those asked have freed enough. Others may take what was
-/// freed; Linux gives up after as many attempts.
+/// How often a charge looks again whether those asked have freed enough, and how many calls each
+/// look makes for each callback at most. Others may take what was freed; Linux gives up after as
+/// many attempts.
 pub(super) const ATTEMPTS_MAX: usize = 16;
 
 thread_local! {
