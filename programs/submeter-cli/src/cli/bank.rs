@@ -12,8 +12,9 @@ use super::SecretAddress;
 /// The bank of a fleet, for an operator.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BankArgs {
-    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, redis://… or etcd://…;
-    /// the variable SUBMETER_BANK keeps a password off the list of processes
+    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or, in a build with the
+    /// features of these names, redis://… or etcd://…; the variable SUBMETER_BANK keeps a password
+    /// off the list of processes
     #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read, env = "SUBMETER_BANK",
           hide_env = true)]
     pub(crate) bank: SecretAddress,
@@ -47,8 +48,9 @@ pub(crate) struct ServiceArgs {
 /// A member's part in a fleet.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MemberArgs {
-    /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`,
-    /// redis://…, or etcd://…, which a fail-over makes forget nothing
+    /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`, or,
+    /// in a build with the features of these names, redis://…, or etcd://…, which a fail-over
+    /// makes forget nothing
     #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read,
           requires = "limit_fleet")]
     pub(crate) bank: Option<SecretAddress>,

@@ -3,31 +3,54 @@
 use std::error::Error;
 use std::fmt;
 
-use submeter_bank::{
-    Answer, Bank, Budget, EtcdBank, EtcdError, Lent, Limit, Operate, RedisBank, RedisError,
-    Request, SocketBank, SocketError,
-};
+use submeter_bank::{Answer, Bank, Budget, Lent, Limit, Operate, Request, SocketBank, SocketError};
+#[cfg(feature = "etcd")]
+use submeter_bank::{EtcdBank, EtcdError};
+#[cfg(feature = "redis")]
+use submeter_bank::{RedisBank, RedisError};
 use submeter_terminal::Failure;
 
-use crate::cli::{NO_TLS, SecretAddress, ServiceArgs};
+use crate::cli::{SecretAddress, ServiceArgs};
 
 /// A bank behind a socket, in Redis, or in etcd.
 pub(crate) enum Engine {
     Socket(SocketBank),
+    #[cfg(feature = "redis")]
     Redis(Box<RedisBank>),
+    #[cfg(feature = "etcd")]
     Etcd(Box<EtcdBank>),
 }
 
+/// What a build may lack: the feature, how people call it, and whether this build has it.
+type Part = (&'static str, &'static str, bool);
+const ETCD: Part = ("etcd", "etcd", cfg!(feature = "etcd"));
+const REDIS: Part = ("redis", "Redis", cfg!(feature = "redis"));
+const TLS: Part = ("tls", "TLS", cfg!(feature = "tls"));
+
+/// Says which of these parts are missing and how to build the command with them, if any are.
+fn missing(parts: &[Part]) -> Option<String> {
+    let missing = || parts.iter().filter(|(.., is_there)| !is_there);
+    let features: Vec<&str> = missing().map(|&(feature, ..)| feature).collect();
+    let names: Vec<&str> = missing().map(|&(_, name, _)| name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "this build has no {}: build it with `cargo install submeter-cli --features {}`",
+            names.join(" and no "),
+            features.join(",")
+        )
+    })
+}
+
 /// Has a bank of either kind trust and show what the flags name.
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
 macro_rules! with_certificates {
     ($bank:expr, $certificates:expr, $wrong:expr) => {{
         let mut bank = $bank;
         if let Some(pem) = $certificates.authorities {
-            bank = bank.with_authorities(&pem).map_err(|error| $wrong(error.into()))?;
+            bank = bank.with_authorities(&pem).map_err($wrong)?;
         }
         if let Some((chain, key)) = $certificates.own {
-            bank = bank.with_certificate(&chain, &key).map_err(|error| $wrong(error.into()))?;
+            bank = bank.with_certificate(&chain, &key).map_err($wrong)?;
         }
         bank
     }};
@@ -38,14 +61,19 @@ impl Engine {
     pub(crate) fn new(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
         let text = address.secret();
         let is = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
+        let is_etcd = is(&["etcd://", "etcds://"]);
+        let is_redis = is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]);
         let is_tls = is(&["rediss://", "valkeys://", "etcds://"]);
         let flag = match (&service.bank_ca, &service.bank_cert) {
             (Some(_), _) => Some("--bank-ca"),
             (None, Some(_)) => Some("--bank-cert"),
             (None, None) => None,
         };
-        if (is_tls || flag.is_some()) && !cfg!(feature = "tls") {
-            return Err(Failure::new(format_args!("cannot ask {address}: {NO_TLS} (--bank)")));
+        let needs = [(is_etcd, ETCD), (is_redis, REDIS), (is_tls || flag.is_some(), TLS)];
+        let needs: Vec<Part> =
+            needs.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
+        if let Some(why) = missing(&needs) {
+            return Err(Failure::new(format_args!("cannot ask {address}: {why} (--bank)")));
         }
         if let Some(flag) = flag.filter(|_| !is_tls) {
             return Err(Failure::new(format_args!(
@@ -53,49 +81,67 @@ impl Engine {
                  etcds://"
             )));
         }
-        let wrong =
-            |error: EngineError| Failure::new(format_args!("{error}, not {address} (--bank)"));
-        #[cfg(feature = "tls")]
-        let certificates = Certificates::read(service)?;
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
-        if is(&["etcd://", "etcds://"]) {
-            let bank = EtcdBank::new(text, &service.fleet, service.lease);
-            let bank = bank.map_err(|error| wrong(error.into()))?;
-            #[cfg(feature = "tls")]
-            if is_tls && certificates.authorities.is_none() {
-                return Err(Failure::new(format_args!(
-                    "{address} needs --bank-ca FILE, whose authorities are trusted"
-                )));
-            }
-            #[cfg(feature = "tls")]
-            let bank = with_certificates!(bank, certificates, wrong);
-            return Ok(Engine::Etcd(Box::new(bank)));
+        #[cfg(feature = "etcd")]
+        if is_etcd {
+            return Engine::etcd(address, service);
         }
-        if is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]) {
-            let bank = RedisBank::new(text, &service.fleet, service.lease);
-            let bank = bank.map_err(|error| wrong(error.into()))?;
-            #[cfg(feature = "tls")]
-            let bank = with_certificates!(bank, certificates, wrong);
-            return Ok(Engine::Redis(Box::new(bank)));
+        #[cfg(feature = "redis")]
+        if is_redis {
+            return Engine::redis(address, service);
         }
         Err(Failure::new(format_args!(
             "{address} is no bank: write unix:/PATH of `submeter fleet bank`, redis://HOST:PORT or \
              etcd://HOST:PORT (--bank)"
         )))
     }
+
+    #[cfg(feature = "etcd")]
+    fn etcd(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
+        let wrong = |error: EtcdError| wrong(&error, address);
+        let bank = EtcdBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
+        #[cfg(feature = "tls")]
+        let certificates = Certificates::read(service)?;
+        #[cfg(feature = "tls")]
+        if address.secret().starts_with("etcds://") && certificates.authorities.is_none() {
+            return Err(Failure::new(format_args!(
+                "{address} needs --bank-ca FILE, whose authorities are trusted"
+            )));
+        }
+        #[cfg(feature = "tls")]
+        let bank = with_certificates!(bank, certificates, wrong);
+        Ok(Engine::Etcd(Box::new(bank)))
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
+        let wrong = |error: RedisError| wrong(&error, address);
+        let bank =
+            RedisBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
+        #[cfg(feature = "tls")]
+        let certificates = Certificates::read(service)?;
+        #[cfg(feature = "tls")]
+        let bank = with_certificates!(bank, certificates, wrong);
+        Ok(Engine::Redis(Box::new(bank)))
+    }
+}
+
+#[cfg(any(feature = "etcd", feature = "redis"))]
+fn wrong(error: &dyn Error, address: &SecretAddress) -> Failure {
+    Failure::new(format_args!("{}, not {address} (--bank)", in_one_line(error)))
 }
 
 /// What the files of the flags have, in PEM.
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
 struct Certificates {
     authorities: Option<Vec<u8>>,
     /// With its key.
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
 impl Certificates {
     fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
         use crate::tls::{certificates, private_key};
@@ -114,7 +160,9 @@ macro_rules! each {
     ($engine:expr, $bank:ident => $call:expr) => {
         match $engine {
             Engine::Socket($bank) => $call.map_err(EngineError::from),
+            #[cfg(feature = "redis")]
             Engine::Redis($bank) => $call.map_err(EngineError::from),
+            #[cfg(feature = "etcd")]
             Engine::Etcd($bank) => $call.map_err(EngineError::from),
         }
     };
@@ -176,12 +224,14 @@ impl From<SocketError> for EngineError {
     }
 }
 
+#[cfg(feature = "etcd")]
 impl From<EtcdError> for EngineError {
     fn from(error: EtcdError) -> EngineError {
         EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
     }
 }
 
+#[cfg(feature = "redis")]
 impl From<RedisError> for EngineError {
     fn from(error: RedisError) -> EngineError {
         EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
@@ -195,3 +245,24 @@ impl fmt::Display for EngineError {
 }
 
 impl Error for EngineError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_lacks_is_named_with_the_way_to_get_it() {
+        let (there, redis, tls) =
+            (("etcd", "etcd", true), ("redis", "Redis", false), ("tls", "TLS", false));
+        assert_eq!(missing(&[]), None);
+        assert_eq!(missing(&[there]), None);
+        let one =
+            "this build has no Redis: build it with `cargo install submeter-cli --features redis`";
+        assert_eq!(missing(&[there, redis]).as_deref(), Some(one));
+        let both = missing(&[redis, tls]).expect("two are missing");
+        assert!(
+            both.contains("no Redis and no TLS: ") && both.contains("--features redis,tls`"),
+            "{both}"
+        );
+    }
+}

@@ -289,9 +289,24 @@ impl Drop for Service {
     }
 }
 
+/// Whether the program under test was built without a bank's engine, which is then said.
+pub(crate) fn lacks(engine: &str) -> bool {
+    let is_there = match engine {
+        "etcd" => cfg!(feature = "etcd"),
+        _ => cfg!(feature = "redis"),
+    };
+    if !is_there {
+        println!("skipped: a bank in {engine}: cargo test -p submeter-cli --features {engine}");
+    }
+    !is_there
+}
+
 #[test]
 fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
     const SECRET: &str = "s3cr3t";
+    if lacks("redis") {
+        return;
+    }
     let directory = Directory::new("redis");
     let socket = directory.0.join("redis");
     let mut redis = Command::new("redis-server");
@@ -334,6 +349,9 @@ fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
 
 #[test]
 fn etcd_lends_to_servers_and_keeps_what_it_lent_when_it_is_killed() {
+    if lacks("etcd") {
+        return;
+    }
     let directory = Directory::new("etcd");
     let free = || {
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
@@ -383,9 +401,14 @@ fn bad_input_is_one_line_with_the_remedy() {
     for command in [&["fleet", "status"][..], &["fleet", "set", "/acme", "memory=1m"]] {
         let at = |bank| [command, &["--bank", bank]].concat();
         SUBMETER.refuses(&at(&address), &["cannot ask the bank", "start it"]);
-        SUBMETER.refuses(&at("redis://127.0.0.1:1"), &["127.0.0.1:1", "start it, or wait for it"]);
-        SUBMETER.refuses(&at("etcd://127.0.0.1:1"), &["127.0.0.1:1", "start it, or wait for it"]);
-        SUBMETER.refuses(&at("etcd://h"), &["etcd://h", "etcd://user:password@host:port"]);
+        let away = ["127.0.0.1:1", "start it, or wait for it"];
+        if !lacks("redis") {
+            SUBMETER.refuses(&at("redis://127.0.0.1:1"), &away);
+        }
+        if !lacks("etcd") {
+            SUBMETER.refuses(&at("etcd://127.0.0.1:1"), &away);
+            SUBMETER.refuses(&at("etcd://h"), &["etcd://h", "etcd://user:password@host:port"]);
+        }
         let named = ["http://bank", "unix:/PATH", "redis://HOST:PORT", "etcd://HOST:PORT"];
         SUBMETER.refuses(&at("http://bank"), &named);
         SUBMETER.refuses(&at("unix:bank"), &["unix:bank", "unix:/PATH"]);
@@ -433,6 +456,29 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&serve(&own), &["memory of /a", "leave one of them out"]);
     let outage = [&at[..], &["/a=1m", "--outage", "some"]].concat();
     SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
+}
+
+#[test]
+fn a_build_without_an_engine_says_how_to_get_one_with_it() {
+    let (redis, etcd) = (cfg!(feature = "redis"), cfg!(feature = "etcd"));
+    for (scheme, feature, is_there) in [
+        ("redis", "--features redis", redis),
+        ("redis+unix", "--features redis", redis),
+        ("rediss", "--features redis", redis),
+        ("valkey", "--features redis", redis),
+        ("valkeys", "--features redis", redis),
+        ("etcd", "--features etcd", etcd),
+        ("etcds", "--features etcd", etcd),
+    ] {
+        if is_there {
+            continue;
+        }
+        let bank = format!("{scheme}://:s3cr3t@h:1");
+        let named = [&*format!("error: cannot ask {scheme}://h:1: this build has no "), feature];
+        SUBMETER.refuses(&["fleet", "status", "--bank", &bank], &named);
+        let serve = [&FREE[..], &["--limit-fleet", "/a=1m", "--bank", &bank]].concat();
+        SUBMETER.refuses(&serve, &named);
+    }
 }
 
 #[test]
