@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+#[cfg(feature = "manual")]
 use clap_complete::Shell;
+#[cfg(not(feature = "manual"))]
+type Shell = String;
 
 /// Arguments of `submeter completions`.
 #[derive(Args, Clone, Debug)]

@@ -1,14 +1,18 @@
 //! `submeter completions` and `submeter man`: what a package installs beside the binary, made from
 //! the definition that parses the command line, so that it cannot disagree with it.
 
+#[cfg(feature = "manual")]
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use submeter_terminal::Failure;
 
-use crate::cli::{self, CompletionsArgs, ManArgs};
+#[cfg(feature = "manual")]
+use crate::cli;
+use crate::cli::{CompletionsArgs, ManArgs};
 
 /// Prints a shell's completions.
+#[cfg(feature = "manual")]
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command(), "submeter", &mut script);
@@ -16,6 +20,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the manual page of the command, or writes those of all its commands to a folder.
+#[cfg(feature = "manual")]
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.out {
         return clap_mangen::generate_to(cli::command(), folder)
@@ -33,6 +38,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The reader may leave early (`submeter man | head -1`): nothing is lost.
+#[cfg(feature = "manual")]
 fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -40,4 +46,22 @@ fn print(text: &[u8]) -> Result<ExitCode, Failure> {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+#[cfg(not(feature = "manual"))]
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    absent(format_args!("completions for {}", args.shell))
+}
+
+#[cfg(not(feature = "manual"))]
+pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+    let folder = args.out.as_ref().map(|folder| format!(" for {}", folder.display()));
+    absent(format_args!("manual pages{}", folder.unwrap_or_default()))
+}
+
+#[cfg(not(feature = "manual"))]
+fn absent(what: std::fmt::Arguments<'_>) -> Result<ExitCode, Failure> {
+    Err(Failure::new(format_args!(
+        "this build has no {what}: build it with `cargo install submeter-cli --features manual`"
+    )))
 }

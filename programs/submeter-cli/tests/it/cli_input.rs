@@ -68,6 +68,15 @@ fn no_command_shows_the_help_and_help_succeeds() {
     assert!(commit.is_empty() || commit.trim_end().ends_with(')'), "{version:?}");
 }
 
+#[cfg(not(feature = "manual"))]
+#[test]
+fn a_build_without_manual_pages_says_how_to_get_one_with_them() {
+    SUBMETER.refuses(&["completions", "bash"], &["bash", "--features manual"]);
+    SUBMETER.refuses(&["man"], &["manual pages", "--features manual"]);
+    SUBMETER.refuses(&["man", "--out", "/tmp/x"], &["/tmp/x", "--features manual"]);
+}
+
+#[cfg(feature = "manual")]
 #[test]
 fn completions_and_manual_pages_name_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
