@@ -6,26 +6,24 @@
 //! curl -X DELETE -H 'X-Submeter: 1' 'http://127.0.0.1:9411/api/group?path=/acme/web'
 //! ```
 
-use std::collections::HashMap;
-
 use axum::Extension;
-use axum::extract::Query;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use super::guard;
+use super::query;
 use super::shown::Delete;
 
 /// Answers the request.
 pub(super) async fn delete(
     Extension(delete): Extension<Delete>,
     headers: HeaderMap,
-    Query(query): Query<HashMap<String, String>>,
+    uri: Uri,
 ) -> Response {
     if let Err(why) = guard::is_meant(&headers, "deleting") {
         return why.into_response();
     }
-    let Some(path) = query.get("path").cloned() else {
+    let Some(path) = query::path(&uri) else {
         let message = "say which group: DELETE /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };

@@ -5,13 +5,15 @@
 //! not know how long the answer is. `/metrics` stays plain: Prometheus asks for gzip without being
 //! told to, day and night, and each scrape would take more of the processors that do the work.
 
-use std::io::{self, Write};
+use std::io;
 
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+
+/// Levels of compression: the least work, and the least bytes.
+const FAST: u32 = 1;
+pub(super) const BEST: u32 = 9;
 
 /// What a client takes besides plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,8 @@ impl Coding {
                 _ => {}
             }
         }
-        if named.or(any).unwrap_or(false) { Coding::Gzip } else { Coding::Plain }
+        let is_taken = named.or(any).unwrap_or(false) && cfg!(feature = "gzip");
+        if is_taken { Coding::Gzip } else { Coding::Plain }
     }
 
     /// Returns `plain` as the client takes it.
@@ -44,7 +47,7 @@ impl Coding {
             return Ok(plain);
         }
         // What a better one saves is worth less than its work, which each request asks for anew.
-        gzip(&plain, Compression::fast())
+        gzip(&plain, FAST)
     }
 
     /// Says in `response` how its body, made by [`Coding::encode`], is to be read.
@@ -58,10 +61,17 @@ impl Coding {
 }
 
 /// Compresses the whole of `plain`.
-pub(super) fn gzip(plain: &[u8], level: Compression) -> io::Result<Vec<u8>> {
-    let mut gzip = GzEncoder::new(Vec::new(), level);
-    gzip.write_all(plain)?;
+#[cfg(feature = "gzip")]
+pub(super) fn gzip(plain: &[u8], level: u32) -> io::Result<Vec<u8>> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
+    io::Write::write_all(&mut gzip, plain)?;
     gzip.finish()
+}
+
+/// Not called, since no client is taken to ask for it.
+#[cfg(not(feature = "gzip"))]
+pub(super) fn gzip(_: &[u8], _: u32) -> io::Result<Vec<u8>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Reads one item such as `gzip;q=0.5`.
@@ -73,7 +83,7 @@ fn weight(item: &str) -> Option<(&str, f32)> {
     Some((name.trim(), weight))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gzip"))]
 mod tests {
     use std::sync::Arc;
 

@@ -3,9 +3,8 @@
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
-use flate2::Compression;
 
-use super::gzip::gzip;
+use super::gzip::{BEST, gzip};
 
 /// The page, assembled when the program is built: sources stay small, the answer is one file.
 pub(super) const PAGE: &str = concat!(
@@ -31,7 +30,7 @@ pub(super) const PAGE: &str = concat!(
 
 /// The same for who takes gzip, compressed when first asked for.
 pub(super) static GZIP: LazyLock<Bytes> = LazyLock::new(|| {
-    let page = gzip(PAGE.as_bytes(), Compression::best());
+    let page = gzip(PAGE.as_bytes(), BEST);
     Bytes::from(page.expect("a Vec takes all that is written to it"))
 });
 

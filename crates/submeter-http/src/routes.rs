@@ -1,11 +1,10 @@
 //! Which address answers what.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -23,6 +22,7 @@ use super::guard::{self, Guard};
 use super::gzip::Coding;
 use super::limits;
 use super::page;
+use super::query;
 use super::sampler::Sampler;
 use super::shown::Changes;
 use super::stat;
@@ -103,12 +103,8 @@ fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Respons
     }
 }
 
-async fn group(
-    State(sampler): State<Sampler>,
-    Query(query): Query<HashMap<String, String>>,
-    headers: HeaderMap,
-) -> Response {
-    let Some(path) = query.get("path").cloned() else {
+async fn group(State(sampler): State<Sampler>, uri: Uri, headers: HeaderMap) -> Response {
+    let Some(path) = query::path(&uri) else {
         let message = "say which group: /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use submeter::Tree;
@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::guard;
+use super::query;
 use super::sampler::Sampler;
 use super::wire::stat::{CountDoc, NDJSON, StateDoc, TotalsDoc};
 
@@ -52,12 +53,12 @@ pub(super) async fn stat(
     State(sampler): State<Sampler>,
     Extension(counts): Extension<Counts>,
     headers: HeaderMap,
-    Query(query): Query<Vec<(String, String)>>,
+    uri: Uri,
 ) -> Response {
     if let Err(why) = guard::is_meant(&headers, "counting") {
         return why.into_response();
     }
-    let (requests, interval) = match read(sampler.tree_of_groups(), &query) {
+    let (requests, interval) = match read(sampler.tree_of_groups(), &query::pairs(&uri)) {
         Ok(wanted) => wanted,
         Err((status, message)) => return (status, message).into_response(),
     };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -103,11 +103,11 @@ pub(super) async fn delete(cache: Cache, deleted: Deleted, path: String) -> Resp
     let noted = found.map(|group| deleted.note(group.path())).is_some();
     match cache.delete_tenant(&path, PATIENCE).await {
         Ok(deletion) => {
-            tracing::info!(path = deletion.path, items = deletion.items, "tenant deleted");
-            Json(report(&deletion, None)).into_response()
+            log::info!(path = deletion.path, items = deletion.items; "tenant deleted");
+            json(&report(&deletion, None))
         }
         Err(error) => {
-            tracing::info!(path, "tenant not deleted: {error}");
+            log::info!(path; "tenant not deleted: {error}");
             if noted && matches!(error, DeleteError::NotFound(_) | DeleteError::Path(_)) {
                 deleted.take_back();
             }
@@ -120,12 +120,19 @@ fn refuse(error: &DeleteError) -> Response {
     let (status, remedy) = match error {
         DeleteError::StillHeldError { done, .. } => {
             let doc = report(done, Some(error.to_string()));
-            return (StatusCode::CONFLICT, Json(doc)).into_response();
+            return (StatusCode::CONFLICT, json(&doc)).into_response();
         }
         DeleteError::NotFound(_) => (StatusCode::NOT_FOUND, ": /api/tree lists those that live"),
         _ => (StatusCode::BAD_REQUEST, ""),
     };
     (status, format!("{error}{remedy}\n")).into_response()
+}
+
+fn json(doc: &DeletionDoc) -> Response {
+    match serde_json::to_string(doc) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 fn report(deletion: &Deletion, error: Option<String>) -> DeletionDoc {
