@@ -1,10 +1,11 @@
 //! The progress display of a running load.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use anstyle::{AnsiColor, Style};
+use submeter_terminal::count;
 
 /// Counts that every connection adds to.
 #[derive(Debug, Default)]
@@ -64,54 +65,108 @@ pub async fn show(progress: &Progress, seconds: Option<Duration>, requests: Opti
         }
         let (then, before) = second_ago[0];
         let rate = (answered - before) as f64 / now.duration_since(then).as_secs_f64().max(1e-3);
-        let position = if requests.is_some() {
-            answered
-        } else {
-            u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
-        };
-        bar.0.set_position(position);
-        let bad = if corrupt > 0 { format!(" · {corrupt} CORRUPT") } else { String::new() };
-        bar.0.set_message(format!(
-            "{} requests · {}/s{bad}",
-            HumanCount(answered),
-            HumanCount(rate as u64)
-        ));
-        bar.rewind();
+        bar.draw(&Moment { elapsed: started.elapsed(), answered, rate: rate as u64, corrupt });
     }
 }
 
-struct Bar(ProgressBar);
+/// What the display says.
+struct Moment {
+    elapsed: Duration,
+    answered: u64,
+    rate: u64,
+    corrupt: u64,
+}
+
+/// A line on standard error that is drawn again and again, and cleared at the end.
+struct Bar {
+    seconds: Option<Duration>,
+    requests: Option<u64>,
+    is_shown: bool,
+}
+
+/// Of the bar, in characters.
+const WIDTH: usize = 30;
 
 impl Bar {
     fn new(seconds: Option<Duration>, requests: Option<u64>) -> Bar {
-        let (length, template) = match (requests, seconds) {
-            (Some(n), _) => (Some(n), "{bar:30.cyan/dim} {percent:>3}% · {msg}"),
-            (None, Some(s)) => {
-                let ms = u64::try_from(s.as_millis()).unwrap_or(u64::MAX);
-                (Some(ms), "{bar:30.cyan/dim} {elapsed:>3} · {msg}")
-            }
-            (None, None) => (None, "{spinner:.cyan} {elapsed:>3} · {msg}"),
-        };
-        let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-        // An invalid template would be a bug, which the default style would reveal.
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━╸─"));
-        }
-        Bar(bar)
+        Bar { seconds, requests, is_shown: std::io::stderr().is_terminal() }
     }
 
-    /// Puts the cursor at the start of the line. A drawn line fills the terminal's width; a `^C`
-    /// echoed after it would go to the next line, and only that one would be cleared.
-    fn rewind(&self) {
-        if !self.0.is_hidden() {
+    /// Leaves the cursor at the start of the line, so that a `^C` echoed there is cleared with it.
+    /// What does not fit into the terminal is cut by that: a line that went on in the next would
+    /// not be cleared.
+    fn draw(&self, now: &Moment) {
+        if self.is_shown {
+            let line = format!("\r\x1b[K\x1b[?7l{}\x1b[?7h\r", self.line(now));
             // A terminal that is gone has no stale line either.
-            let _ = std::io::stderr().write_all(b"\r");
+            let _ = anstream::stderr().write_all(line.as_bytes());
         }
     }
+
+    fn line(&self, now: &Moment) -> String {
+        let seconds = now.elapsed.as_secs();
+        let elapsed =
+            if seconds < 120 { format!("{seconds}s") } else { format!("{}m", seconds / 60) };
+        let of = |done: f64, all: f64| (done / all.max(1e-9)).clamp(0.0, 1.0);
+        let head = match (self.requests, self.seconds) {
+            (Some(all), _) => {
+                let done = of(now.answered as f64, all as f64);
+                format!("{} {:>3.0}%", bar(done), (done * 100.0).floor())
+            }
+            (None, Some(all)) => {
+                format!("{} {elapsed:>3}", bar(of(now.elapsed.as_secs_f64(), all.as_secs_f64())))
+            }
+            (None, None) => format!("{elapsed:>3}"),
+        };
+        let bad =
+            if now.corrupt > 0 { format!(" · {} CORRUPT", now.corrupt) } else { String::new() };
+        format!("{head} · {} requests · {}/s{bad}", count(now.answered), count(now.rate))
+    }
+}
+
+/// Draws a part of 1.
+fn bar(done: f64) -> String {
+    let cyan = AnsiColor::Cyan.on_default();
+    let full = (done * WIDTH as f64) as usize;
+    let head = if full < WIDTH { "╸" } else { "" };
+    let rest = "─".repeat(WIDTH.saturating_sub(full + 1));
+    let dim = Style::new().dimmed();
+    format!("{cyan}{}{head}{cyan:#}{dim}{rest}{dim:#}", "━".repeat(full))
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if self.is_shown {
+            // As above.
+            let _ = anstream::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(seconds: Option<u64>, requests: Option<u64>, now: &Moment) -> String {
+        let bar = Bar { seconds: seconds.map(Duration::from_secs), requests, is_shown: true };
+        anstream::adapter::strip_str(&bar.line(now)).to_string()
+    }
+
+    #[test]
+    fn the_line_says_how_much_is_done_and_how_fast() {
+        let now = |elapsed, answered, corrupt| Moment {
+            elapsed: Duration::from_secs(elapsed),
+            answered,
+            rate: 1234,
+            corrupt,
+        };
+        let half = "━".repeat(15) + "╸" + &"─".repeat(14);
+        let said = " · 500 requests · 1,234/s";
+        assert_eq!(line(None, Some(1000), &now(3, 500, 0)), format!("{half}  50%{said}"));
+        assert_eq!(line(Some(6), None, &now(3, 500, 0)), format!("{half}  3s{said}"));
+        assert_eq!(line(None, None, &now(180, 500, 2)), format!(" 3m{said} · 2 CORRUPT"));
+        let (none, all) = ("╸".to_owned() + &"─".repeat(29), "━".repeat(30));
+        assert!(line(Some(6), None, &now(0, 0, 0)).starts_with(&none));
+        assert!(line(Some(6), None, &now(7, 0, 0)).starts_with(&(all + "  7s")));
     }
 }

@@ -11,8 +11,6 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-use csv::StringRecord;
-
 use super::profile::{BUILT_IN, Profile};
 use super::verb::Verb;
 
@@ -69,10 +67,14 @@ fn short(text: &str) -> Cow<'_, str> {
 
 /// Parses CSV that came from `name`.
 pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
-    let mut reader =
-        csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text);
-    let header = reader.headers().map_err(|e| broken(name, &e))?.clone();
-    let columns = COLUMNS.map(|column| header.iter().position(|field| field == column));
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let before = &text[..error.valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        format!("{name} line {line} is not CSV in UTF-8: {error}")
+    })?;
+    let mut records = records(text);
+    let header = records.next().map_or_else(Vec::new, |header| header.fields);
+    let columns = COLUMNS.map(|column| header.iter().position(|field| *field == column));
     for (column, at) in COLUMNS.iter().zip(&columns) {
         if at.is_none() {
             return Err(format!(
@@ -83,8 +85,15 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
     }
     let mut profiles = Vec::new();
     let mut names = HashSet::new();
-    for record in reader.records() {
-        let record = record.map_err(|e| broken(name, &e))?;
+    for record in records {
+        let (line, len) = (record.line, record.fields.len());
+        if len != header.len() {
+            return Err(format!(
+                "{name} line {line} has {len} fields where its header has {}: write NA for an \
+                 unknown figure",
+                header.len()
+            ));
+        }
         let row = Row { file: name, record: &record, columns: &columns };
         let profile = row.profile()?;
         if !names.insert(profile.source.clone()) {
@@ -98,21 +107,29 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
     Ok(profiles)
 }
 
-/// Translates the csv crate's errors: not UTF-8, or a line with too many or too few fields.
-fn broken(name: &str, error: &csv::Error) -> String {
-    let line = error.position().map_or(1, csv::Position::line);
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!(
-            "{name} line {line} has {len} fields where its header has {expected_len}: \
-             write NA for an unknown figure"
-        ),
-        _ => format!("{name} line {line} is not CSV in UTF-8: {error}"),
-    }
+/// A line with fields.
+struct Record<'t> {
+    line: usize,
+    fields: Vec<&'t str>,
+}
+
+/// Splits lines at commas, which no field may contain, as all of them are names and figures.
+fn records(text: &str) -> impl Iterator<Item = Record<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|(line, text)| Record { line, fields: text.split(',').map(unquoted).collect() })
+}
+
+/// Takes off the quotes that some programs put around each field.
+fn unquoted(field: &str) -> &str {
+    let field = field.trim();
+    field.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(field)
 }
 
 struct Row<'a> {
     file: &'a str,
-    record: &'a StringRecord,
+    record: &'a Record<'a>,
     columns: &'a [Option<usize>; 8],
 }
 
@@ -148,14 +165,14 @@ impl Row<'_> {
 
     /// Returns the field of a column; `None` if it is empty or `NA`.
     fn field(&self, column: usize) -> Option<&str> {
-        let field = self.columns[column].and_then(|at| self.record.get(at))?;
+        let field = *self.columns[column].and_then(|at| self.record.fields.get(at))?;
         (!field.is_empty() && field != "NA").then_some(field)
     }
 
     fn wrong(&self, column: usize, why: &str) -> String {
-        let line = self.record.position().map_or(0, csv::Position::line);
-        let field = self.columns[column].and_then(|at| self.record.get(at)).unwrap_or("");
-        let field = short(field);
+        let line = self.record.line;
+        let field = self.columns[column].and_then(|at| self.record.fields.get(at));
+        let field = short(field.unwrap_or(&""));
         format!("{} line {line}, field {}: {field:?} {why}", short(self.file), COLUMNS[column])
     }
 

@@ -35,6 +35,14 @@ fn every_field_is_read() {
 }
 
 #[test]
+fn fields_may_have_quotes_and_blanks_and_lines_may_end_as_on_windows() {
+    let plain = one("c,1,2,3,1,4,1,get=1,1d:1").expect("well-formed");
+    assert_eq!(one(" \"c\" ,\"1\", 2,3,1,4,1,\"get=1\",1d:1\r\n\n# the end"), Ok(plain.clone()));
+    let marked = format!("\u{feff}{HEADER}c,1,2,3,1,4,1,get=1,1d:1");
+    assert_eq!(parse(marked.as_bytes(), "t.csv"), Ok(plain));
+}
+
+#[test]
 fn unknown_figures_get_typical_values() {
     let profiles = one("c,NA,,NA,NA,,NA,NA,").expect("taken");
     assert_eq!(profiles, [Profile::typical("c")]);

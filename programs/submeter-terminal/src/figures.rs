@@ -65,7 +65,15 @@ pub fn three_digits(value: f64) -> String {
 
 /// Writes a count with separators: `1,234,567`.
 pub fn count(n: u64) -> String {
-    indicatif::HumanCount(n).to_string()
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Writes a rate of events per second.
