@@ -5,7 +5,7 @@
 mod cli;
 mod commands;
 mod fleet;
-mod log;
+mod logger;
 mod secrets;
 mod shortage;
 mod stat;

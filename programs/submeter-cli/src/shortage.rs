@@ -12,7 +12,7 @@ pub(crate) fn tell(error: &io::Error) {
         return;
     }
     TOLD.call_once(|| {
-        tracing::warn!(
+        log::warn!(
             "cannot accept further connections for now: {error}; the others are served. Allow \
              more files (ulimit -n), or fewer connections (--connections)"
         );

@@ -11,15 +11,15 @@ use submeter_bank::{Ledger, MemoryBank, Past, SocketServer};
 use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
 
 use crate::cli::{BankServeArgs, SecretAddress};
-use crate::log;
+use crate::logger;
 
 /// The longest that leases may last.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Runs the command.
 pub(super) fn run(args: &BankServeArgs) -> Result<ExitCode, Failure> {
-    log::start(args.log);
-    serve(args).or_else(|failure| log::report(args.log, failure))
+    logger::start(args.log);
+    serve(args).or_else(|failure| logger::report(args.log, failure))
 }
 
 fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {

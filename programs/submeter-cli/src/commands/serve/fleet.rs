@@ -167,7 +167,7 @@ impl Declaring {
                     match self.engine.set_if_none(declared) {
                         // A member that is no operator of the bank takes what its operator sets.
                         Err(error) if error.is_refused() => {
-                            tracing::warn!("{} is not declared: {error}", limit.budget);
+                            log::warn!("{} is not declared: {error}", limit.budget);
                         }
                         set => set?,
                     }
@@ -233,8 +233,8 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
         // Whenever it is another one: a bank that was away may refuse once it is back.
         if error != last {
             match &error {
-                Some(error) => tracing::warn!("no new leases (--bank): {error}"),
-                None => tracing::info!("the bank lends again"),
+                Some(error) => log::warn!("no new leases (--bank): {error}"),
+                None => log::info!("the bank lends again"),
             }
             last = error;
         }

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit};
 use submeter_cache::{Address, Cache, Config, Server};
 use submeter_http::Shown;
 use tokio::net::TcpListener;
@@ -29,7 +30,7 @@ use tokio::task::JoinHandle;
 
 use self::deletion::Deleted;
 use crate::cli::{self, ServeArgs};
-use crate::log;
+use crate::logger;
 use crate::secrets;
 use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
@@ -47,11 +48,11 @@ const OTHER_THREADS: usize = 2;
 
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
-    log::start(args.log);
+    logger::start(args.log);
     for line in cli::misspelt() {
-        tracing::warn!("{line}");
+        log::warn!("{line}");
     }
-    run_until_end(args).or_else(|failure| log::report(args.log, failure))
+    run_until_end(args).or_else(|failure| logger::report(args.log, failure))
 }
 
 fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
@@ -59,7 +60,9 @@ fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new().map_err(|e| deaf(&e))?;
     // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
     // programs that use select(2). Where the hard limit is no higher this many must do.
-    let _ = rlimit::increase_nofile_limit(u64::MAX);
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    let _ =
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     let runtime = runtime(Some(OTHER_THREADS))?;
     let code = runtime.block_on(async {
         let signals = early.listen().map_err(|e| deaf(&e))?;
@@ -93,7 +96,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
     let page_port = doors::Port { addr: Some(page_at), is_guarded: token.is_some() };
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
-        tracing::warn!("{warning}");
+        log::warn!("{warning}");
     }
     tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     let member = fleet::join(args, &cache, &listen)?;

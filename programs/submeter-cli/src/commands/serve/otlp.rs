@@ -54,8 +54,8 @@ fn to(url: &str, protocol: Option<&str>, cache: &Cache, member: &str) -> Result<
 #[cfg(feature = "otlp")]
 fn tell(error: Option<&ExportError>) {
     match error {
-        Some(error) => tracing::warn!("metrics do not arrive, and are kept: {error}"),
-        None => tracing::info!("metrics arrive again"),
+        Some(error) => log::warn!("metrics do not arrive, and are kept: {error}"),
+        None => log::info!("metrics arrive again"),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn finish(exporter: Option<Exporter>) {
         let sent = match tokio::time::timeout(PATIENCE, &mut sent).await {
             Ok(sent) => sent,
             Err(_) => {
-                tracing::warn!(
+                log::warn!(
                     "the receiver of --otlp has not taken the last export yet: waiting, \
                                 until Ctrl-C, which loses it"
                 );
@@ -81,7 +81,7 @@ pub(super) async fn finish(exporter: Option<Exporter>) {
             }
         };
         if let Ok(Err(e)) = sent {
-            tracing::warn!("the last export has not arrived: {e}");
+            log::warn!("the last export has not arrived: {e}");
         }
     }
     #[cfg(not(feature = "otlp"))]

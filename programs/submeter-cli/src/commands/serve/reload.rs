@@ -96,7 +96,7 @@ fn anew(args: &ServeArgs) -> Result<Limits, String> {
     let now = cli::read_config(file.path())?;
     let changed = file.changed(&now);
     if !changed.is_empty() {
-        tracing::warn!(
+        log::warn!(
             "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
             changed.join(", "),
             file.path().display()
@@ -111,7 +111,7 @@ pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (S
     let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&args));
     match limits.and_then(|limits| set(&cache, &limits)) {
         Ok(tenants) => {
-            tracing::info!(tenants, "limits set by a client");
+            log::info!(tenants; "limits set by a client");
             (StatusCode::OK, format!("limits of {tenants} tenants are set\n"))
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")),
@@ -141,7 +141,7 @@ pub(super) fn hangups() -> std::io::Result<Signal> {
 pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cache) {
     while hangups.recv().await.is_some() {
         if args.limits.is_none() && args.file.is_none() {
-            tracing::warn!(
+            log::warn!(
                 "SIGHUP changes nothing: it has the file of --limits or --config read again, and \
                  neither was given"
             );
@@ -155,9 +155,9 @@ pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cac
             Ok(tenants) => {
                 // Who does not take the output misses it.
                 let _ = show::print(&format!("  limits  read again, for {tenants} tenants\n"));
-                tracing::info!(tenants, "limits read again");
+                log::info!(tenants; "limits read again");
             }
-            Err(error) => tracing::warn!("the limits stay as they were: {error}"),
+            Err(error) => log::warn!("the limits stay as they were: {error}"),
         }
     }
 }

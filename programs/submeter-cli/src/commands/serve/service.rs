@@ -6,18 +6,18 @@ use submeter_cache::Address;
 /// Says that both ports are open: who connects from now on is served.
 pub(super) fn ready(cache: &Address, page: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(&format!("cache on {cache}, page on {page}"))]);
-    tracing::info!(%cache, page, "serving");
+    log::info!(cache:%, page; "serving");
 }
 
 /// Says that the server ends, which may take as long as requests in progress do.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
-    tracing::info!("stopping: requests in progress may finish");
+    log::info!("stopping: requests in progress may finish");
 }
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         // It serves all the same, but a manager that waits for this will end it.
-        tracing::warn!("cannot reach the manager of services (NOTIFY_SOCKET): {error}");
+        log::warn!("cannot reach the manager of services (NOTIFY_SOCKET): {error}");
     }
 }

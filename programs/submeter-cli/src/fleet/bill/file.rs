@@ -95,7 +95,7 @@ pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
 
 /// Says that there is less to bill than was read: whose reading it was cannot be told.
 fn warn_of_torn(path: &Path, and: &str) {
-    tracing::warn!(
+    log::warn!(
         "the last entry of {} is incomplete, as a write leaves it that was cut off, and {and}: bill \
          all servers again, one of which it was of (--file)",
         path.display()

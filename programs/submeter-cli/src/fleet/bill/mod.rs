@@ -17,7 +17,7 @@ use submeter_terminal::{self as show, Failure};
 
 use self::store::{Place, Store};
 use crate::cli::{FleetBillArgs, LogArgs, LogForm};
-use crate::log;
+use crate::logger;
 use crate::top::client::Client;
 use crate::top::harmless;
 
@@ -38,7 +38,7 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
              --sum for the invoice of what was read before; either will do",
         ));
     }
-    log::start(LogArgs { verbose: false, log: LogForm::Plain });
+    logger::start(LogArgs { verbose: false, log: LogForm::Plain });
     let place = Place::of(args)?;
     // What is wrong with one address is said before anything is read or written.
     let clients = Client::each(&args.access, &args.urls)?;
