@@ -45,7 +45,11 @@ fn tidy_at(root: &Path) -> ExitCode {
         Ok(repo) => repo,
         Err(error) => return refuse(&format!("{}: {error}", root.display())),
     };
-    let findings = tidy::findings(&repo);
+    let mut findings = tidy::findings(&repo);
+    match tidy::packages::check(root, &repo) {
+        Ok(more) => findings.extend(more),
+        Err(error) => println!("skipped: the count of packages: cargo fetch ({error})"),
+    }
     for finding in &findings {
         println!("{finding}");
     }

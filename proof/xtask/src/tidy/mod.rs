@@ -2,6 +2,7 @@
 
 mod excerpts;
 mod orderings;
+pub(crate) mod packages;
 mod paths;
 mod proofs;
 mod rooms;
