@@ -47,6 +47,8 @@ Examples:
   submeter serve --config /etc/submeter.toml --memory 2g
   # One of several servers that share a tenant's limits, which a bank lends them
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s
+  # Totals of tenants that outlive the server
+  submeter serve --checkpoint /var/lib/submeter.totals
   # A socket that only its owner and group may use, and a page with a token
   submeter serve --listen unix:/run/cache.sock --unix-mode 660 --token-file /etc/submeter.token")]
 pub(crate) struct ServeArgs {
@@ -165,6 +167,12 @@ pub(crate) struct ServeArgs {
     /// Seed of the requests of --load
     #[arg(long, value_name = "N", default_value_t = 1, requires = "load")]
     pub(crate) seed: u64,
+    /// Keep totals in this file from one run to the next: those of each tenant's counters and
+    /// histograms, with the tenants, but no items of the cache and no limits. They are restored at
+    /// the start if there is a file, and saved every 10 s and at the end; what a killed server
+    /// counted after its last save is lost. /metrics and --otlp have what this run counted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) checkpoint: Option<PathBuf>,
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use submeter_program::{TempFile, text};
 
+use crate::fleet::Directory;
 use crate::support::{FREE, SUBMETER, cache_address, secret};
 
 /// Returns the command lines that a command's help shows.
@@ -45,7 +46,10 @@ fn of_serve() {
     let token = secret("examples.token", "a-token-of-the-examples\n");
     let socket = std::env::temp_dir().join(format!("submeter-{}-ex.sock", std::process::id()));
     let socket = format!("unix:{}", socket.display());
+    let folder = Directory::new("examples-totals");
+    let totals = folder.0.join("totals").display().to_string();
     for mut words in examples("serve") {
+        replace(&mut words, "/var/lib/submeter.totals", &totals);
         replace(&mut words, "/etc/submeter.limits", limits.path());
         replace(&mut words, "/etc/submeter.toml", config.path());
         replace(&mut words, "/etc/submeter.token", token.path());

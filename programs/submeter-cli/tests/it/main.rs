@@ -21,6 +21,7 @@ mod operated;
 mod other_program;
 mod otlp;
 mod sandbox;
+mod serve_checkpoint;
 mod serve_limits;
 mod serve_run;
 mod stat_cli;

@@ -1,5 +1,6 @@
 //! `submeter serve`: the cache, its page, and a load on request, until a signal or a time.
 
+mod checkpoint;
 mod conservation;
 mod deletion;
 mod demo;
@@ -28,6 +29,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::checkpoint::Saver;
 use self::deletion::Deleted;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
@@ -46,7 +48,8 @@ const LOAD_PIPELINE: usize = 8;
 /// Threads for all that is no request: clients that connect, the page, signals.
 const OTHER_THREADS: usize = 2;
 
-/// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
+/// Runs the command. A sum that is not exact, a corrupt value or totals that could not be saved at
+/// the end make the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     logger::start(args.log);
     for line in cli::misspelt() {
@@ -80,7 +83,7 @@ fn deaf(error: &std::io::Error) -> Failure {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| deaf(&e))?;
     doors::check_limits_api(args)?;
-    let (cache, plan) = files::read(args, signals.clone()).await?;
+    let (cache, totals, plan) = files::read(args, signals.clone()).await?;
     let plan = plan?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
@@ -100,7 +103,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     }
     tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     let member = fleet::join(args, &cache, &listen)?;
-    let greeting = greeting(args, &cache, &listen, page_at, scheme, member.as_ref());
+    // Only now: what cannot serve leaves the file as it was.
+    let saver = checkpoint::start(totals, &cache).await?;
+    let also = (member.as_ref(), saver.as_ref());
+    let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
 
@@ -111,11 +117,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted).member(&name);
-    let shown = asked_for(shown, args, &cache, member.as_ref());
-    let shown = match token {
-        Some(token) => shown.token(token),
-        None => shown,
-    };
+    let shown = asked_for(shown, args, &cache, also);
+    let shown = token.into_iter().fold(shown, Shown::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
@@ -134,11 +137,12 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
     finished("the page", paging).await?;
+    let saved = checkpoint::finish(saver, &cache).await;
     if let Some(member) = member {
         member.leave().await;
     }
     // The summary first: a receiver may let the last export wait.
-    let code = conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took);
+    let code = conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took, saved);
     otlp::finish(exporter).await;
     code
 }
@@ -148,13 +152,14 @@ fn asked_for(
     shown: Shown,
     args: &ServeArgs,
     cache: &Cache,
-    member: Option<&fleet::Member>,
+    (member, saver): (Option<&fleet::Member>, Option<&Saver>),
 ) -> Shown {
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
     let shown = match member {
         Some(member) => member.show(shown),
         None => shown,
     };
+    let shown = saver.into_iter().fold(shown, |shown, saver| saver.show(shown));
     if !args.limits_api {
         return shown;
     }
@@ -222,14 +227,16 @@ fn or_shutdown(
     told
 }
 
-/// Prints what was served and whether the sums are exact.
+/// Prints what was served, whether the sums are exact, and where totals were `saved`.
 fn conclude(
     cache: &Cache,
     load: Option<(&Plan, &Outcome)>,
     deleted: &Deleted,
     took: Duration,
+    (line, is_saved): (String, bool),
 ) -> Result<ExitCode, Failure> {
-    let snapshot = cache.tree().snapshot();
+    // The time is that of this process, and so are the clients' counts.
+    let snapshot = cache.tree().snapshot_without_restored();
     let mut text = summary::table(&snapshot, cache.metrics(), took);
     let mut corrupt = 0;
     if let Some((_, outcome)) = load {
@@ -243,8 +250,9 @@ fn conclude(
         conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.deletions())
             .map_err(Failure::new)?;
     text.push_str(&verdict.text());
+    text.push_str(&line);
     show::print(&text).map_err(Failure::new)?;
-    let good = verdict.is_exact() && corrupt == 0;
+    let good = verdict.is_exact() && corrupt == 0 && is_saved;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -319,7 +327,7 @@ fn greeting(
     listen: &Address,
     page: SocketAddr,
     scheme: &str,
-    member: Option<&fleet::Member>,
+    (member, saver): (Option<&fleet::Member>, Option<&Saver>),
 ) -> String {
     let page = format!("{scheme}://{}/", reachable(page));
     let mut text = format!(
@@ -344,6 +352,9 @@ fn greeting(
     }
     if let Some(member) = member {
         text.push_str(&format!("  {DIM}fleet{DIM:#}  {}\n", member.line()));
+    }
+    if let Some(saver) = saver {
+        text.push_str(&format!("  {DIM}totals{DIM:#} {}\n", saver.line()));
     }
     text.push_str(&format!("  {DIM}ends{DIM:#}   {}\n\n", show::end(args.seconds)));
     text

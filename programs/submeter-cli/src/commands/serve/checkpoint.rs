@@ -1,0 +1,166 @@
+//! `--checkpoint`: totals that outlive the process, in the format of [`submeter::checkpoint`].
+
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use submeter::checkpoint::{CheckpointError, CheckpointFile, Restored};
+use submeter_cache::Cache;
+use submeter_http::wire::{CellDoc, Shape};
+use submeter_http::{Column, Panel, Shown};
+use submeter_terminal::{BOLD, DIM, Failure};
+
+use crate::cli::ServeArgs;
+
+/// How often totals are saved: at most so much is lost with a process that is killed, and a save
+/// costs a snapshot and a write to the disk that is waited for.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// A file whose totals the cache has, and that nothing was written to yet.
+pub(super) struct Opened {
+    file: CheckpointFile,
+    restored: Option<Restored>,
+}
+
+/// Takes the file for this process, if one is named, and adds what it has to the cache's tree:
+/// once, and before anything is counted or shown.
+pub(super) fn open(args: &ServeArgs, cache: &Cache) -> Result<Option<Opened>, Failure> {
+    let Some(path) = &args.checkpoint else { return Ok(None) };
+    let mut file = CheckpointFile::open(path).map_err(|error| refused(&error))?;
+    let restored = cache.tree().restore(&mut file).map_err(|error| refused(&error))?;
+    Ok(Some(Opened { file, restored }))
+}
+
+/// The library's text has the remedy, but for errors of the system.
+fn refused(error: &CheckpointError) -> Failure {
+    let is_system = error.source().is_some_and(|cause| cause.is::<io::Error>());
+    let remedy = if is_system { "; name a file in a folder that may be written" } else { "" };
+    Failure::new(format_args!("{error}{remedy} (--checkpoint)"))
+}
+
+/// Saves once, so that a folder that cannot be written is an error at the start, and starts to save
+/// from time to time.
+pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Option<Saver>, Failure> {
+    let Some(Opened { mut file, restored }) = opened else { return Ok(None) };
+    let path = file.path().to_owned();
+    let tree = cache.tree().clone();
+    let first = tokio::task::spawn_blocking(move || {
+        tree.checkpoint(&mut file).map_err(|error| refused(&error))?;
+        Ok(file)
+    });
+    let file = first.await.map_err(|e| Failure::new(format_args!("cannot save: {e}")))??;
+    let state = Arc::new(Mutex::new(State { saved: 1, ..State::default() }));
+    let (end, ended) = mpsc::channel();
+    let (cache, noted) = (cache.clone(), Arc::clone(&state));
+    let saves = move || save_until(&ended, file, &cache, &noted);
+    // A thread of its own: a disk that hangs must not keep those of requests or of the page.
+    let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(saves);
+    let thread = thread.map_err(|e| super::no_threads(&e))?;
+    Ok(Some(Saver { path, restored, state, end, thread }))
+}
+
+/// Saves for the last time, when nothing is counted any more. Returns a line for the summary, and
+/// whether the totals that were to be saved are.
+pub(super) async fn finish(saver: Option<Saver>, cache: &Cache) -> (String, bool) {
+    let Some(Saver { path, end, thread, .. }) = saver else { return (String::new(), true) };
+    let tree = cache.tree().clone();
+    let saved = tokio::task::spawn_blocking(move || {
+        drop(end);
+        let file = thread.join().map_err(|_| "its thread panicked".to_owned())?;
+        tree.checkpoint_last(file).map_err(|error| error.to_string())
+    });
+    match saved.await.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(()) => (format!("{DIM}saved{DIM:#}   totals, in {}\n", path.display()), true),
+        Err(why) => {
+            log::warn!("the last totals are not saved: {why}");
+            let not = format!("{BOLD}saved   NOT{BOLD:#}: {why}; the file has earlier totals\n");
+            (not, false)
+        }
+    }
+}
+
+/// Saves until the other end of the channel is gone, and returns the file.
+fn save_until(
+    ended: &mpsc::Receiver<()>,
+    mut file: CheckpointFile,
+    cache: &Cache,
+    state: &Mutex<State>,
+) -> CheckpointFile {
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(EVERY) {
+        let saved = cache.tree().checkpoint(&mut file);
+        state.lock().note(saved.map_err(|error| error.to_string()));
+    }
+    file
+}
+
+/// How the saves went.
+#[derive(Default)]
+struct State {
+    saved: u64,
+    failed: u64,
+    /// Why the last one failed, if it did.
+    error: Option<String>,
+}
+
+impl State {
+    /// Counts a save, and warns if it failed as the one before did not.
+    fn note(&mut self, saved: Result<(), String>) {
+        match &saved {
+            Ok(()) => self.saved += 1,
+            Err(_) => self.failed += 1,
+        }
+        let error = saved.err();
+        if error != self.error {
+            match &error {
+                Some(error) => log::warn!("totals are not saved, and are tried again: {error}"),
+                None => log::info!("totals are saved again"),
+            }
+            self.error = error;
+        }
+    }
+}
+
+/// Saves from time to time, on its thread.
+pub(super) struct Saver {
+    path: PathBuf,
+    restored: Option<Restored>,
+    state: Arc<Mutex<State>>,
+    end: mpsc::Sender<()>,
+    thread: JoinHandle<CheckpointFile>,
+}
+
+impl Saver {
+    /// Says what was restored, for the greeting.
+    pub(super) fn line(&self) -> String {
+        let restored = self.restored.map_or_else(|| "new".to_owned(), |of| of.to_string());
+        format!("{}, saved every {} s: {restored}", self.path.display(), EVERY.as_secs())
+    }
+
+    /// Shows how the saves go.
+    pub(super) fn show(&self, shown: Shown) -> Shown {
+        let panel = Panel::new(
+            "checkpoint",
+            "Totals saved",
+            vec![
+                Column::label("file", "File"),
+                Column::state("state", "State", "Whether it can be written", &["saved", "fails"]),
+                Column::counter("saved", "Saved", "How often totals were saved"),
+                Column::counter("failed", "Failed", "How often they could not be"),
+                Column::text("why", "Why"),
+            ],
+        );
+        let (path, state) = (self.path.display().to_string(), Arc::clone(&self.state));
+        shown.panel(panel.rows(move || {
+            let State { saved, failed, error } = &*state.lock();
+            let is = if error.is_none() { "saved" } else { "fails" };
+            let count = |n: u64| CellDoc::figure(n, Shape::Count);
+            let why = error.as_deref().unwrap_or("");
+            vec![vec![path.as_str().into(), is.into(), count(*saved), count(*failed), why.into()]]
+        }))
+    }
+}

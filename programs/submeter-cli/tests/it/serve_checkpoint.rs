@@ -1,0 +1,201 @@
+//! `submeter serve --checkpoint`: totals outlive the server, and none is there twice.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use serde_json::Value;
+use submeter_program::{Running, text};
+
+use crate::fleet::{Directory, until};
+use crate::support::{FREE, SUBMETER, cache_address, get, line};
+
+/// A server, killed when dropped.
+struct Server {
+    running: Running,
+    cache: TcpStream,
+    page: SocketAddr,
+    totals: String,
+}
+
+impl Server {
+    fn start(file: &Path, more: &[&str]) -> Server {
+        let file = file.to_str().expect("UTF-8");
+        let args = [&FREE[..], &["--checkpoint", file], more].concat();
+        Server::of(SUBMETER.start(&args))
+    }
+
+    fn of(mut running: Running) -> Server {
+        let page = running.address_after("http://");
+        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
+        let totals = running.line_with("  totals ");
+        Server { running, cache, page, totals }
+    }
+
+    /// Stores `n` items, each of which is answered.
+    fn store(&mut self, tenant: &str, n: u64) {
+        for at in 0..n {
+            let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
+            self.cache.write_all(request.as_bytes()).expect("sent");
+            assert_eq!(line(&self.cache), "STORED");
+        }
+    }
+
+    /// Returns what the page shows of a group, `null` if there is none.
+    fn values(&self, path: &str) -> Value {
+        let tree: Value = serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON");
+        let groups = tree["groups"].as_array().expect("groups");
+        let group = groups.iter().find(|group| group["path"] == path);
+        group.map_or(Value::Null, |group| group["values"].clone())
+    }
+
+    fn stores(&self, path: &str) -> u64 {
+        self.values(path)["cmd_set"].as_u64().unwrap_or(0)
+    }
+
+    /// Returns the line of `/metrics` for a group's stores.
+    fn counted(&self, path: &str) -> u64 {
+        let metrics = get(self.page, "/metrics");
+        let named = format!("group=\"{path}\"");
+        let of = |line: &&str| line.starts_with("submeter_cache_cmd_set") && line.contains(&named);
+        let line = metrics.lines().find(of).unwrap_or_else(|| panic!("{path}: {metrics}"));
+        line.split_whitespace().last().and_then(|n| n.parse().ok()).expect(line)
+    }
+
+    fn end_by(self, signal: &str) -> (Option<i32>, String) {
+        self.running.signal(signal);
+        self.running.end()
+    }
+}
+
+#[test]
+fn totals_outlive_the_server_and_are_counted_once() {
+    let directory = Directory::new("checkpoint");
+    let file = directory.0.join("totals");
+    let mut expected = 0;
+    for (signal, stored) in [("TERM", 3), ("INT", 4), ("TERM", 5)] {
+        let mut server = Server::start(&file, &["--tenant-limit", "/acme=1m"]);
+        let is_first = expected == 0;
+        assert_eq!(server.totals.contains(": new"), is_first, "{}", server.totals);
+        assert_eq!(server.totals.contains("groups restored"), !is_first, "{}", server.totals);
+        assert!(!server.totals.contains("unknown"), "it ended by itself: {}", server.totals);
+        assert_eq!(server.stores("/acme/web"), expected, "restored");
+        server.store("acme:web", stored);
+        expected += stored;
+        until("it is counted", || server.stores("/acme/web") == expected);
+        let values = server.values("/acme/web");
+        assert_eq!(values["latency"]["count"], expected, "histograms too: {values}");
+        assert_eq!(values["items"], stored, "items are those of this run: {values}");
+        assert_eq!((server.stores("/acme"), server.stores("/")), (expected, expected));
+        // Prometheus has the rest from the server that counted it.
+        assert_eq!(server.counted("/acme/web"), stored);
+        let (code, said) = server.end_by(signal);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("sums    exact: "), "{said}");
+        assert!(said.contains(&format!("saved   totals, in {}", file.display())), "{said}");
+    }
+}
+
+#[test]
+fn a_load_that_is_repeated_equals_what_its_clients_counted_each_time() {
+    let directory = Directory::new("checkpoint-load");
+    let file = directory.0.join("totals");
+    for _ in 0..2 {
+        let args = ["--load", "2", "--seconds", "0.5", "--checkpoint"];
+        let args = [&FREE[..], &args, &[file.to_str().expect("UTF-8")]].concat();
+        let output = SUBMETER.run(&args);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        assert!(said.contains("counts of tenants equal their clients'"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_loses_what_came_after_its_last_save() {
+    let directory = Directory::new("checkpoint-kill");
+    let file = directory.0.join("totals");
+    let mut server = Server::start(&file, &[]);
+    server.store("acme", 5);
+    let saved = || std::fs::read_to_string(&file).expect("there from the start");
+    until("it is saved", || saved().contains("\"cmd_set\":5"));
+    server.store("acme", 2);
+    assert_eq!(server.end_by("KILL").0, None, "by a signal");
+
+    let variable = [("SUBMETER_CHECKPOINT", file.to_str().expect("UTF-8"))];
+    let mut server = Server::of(SUBMETER.start_in(&FREE, &variable));
+    assert!(server.totals.contains("unknown: what was counted in the "), "{}", server.totals);
+    assert_eq!(server.stores("/acme"), 5);
+    server.store("acme", 1);
+    assert_eq!(server.end_by("TERM").0, Some(0));
+    // A file of flags may name it too.
+    let config = directory.0.join("config");
+    std::fs::write(&config, format!("checkpoint = {file:?}\n")).expect("written");
+    let config = ["--config", config.to_str().expect("UTF-8")];
+    let server = Server::of(SUBMETER.start(&[&FREE[..], &config].concat()));
+    assert_eq!(server.stores("/acme"), 6);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_and_left_as_it_was() {
+    let directory = Directory::new("checkpoint-bad");
+    let (file, name) = (directory.0.join("totals"), |path: &Path| path.display().to_string());
+    let refuses = |file: &Path, named: &[&str]| {
+        let path = name(file);
+        let args = [&FREE[..], &["--seconds", "5", "--checkpoint", &path]].concat();
+        SUBMETER.refuses(&args, &[&[&*path, "(--checkpoint)"], named].concat());
+    };
+    Server::start(&file, &[]).end_by("TERM");
+    let whole = std::fs::read(&file).expect("saved");
+    for damaged in [&whole[..whole.len() / 2], b"", b"not JSON\n", &[&whole[..], b"{}\n"].concat()]
+    {
+        std::fs::write(&file, damaged).expect("written");
+        refuses(&file, &["it is damaged; move it away to start from zero"]);
+        assert_eq!(std::fs::read(&file).expect("there"), damaged, "untouched");
+    }
+    std::fs::write(&file, &whole).expect("written");
+    let server = Server::start(&file, &[]);
+    refuses(&file, &["is in use", "name another file"]);
+    // What fails for another reason does not touch it either.
+    let taken = server.page.to_string();
+    drop(server);
+    let taken_by = std::net::TcpListener::bind(&taken).expect("free again");
+    std::fs::write(&file, &whole).expect("written");
+    let args = ["serve", "--listen", "127.0.0.1:0", "--http", &taken, "--checkpoint", &name(&file)];
+    SUBMETER.refuses(&args, &[&taken, "in use"]);
+    assert_eq!(std::fs::read(&file).expect("there"), whole, "untouched");
+    drop(taken_by);
+
+    refuses(&directory.0.join("no/such/totals"), &["No such file", "may be written"]);
+    refuses(&directory.0, &["directory"]);
+    // Nobody may create files there, root included.
+    refuses(Path::new("/proc/totals"), &["name a file in a folder that may be written"]);
+    // A lock that is there already is no sign that the rest can be written.
+    let blocked = directory.0.join("blocked");
+    std::fs::create_dir(directory.0.join("blocked.new")).expect("a directory");
+    refuses(&blocked, &["cannot write checkpoint", "may be written"]);
+    assert!(!blocked.exists());
+}
+
+#[test]
+fn a_server_goes_on_when_it_cannot_save_and_says_so_once() {
+    let directory = Directory::new("checkpoint-full");
+    let file = directory.0.join("totals");
+    let mut server = Server::start(&file, &[]);
+    let before = std::fs::read(&file).expect("there from the start");
+    let beside = directory.0.join("totals.new");
+    std::fs::create_dir(&beside).expect("a directory");
+    server.store("acme", 1);
+    let metric = |server: &Server, name: &str| {
+        let metrics = get(server.page, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        let value = line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok());
+        value.unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    };
+    until("it was tried twice", || metric(&server, "submeter_cache_checkpoint_failed_total") >= 2);
+    server.store("acme", 1);
+    assert_eq!(std::fs::read(&file).expect("there"), before, "whole");
+    let (code, said) = server.end_by("TERM");
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said.matches("warning: totals are not saved").count(), 1, "{said}");
+    assert!(said.contains("saved   NOT: ") && said.contains("sums    exact: "), "{said}");
+}
