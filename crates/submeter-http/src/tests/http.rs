@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use serde_json::Value;
-
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
 use super::super::wire::totals::TotalsDoc;
@@ -72,7 +70,7 @@ fn who_takes_gzip_is_sent_the_same_in_less() {
             assert_eq!(body, plain.body);
         } else {
             let keys = |json: &str| {
-                let json: Value = serde_json::from_str(json).expect("JSON");
+                let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
                 let keys: BTreeSet<String> =
                     json.as_object().expect("one").keys().cloned().collect();
                 (keys, json["groups"].as_array().map(Vec::len))
