@@ -5,7 +5,6 @@
 //! need not know who their owners are.
 
 use std::any::Any;
-use std::sync::OnceLock;
 
 use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
@@ -37,8 +36,9 @@ struct Made {
     rates: Rates,
     #[cfg(feature = "aggregator")]
     owned: Owned,
-    /// The program's own value.
-    data: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The program's own value. Boxed twice, as a pointer that is swapped in knows no type. Not in
+    /// a `OnceLock`: in a forked child, one that a thread was setting at the fork is set for ever.
+    data: OnceBox<Box<dyn Any + Send + Sync>>,
 }
 
 impl Extras {
@@ -91,7 +91,7 @@ impl Extras {
     /// Sets the program's value, or returns it if there is one already.
     pub(crate) fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
         let made = self.made.get_or_init(Box::default);
-        made.data.set(Box::new(data)).map_err(|data| {
+        made.data.set(Box::new(Box::new(data))).map_err(|data| {
             *data.downcast().unwrap_or_else(|_| unreachable!("boxed as a `T` above"))
         })
     }

@@ -207,3 +207,43 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
+
+/// Another thread of the parent sets the data of the very group at the fork. The child finds what
+/// was set by then, or sets its own, and never waits for that thread.
+#[test]
+fn a_child_of_a_fork_while_data_is_set_sets_its_own_stress() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
+    let stop = AtomicBool::new(false);
+    let groups: Vec<Group> =
+        (0..20_000).map(|n| tree.create(&format!("/{n}")).expect("room")).collect();
+    let next = AtomicU64::new(0);
+    let passed = thread::scope(|scope| {
+        scope.spawn(|| {
+            for group in &groups {
+                // Relaxed: only ends the loop; and any group will do.
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Relaxed: as above.
+                next.fetch_add(1, Ordering::Relaxed);
+                assert!(group.set_data(String::from("the parent's")).is_ok());
+            }
+        });
+        let passed = (0..100).all(|_| {
+            fork::in_a_fork(|| {
+                // Relaxed: only this thread is in the child.
+                let group = &groups[next.load(Ordering::Relaxed).saturating_sub(1) as usize];
+                let is_set = group.set_data(String::from("the child's")).is_ok();
+                let expected = if is_set { "the child's" } else { "the parent's" };
+                group.data::<String>().is_some_and(|data| data == expected)
+            })
+        });
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        passed
+    });
+    assert!(passed, "a child's data is neither its own nor the parent's, or it waited");
+    let set = groups.iter().filter_map(|group| group.data::<String>());
+    assert!(set.into_iter().all(|data| data == "the parent's"));
+}

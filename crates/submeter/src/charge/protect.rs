@@ -244,7 +244,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Looks at a group that has `protection`, and at its children.
     fn of(group: &Group, slot: usize, protection: [u64; 2]) -> Shared {
-        let children = group.live_children();
+        let children = group.children_unsorted();
         // At once, so that stock is visited once.
         let groups = || std::iter::once(group).chain(&children);
         let mut usages = Quotas::usages(slot, groups().map(|group| &group.inner.quotas));

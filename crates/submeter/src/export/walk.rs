@@ -101,7 +101,7 @@ fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
     let mut at = 0;
     while let Some(Visit { group, .. }) = visits.get(at) {
         if group.depth() < depth {
-            let children = group.live_children();
+            let children = group.children_unsorted();
             visits[at].has_children = !children.is_empty();
             visits.extend(children.into_iter().map(|group| Visit {
                 group,

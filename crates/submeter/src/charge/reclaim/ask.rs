@@ -175,7 +175,7 @@ impl<'a> Below<'a> {
 
 /// What a group's children use of their claims. Against the group itself nothing else is protected.
 fn claimed_below(group: &Group, slot: usize) -> [u64; 2] {
-    let children = group.live_children();
+    let children = group.children_unsorted();
     let usages = Quotas::usages(slot, children.iter().map(|child| &child.inner.quotas));
     claimed(zip(&children, usages))
 }
