@@ -40,7 +40,7 @@ struct Inner {
     config: Config,
     metrics: Metrics,
     tree: Tree,
-    tenants: Tenants,
+    tenants: Arc<Tenants>,
     store: Store,
     statistics: Statistics,
     shutdown: Notify,
@@ -80,10 +80,10 @@ impl Cache {
             .build()
             .map_err(|e| internal("tree of tenants", &e))?;
         tree.root().set_limit(metrics.memory, Some(config.memory_max));
-        let tenants = Tenants::new(&config, tree.root().clone(), &metrics);
+        let tenants = Arc::new(Tenants::new(&config, tree.root().clone(), &metrics));
         tenants.set_limits(&config.tenant_limits, &tree)?;
         let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
-        let store = Store::new(&metrics, &config, totals);
+        let store = Store::new(&metrics, &config, totals, Arc::clone(&tenants));
         store.heed(&config.tenant_limits);
         let statistics = Statistics::default();
         let root = tree.root().clone();
@@ -104,7 +104,8 @@ impl Cache {
         Ok(Cache { inner: Arc::new(inner) })
     }
 
-    /// Returns the tree whose groups are the tenants.
+    /// Returns the tree whose groups are the tenants. Their [data](submeter::Group::set_data) is
+    /// the cache's.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.inner.tree

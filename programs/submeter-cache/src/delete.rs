@@ -135,15 +135,11 @@ struct Purge<'c> {
     cache: &'c Cache,
     /// Weak, as a deletion must not hold what it deletes. Tenants that are gone have no items.
     tenants: Vec<Weak<Tenant>>,
-    /// The tenant that they were children of.
-    home: Weak<Tenant>,
 }
 
 impl<'c> Purge<'c> {
     fn new(cache: &'c Cache, tenants: Vec<Arc<Tenant>>) -> Purge<'c> {
-        let home = tenants.first().and_then(|top| top.parent.as_ref());
-        let home = home.map_or_else(Weak::new, Arc::downgrade);
-        Purge { cache, tenants: tenants.iter().map(Arc::downgrade).collect(), home }
+        Purge { cache, tenants: tenants.iter().map(Arc::downgrade).collect() }
     }
 
     /// Drops the items that there are. A running request may store more, which the next round
@@ -168,7 +164,7 @@ impl<'c> Purge<'c> {
 
 impl Drop for Purge<'_> {
     fn drop(&mut self) {
-        self.cache.tenants().adopt(&self.home, self.tenants.iter().filter_map(Weak::upgrade));
+        self.cache.tenants().adopt(self.tenants.iter().filter_map(Weak::upgrade));
     }
 }
 

@@ -34,7 +34,7 @@ use crate::item::{Draft, FETCHED};
 use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Total, Totals};
-use crate::tenant::{Item, Tenant};
+use crate::tenant::{Item, Tenant, Tenants};
 
 use deadlines::{Deadlines, NEVER_MS};
 pub(crate) use garbage::collect_if_due;
@@ -49,6 +49,7 @@ pub(crate) struct Store {
     hasher: RandomState,
     pub(crate) clock: Clock,
     pub(crate) totals: Totals,
+    tenants: Arc<Tenants>,
     metering: bool,
     /// Whether items that live may be dropped to make room.
     evictions_allowed: bool,
@@ -98,7 +99,12 @@ enum Leave {
 }
 
 impl Store {
-    pub(crate) fn new(metrics: &Metrics, config: &Config, totals: Totals) -> Store {
+    pub(crate) fn new(
+        metrics: &Metrics,
+        config: &Config,
+        totals: Totals,
+        tenants: Arc<Tenants>,
+    ) -> Store {
         let shard = |index| Shard {
             table: HashTable::new(),
             deadlines: Deadlines::default(),
@@ -109,6 +115,7 @@ impl Store {
             hasher: RandomState::new(),
             clock: Clock::new(),
             totals,
+            tenants,
             metering: config.metering,
             evictions_allowed: config.evictions,
             memory: metrics.memory,

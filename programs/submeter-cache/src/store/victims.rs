@@ -15,8 +15,8 @@
 
 use std::sync::{Arc, Weak};
 
-use submeter::Protection;
 use submeter::refs::{Guard, RcuBorrow};
+use submeter::{Group, Protection};
 
 use super::Store;
 use crate::clock::Tick;
@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
             }
             (hint.holders.max(1), hint.spared)
         };
-        let [(held, of_child)] = self.held(at, spare, [&child])[..] else { return None };
+        let [(held, of_child)] = self.held(at, spare, [&child.group])[..] else { return None };
         let spareable = held.saturating_sub(of_child);
         let all = self.usage(at).saturating_sub(spared);
         let is_fair = spareable > 0 && spareable.saturating_mul(holders) >= all;
@@ -175,18 +175,20 @@ impl<'a> Search<'a> {
     fn any_holder(&self, spare: Spare) -> Option<Holder> {
         let all = Holder { tenant: Arc::clone(self.top), spareable: u64::MAX };
         let mut stack = vec![all];
+        self.store.tenants.sweep_all();
         while let Some(Holder { tenant, spareable }) = stack.pop() {
             let own = tenant.ring.lock().bytes();
-            let children = tenant.children();
+            let children = self.store.tenants.children(&tenant.group);
             let (own_spared, parts) = self.spared(&tenant, spare, &children);
             let own_spareable = own.saturating_sub(own_spared).min(spareable);
             if own_spareable > 0 {
                 return Some(Holder { tenant, spareable: own_spareable });
             }
-            let parts = children.into_iter().zip(parts).filter_map(|(tenant, (held, spared))| {
+            let parts = children.iter().zip(parts).filter_map(|(child, (held, spared))| {
                 let spareable = held.saturating_sub(spared).min(spareable);
                 // Its items may be all that it holds, though its charges are on their way.
-                (spareable > 0).then_some(Holder { tenant, spareable })
+                let tenant = Tenant::of(child).filter(|_| spareable > 0)?;
+                Some(Holder { tenant, spareable })
             });
             stack.extend(parts);
         }
@@ -196,7 +198,8 @@ impl<'a> Search<'a> {
     /// Asks all children of a tenant what they hold and what of that is spared.
     fn survey(&self, at: &Arc<Tenant>, spare: Spare) -> Hint {
         let own = at.ring.lock().bytes();
-        let children = at.children();
+        let children = self.store.tenants.children(&at.group);
+        self.store.tenants.sweep_some(children.len());
         let (own_spared, parts) = self.spared(at, spare, &children);
         let own = own.saturating_sub(own_spared);
         let mut hint = Hint {
@@ -212,9 +215,11 @@ impl<'a> Search<'a> {
             let spareable = held.saturating_sub(spared);
             hint.holders += u64::from(spareable > 0);
             hint.spared = hint.spared.saturating_add(spared);
-            if spareable > most {
+            if spareable > most
+                && let Some(tenant) = Tenant::of(child)
+            {
                 most = spareable;
-                (hint.holder, hint.holder_spared) = (Arc::downgrade(child), spared);
+                (hint.holder, hint.holder_spared) = (Arc::downgrade(&tenant), spared);
             }
         }
         hint
@@ -222,12 +227,7 @@ impl<'a> Search<'a> {
 
     /// Returns what is spared of a tenant's own items, and what its children hold and what of that
     /// is spared.
-    fn spared(
-        &self,
-        at: &Arc<Tenant>,
-        spare: Spare,
-        children: &[Arc<Tenant>],
-    ) -> (u64, Vec<(u64, u64)>) {
+    fn spared(&self, at: &Arc<Tenant>, spare: Spare, children: &[Group]) -> (u64, Vec<(u64, u64)>) {
         let parts = self.held(at, spare, children);
         if !self.store.has_protection() {
             return (0, parts);
@@ -244,14 +244,13 @@ impl<'a> Search<'a> {
         &self,
         at: &Tenant,
         spare: Spare,
-        children: impl IntoIterator<Item = &'t Arc<Tenant>>,
+        children: impl IntoIterator<Item = &'t Group>,
     ) -> Vec<(u64, u64)> {
-        if !self.store.has_protection() {
-            return children.into_iter().map(|child| (self.usage(child), 0)).collect();
-        }
-        let groups = children.into_iter().map(|child| &child.group);
         let memory = self.store.memory;
-        let found = at.group.protection_of_children(memory, &self.top.group, groups);
+        if !self.store.has_protection() {
+            return children.into_iter().map(|child| (child.usage(memory).current, 0)).collect();
+        }
+        let found = at.group.protection_of_children(memory, &self.top.group, children);
         found.into_iter().map(|(usage, part)| (usage.current, spare.of(part))).collect()
     }
 

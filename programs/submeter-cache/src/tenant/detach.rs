@@ -1,99 +1,82 @@
-//! Removes the tenants of killed groups from every list, so that their items can be dropped.
+//! Takes the tenants of killed groups out of the index, so that their items can be dropped.
 
-use std::sync::{Arc, Weak};
+use std::iter::successors;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use submeter::Group;
 use submeter::refs::pin;
 
-use super::{Children, Tenant, Tenants};
+use super::index::SHARD_TENANTS;
+use super::{Tenant, Tenants};
+
+/// So many empty parts of the index are passed over in one go, each for a load.
+const EMPTY_MAX: usize = 64;
 
 impl Tenants {
-    /// Detaches the tenant of a killed group, and all below it, and gives their places back.
-    /// Returns the topmost first; nothing if the group has no tenant, or another thread has
+    /// Detaches the tenant of a killed group and those below it, and gives their places back.
+    /// Returns those that may hold items; nothing if the group has no tenant, or another thread has
     /// detached it.
+    ///
+    /// Looks at all tenants: the program may have killed one below earlier, which keeps those above
+    /// it.
     pub(crate) fn detach(&self, killed: &Group) -> Vec<Arc<Tenant>> {
-        let Some(top) = self.parent_of(killed).and_then(|parent| parent.remove(killed)) else {
-            return Vec::new();
-        };
-        let mut detached = Vec::new();
-        let mut stack = vec![top];
-        while let Some(tenant) = stack.pop() {
-            // With the lock on its children: a thread that was creating one has added it, and none
-            // creates another, as the group is dead. Removed also because parents and children own
-            // each other.
-            let children = std::mem::take(&mut *tenant.children.write());
-            stack.extend(children.live.into_values());
-            stack.extend(children.dying);
-            if tenant.leave_place() {
-                self.give_place();
-            }
-            self.index.remove(&self.prefix_of(&tenant), &tenant);
-            detached.push(tenant);
-        }
+        self.sweep_all();
         // Once for all of them, as it visits every thread's epoch.
         pin().flush();
-        detached
+        self.dying.take(|tenant| {
+            successors(Some(&tenant.group), |group| group.parent()).any(|group| group == killed)
+        })
     }
 
-    /// Finds the parent's tenant of a group, alive or not.
-    fn parent_of(&self, group: &Group) -> Option<Arc<Tenant>> {
-        let mut ancestors = Vec::with_capacity(group.depth());
-        let mut level = group.parent();
-        while let Some(at) = level.filter(|at| at.depth() > 0) {
-            ancestors.push(at);
-            level = at.parent();
-        }
-        let mut tenant = Arc::clone(&self.root);
-        for ancestor in ancestors.into_iter().rev() {
-            let child = tenant.children.read().of(ancestor).cloned()?;
-            tenant = child;
-        }
-        Some(tenant)
+    /// Takes back detached tenants that will not be purged any further, so that eviction finds
+    /// them.
+    pub(crate) fn adopt(&self, tenants: impl Iterator<Item = Arc<Tenant>>) {
+        tenants.for_each(|tenant| self.dying.add(&tenant));
     }
 
-    /// Returns the prefix of a tenant's keys.
-    fn prefix_of(&self, tenant: &Tenant) -> Vec<u8> {
-        let names = tenant.group.path().bytes().skip(1);
-        names.map(|byte| if byte == b'/' { self.delimiter } else { byte }).collect()
+    /// Returns the groups of the tenants below another, including dying ones. Not the tenants: of
+    /// thousands, a search wants to know what they use, and then one.
+    pub(crate) fn children(&self, parent: &Group) -> Vec<Group> {
+        let mut children = parent.children_unsorted();
+        self.dying.add_children(parent, &mut children);
+        children
     }
 
-    /// Takes back detached tenants that hold items and will not be purged any further, so that
-    /// eviction finds them.
-    pub(crate) fn adopt(&self, home: &Weak<Tenant>, tenants: impl Iterator<Item = Arc<Tenant>>) {
-        let home = home.upgrade();
-        for tenant in tenants {
-            if tenant.ring.lock().is_empty() {
+    /// Takes what was killed out of some parts of the index, others at each call: when the program
+    /// kills a group of the tree itself, nobody is told. Looks at an eighth of `tenants`, as many
+    /// as the caller visits, and at one part at least: few are found soon, many at no great cost.
+    pub(crate) fn sweep_some(&self, tenants: usize) {
+        let parts = self.index.shards();
+        let mut left = 1 + tenants / 8 / SHARD_TENANTS;
+        // Relaxed, and the store below: any part will do, also the same for two threads.
+        let mut next = self.swept.load(Ordering::Relaxed);
+        for _ in 0..EMPTY_MAX + left {
+            next = (next + 1) % parts;
+            if self.index.is_empty(next) {
                 continue;
             }
-            if let Some(home) = &home {
-                let mut children = home.children.write();
-                // With the children locked: the deletion of a parent kills it, then locks and takes
-                // its children. A child that is added after that would be in no list.
-                if !home.group.is_killed() {
-                    children.keep_dying(tenant);
-                    continue;
-                }
+            self.sweep(next);
+            left -= 1;
+            if left == 0 {
+                break;
             }
-            self.root.children.write().keep_dying(tenant);
         }
+        // Relaxed: see above.
+        self.swept.store(next, Ordering::Relaxed);
     }
-}
 
-impl Tenant {
-    /// Removes the child of a group.
-    fn remove(&self, group: &Group) -> Option<Arc<Tenant>> {
-        let mut children = self.children.write();
-        if children.live.get(group.name()).is_some_and(|child| child.group == *group) {
-            return children.live.remove(group.name());
-        }
-        let at = children.dying.iter().position(|child| child.group == *group)?;
-        Some(children.dying.swap_remove(at))
+    /// As [`sweep_some`](Tenants::sweep_some), with all parts.
+    pub(crate) fn sweep_all(&self) {
+        (0..self.index.shards()).for_each(|shard| self.sweep(shard));
     }
-}
 
-impl Children {
-    fn of(&self, group: &Group) -> Option<&Arc<Tenant>> {
-        let live = self.live.get(group.name()).filter(|child| child.group == *group);
-        live.or_else(|| self.dying.iter().find(|child| child.group == *group))
+    fn sweep(&self, shard: usize) {
+        self.index.remove_killed(shard, |tenant| {
+            self.dying.add(tenant);
+            if tenant.group.name() != super::OTHER {
+                self.give_place();
+            }
+        });
     }
 }

@@ -37,7 +37,7 @@ struct Entry {
 }
 
 /// How many tenants a shard has when `tenants_max` is reached: what a change copies.
-const SHARD_TENANTS: usize = 16;
+pub(super) const SHARD_TENANTS: usize = 16;
 
 /// The fewest shards, so that two threads rarely change the same one.
 const SHARDS_MIN: usize = 64;
@@ -70,19 +70,33 @@ impl Index {
         (!entry.tenant.group.is_killed()).then_some(&entry.tenant)
     }
 
-    /// Adds a tenant, unless it is dying: its deletion may have looked here already.
-    pub(super) fn insert(&self, hash: u64, prefix: &[u8], tenant: &Arc<Tenant>) {
-        self.change(hash, |table| {
-            // A tenant is killed before it is removed: if it is alive under the lock, the removal
-            // comes later.
-            if tenant.group.is_killed() {
+    /// Finds the tenant of a prefix, or adds the one that `make` creates in place of a killed one.
+    ///
+    /// Other threads that create one of this part wait meanwhile, and so does who looks for killed
+    /// ones here: a kill that comes during the creation is found after it.
+    pub(super) fn find_or_insert<E>(
+        &self,
+        hash: u64,
+        prefix: &[u8],
+        make: impl FnOnce(Option<&Arc<Tenant>>) -> Result<Arc<Tenant>, E>,
+    ) -> Result<Arc<Tenant>, E> {
+        let mut result = None;
+        self.change(self.shard(hash), |table| {
+            let known = table.find_mut(hash, |entry| *entry.prefix == *prefix);
+            if let Some(entry) = &known
+                && !entry.tenant.group.is_killed()
+            {
+                result = Some(Ok(Arc::clone(&entry.tenant)));
                 return false;
             }
-            match table.find_mut(hash, |entry| *entry.prefix == *prefix) {
-                Some(entry) if Arc::ptr_eq(&entry.tenant, tenant) => return false,
-                Some(entry) => entry.tenant = Arc::clone(tenant),
+            let made = make(known.as_ref().map(|entry| &entry.tenant));
+            let tenant = made.as_ref().ok().cloned();
+            result = Some(made);
+            let Some(tenant) = tenant else { return false };
+            match known {
+                Some(entry) => entry.tenant = tenant,
                 None => {
-                    let entry = Entry { hash, prefix: prefix.into(), tenant: Arc::clone(tenant) };
+                    let entry = Entry { hash, prefix: prefix.into(), tenant };
                     table.insert_unique(hash, entry, |entry| entry.hash);
                 }
             }
@@ -91,30 +105,51 @@ impl Index {
         // The old table refers to tenants, and a deletion waits until nothing does: it might stay
         // in this thread's garbage until the thread produces more.
         pin().flush();
+        result.expect("the change has set it")
     }
 
-    /// Removes a tenant; another that has taken over its prefix stays. The table that listed it is
-    /// freed with its epoch, which moves on when the caller is through and
+    /// Returns how many parts there are that are locked one by one.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Returns whether one part has no tenant.
+    pub(super) fn is_empty(&self, shard: usize) -> bool {
+        self.shards[shard].table.is_empty()
+    }
+
+    /// Removes the tenants of one part that were killed, after showing them to `look`. The table
+    /// that listed them is freed with its epoch, which moves on when the caller is through and
     /// [flushes](submeter::refs::Guard::flush).
-    pub(super) fn remove(&self, prefix: &[u8], tenant: &Arc<Tenant>) {
-        let hash = self.hash(prefix);
-        self.change(hash, |table| {
-            let found = table.find_entry(hash, |entry| Arc::ptr_eq(&entry.tenant, tenant));
-            found.map(|entry| entry.remove()).is_ok()
+    pub(super) fn remove_killed(&self, shard: usize, mut look: impl FnMut(&Arc<Tenant>)) {
+        let shard = &self.shards[shard];
+        // Before the look, so that a creation that is under way here is over.
+        drop(shard.writing.lock());
+        let is_killed = |entry: &Entry| entry.tenant.group.is_killed();
+        if !shard.table.peek(&pin()).is_some_and(|table| table.iter().any(is_killed)) {
+            return;
+        }
+        self.change(shard, |table| {
+            table.extract_if(|entry| is_killed(entry)).for_each(|entry| look(&entry.tenant));
+            true
         });
     }
 
-    /// Removes all tenants.
-    pub(super) fn clear(&self) {
+    /// Removes all tenants, and returns them.
+    pub(super) fn clear(&self) -> Vec<Arc<Tenant>> {
+        let mut all = Vec::new();
         for shard in &self.shards {
-            drop(shard.table.take());
+            self.change(shard, |table| {
+                all.extend(table.drain().map(|entry| entry.tenant));
+                true
+            });
         }
         pin().flush();
+        all
     }
 
     /// Replaces a table by a changed copy, if `change` returns true.
-    fn change(&self, hash: u64, change: impl FnOnce(&mut HashTable<Entry>) -> bool) {
-        let shard = self.shard(hash);
+    fn change(&self, shard: &Shard, change: impl FnOnce(&mut HashTable<Entry>) -> bool) {
         let writing = shard.writing.lock();
         let guard = pin();
         let mut table =

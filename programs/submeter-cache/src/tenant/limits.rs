@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use submeter::refs::pin;
 use submeter::{Error, Group, Tree};
 
 use super::{Tenant, Tenants};
@@ -47,7 +48,8 @@ impl Tenants {
     /// Finds a tenant of a group's path.
     pub(crate) fn by_path(&self, path: &str) -> Option<Arc<Tenant>> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
-        names.try_fold(Arc::clone(&self.root), |tenant, name| tenant.live_child(name))
+        let child = |tenant: Arc<Tenant>, name| Tenant::of(&tenant.group.child(name)?);
+        names.try_fold(Arc::clone(&self.root), child)
     }
 
     /// Returns whether any tenant may make only so many requests per time.
@@ -70,7 +72,8 @@ impl Tenants {
         }
         let mut tenant = Arc::clone(&self.root);
         for name in path.trim_start_matches('/').split('/') {
-            tenant = self.child(&tenant, name.as_bytes()).map_err(|_| {
+            let prefix = self.prefix_of(&tenant, name);
+            tenant = self.child(&tenant, &prefix, &pin()).map_err(|_| {
                 refuse(&format_args!("more tenants than tenants_max {}", self.tenants_max))
             })?;
         }

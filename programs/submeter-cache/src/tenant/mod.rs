@@ -1,13 +1,18 @@
 //! The tenants, and which of them a key belongs to: the names before its last delimiter, from the
 //! root down.
 //!
+//! The groups are the tree. A tenant is what the cache keeps for a group, and its group's
+//! [data](Group::data) is the way to it, so that whoever has the children of a group has their
+//! tenants. What groups do not tell is who of the killed still holds items: see [`Dying`].
+//!
 //! *Finding* goes through the [`Index`]: from the bytes before the last delimiter straight to the
-//! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, with
-//! one lock per level, and adds the new tenant to the index. *Deleting* kills first, then removes
-//! tenants from every list; finding ends in a [look at that](Group::is_killed), so that a killed
-//! tenant that is still listed is not returned after the kill.
+//! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, and
+//! adds what is missing to the index, with a part of that locked. *Deleting* kills first, then
+//! takes tenants out of the index; finding ends in a [look at that](Group::is_killed), so that a
+//! killed tenant that is still listed is not returned after the kill.
 
 mod detach;
+mod dying;
 mod index;
 mod limits;
 mod resolver;
@@ -17,7 +22,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use ahash::RandomState;
 use parking_lot::{Mutex, RwLock};
 use submeter::Group;
 use submeter::refs::Guard;
@@ -27,6 +31,7 @@ use crate::item::{self, Ring};
 use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 
+use dying::Dying;
 use index::Index;
 use resolver::Found;
 pub(crate) use resolver::{Account, Resolver};
@@ -42,9 +47,6 @@ pub(crate) struct Tenant {
     pub(crate) ring: Mutex<Ring<Tenant>>,
     /// Where eviction last found items below this tenant: what spares `low`, and what only `min`.
     pub(crate) hints: [Mutex<Hint>; 2],
-    children: RwLock<Children>,
-    /// Whether it counts towards `tenants_max`. Written with the lock on its siblings.
-    counted: AtomicBool,
 }
 
 /// An item of a tenant. Items and rings know nothing of tenants, which need them.
@@ -68,47 +70,23 @@ pub(crate) struct Hint {
     pub(crate) left: usize,
 }
 
-#[derive(Default)]
-struct Children {
-    live: HashMap<Box<str>, Arc<Tenant>, RandomState>,
-    /// Tenants whose group was killed, while they hold items, which must stay evictable.
-    dying: Vec<Arc<Tenant>>,
-}
-
-impl Children {
-    /// Adds a killed tenant, and forgets those that hold no items any more.
-    fn keep_dying(&mut self, tenant: Arc<Tenant>) {
-        self.dying.retain(|dying| !dying.ring.lock().is_empty());
-        self.dying.push(tenant);
-    }
-}
-
 impl Tenant {
-    fn new(group: Group, parent: Option<&Arc<Tenant>>, counted: bool) -> Arc<Tenant> {
-        Arc::new(Tenant {
+    /// Makes the tenant of a group; `None` if a program has set data of its own there.
+    fn new(group: Group, parent: Option<&Arc<Tenant>>) -> Option<Arc<Tenant>> {
+        let tenant = Arc::new(Tenant {
             group,
-            counted: AtomicBool::new(counted),
             parent: parent.cloned(),
             ring: Mutex::default(),
             hints: Default::default(),
-            children: RwLock::default(),
-        })
+        });
+        // Weak: the tenant has a handle to the group, and both would keep each other.
+        tenant.group.set_data(Arc::downgrade(&tenant)).ok()?;
+        Some(tenant)
     }
 
-    /// Copies the list of children, including dying ones that hold items.
-    pub(crate) fn children(&self) -> Vec<Arc<Tenant>> {
-        let children = self.children.read();
-        children.live.values().chain(&children.dying).cloned().collect()
-    }
-
-    /// Gives up its place, if it has one; the caller uses it or gives it back.
-    fn leave_place(&self) -> bool {
-        // Relaxed: written with the lock on its siblings held, see the field.
-        self.counted.swap(false, Ordering::Relaxed)
-    }
-
-    fn live_child(&self, name: &str) -> Option<Arc<Tenant>> {
-        self.children.read().live.get(name).filter(|child| !child.group.is_killed()).cloned()
+    /// Finds the tenant of a group, if there is one.
+    pub(crate) fn of(group: &Group) -> Option<Arc<Tenant>> {
+        group.data::<Weak<Tenant>>()?.upgrade()
     }
 }
 
@@ -127,8 +105,11 @@ pub(crate) struct Tenants {
     tenants_max: usize,
     /// How many there are, without the root and those called [`OTHER`].
     places: AtomicUsize,
+    dying: Dying,
+    /// The part of the index that is looked at next for those that were killed.
+    swept: AtomicUsize,
     /// The limits, by path: a tenant that is created again gets its limits again. Locked after a
-    /// list of children.
+    /// part of the index.
     limits: RwLock<HashMap<String, TenantLimits>>,
     /// Whether any of them is a rate, so that requests need not look for one.
     has_rates: AtomicBool,
@@ -145,14 +126,6 @@ struct Lease {
     _hold: Group,
 }
 
-/// The end of a walk.
-enum Walk {
-    /// At the tenant of these names.
-    Own(Arc<Tenant>),
-    /// At a tenant that takes its place.
-    Instead(Arc<Tenant>),
-}
-
 /// The reason why there is no child.
 enum Refused {
     /// It cannot or may not exist: its parent's `other` stands in.
@@ -165,15 +138,17 @@ enum Refused {
 const WALKS_MAX: usize = 8;
 
 impl Tenants {
-    /// Without limits.
+    /// Without limits. The root is of a new tree.
     pub(crate) fn new(config: &Config, root: Group, metrics: &Metrics) -> Tenants {
         Tenants {
-            root: Tenant::new(root, None, false),
+            root: Tenant::new(root, None).expect("nobody knows this group yet"),
             index: Index::new(config.tenants_max),
             delimiter: config.delimiter,
             depth_max: config.depth_max,
             tenants_max: config.tenants_max,
             places: AtomicUsize::new(0),
+            dying: Dying::default(),
+            swept: AtomicUsize::new(0),
             limits: RwLock::default(),
             has_rates: AtomicBool::new(false),
             rates: config.rates,
@@ -193,15 +168,9 @@ impl Tenants {
             if let Some(tenant) = self.index.find(hash, prefix, guard) {
                 return Found::Listed(tenant);
             }
-            let tenant = match self.walk(prefix) {
-                Walk::Own(tenant) => {
-                    self.index.insert(hash, prefix, &tenant);
-                    continue;
-                }
-                // Not in the index: clients can invent more such prefixes than there may be
-                // tenants.
-                Walk::Instead(tenant) => tenant,
-            };
+            // Not listed under this prefix: clients can invent more such prefixes than there may be
+            // tenants.
+            let Some(tenant) = self.walk(prefix, guard) else { continue };
             if let Some(hold) = tenant.group.try_clone_live() {
                 return Found::Instead(Lease { tenant, _hold: hold });
             }
@@ -225,16 +194,17 @@ impl Tenants {
         end.map(|end| &key[..end])
     }
 
-    /// Walks from the root to the tenant of a prefix, and creates what is missing.
-    fn walk(&self, prefix: &[u8]) -> Walk {
+    /// Walks from the root to the tenant of a prefix, and creates what is missing. Returns who
+    /// takes its place, or nothing if the index has it now.
+    fn walk(&self, prefix: &[u8], guard: &Guard) -> Option<Arc<Tenant>> {
         'walk: for _ in 0..WALKS_MAX {
             let mut tenant = Arc::clone(&self.root);
-            let names = prefix.split(|&byte| byte == self.delimiter);
-            for (depth, name) in names.enumerate() {
+            let ends = memchr::memchr_iter(self.delimiter, prefix).chain([prefix.len()]);
+            for (depth, end) in ends.enumerate() {
                 let refused = if depth == self.depth_max {
                     Refused::Overflow
                 } else {
-                    match self.child(&tenant, name) {
+                    match self.child(&tenant, &prefix[..end], guard) {
                         Ok(child) => {
                             tenant = child;
                             continue;
@@ -243,54 +213,68 @@ impl Tenants {
                     }
                 };
                 if matches!(refused, Refused::Overflow) {
-                    match self.child(&tenant, OTHER.as_bytes()) {
-                        Ok(other) => return Walk::Instead(other),
+                    match self.child(&tenant, &self.prefix_of(&tenant, OTHER), guard) {
+                        Ok(other) => return Some(other),
                         // The tree is full: the parent itself is charged.
-                        Err(Refused::Overflow) => return Walk::Instead(tenant),
+                        Err(Refused::Overflow) => return Some(tenant),
                         Err(Refused::Dead) => {}
                     }
                 }
                 continue 'walk;
             }
-            return Walk::Own(tenant);
+            return None;
         }
-        Walk::Instead(Arc::clone(&self.root))
+        Some(Arc::clone(&self.root))
     }
 
-    fn child(&self, parent: &Arc<Tenant>, name: &[u8]) -> Result<Arc<Tenant>, Refused> {
-        let name = std::str::from_utf8(name).map_err(|_| Refused::Overflow)?;
-        if let Some(child) = parent.live_child(name) {
-            return Ok(child);
-        }
-        let mut children = parent.children.write();
-        let known = children.live.get(name);
-        if let Some(child) = known.filter(|child| !child.group.is_killed()) {
+    /// Finds the child of a prefix, whose last name it has, or creates it.
+    fn child(
+        &self,
+        parent: &Arc<Tenant>,
+        prefix: &[u8],
+        guard: &Guard,
+    ) -> Result<Arc<Tenant>, Refused> {
+        let hash = self.index.hash(prefix);
+        if let Some(child) = self.index.find(hash, prefix, guard) {
             return Ok(Arc::clone(child));
         }
-        // A name that returns after a kill takes over its place.
-        let inherited = known.is_some_and(|before| before.leave_place());
-        let counted = inherited || (name != OTHER && self.take_place());
-        if !counted && name != OTHER {
-            return Err(Refused::Overflow);
-        }
-        let group = parent.group.get_or_create_child(name).map_err(|error| {
-            if counted {
-                self.give_place();
+        let name = prefix.rsplit(|&byte| byte == self.delimiter).next().unwrap_or_default();
+        let name = std::str::from_utf8(name).map_err(|_| Refused::Overflow)?;
+        self.index.find_or_insert(hash, prefix, |killed| {
+            // A name that returns after a kill takes over its place.
+            let counted = killed.is_none() && name != OTHER;
+            if counted && !self.take_place() {
+                return Err(Refused::Overflow);
             }
-            if error.is_killed() { Refused::Dead } else { Refused::Overflow }
-        })?;
+            let child = self.create(parent, name);
+            match (&child, killed) {
+                (Ok(_), Some(killed)) => self.dying.add(killed),
+                (Err(_), _) if counted => self.give_place(),
+                _ => {}
+            }
+            child
+        })
+    }
+
+    fn create(&self, parent: &Arc<Tenant>, name: &str) -> Result<Arc<Tenant>, Refused> {
+        let group = parent
+            .group
+            .get_or_create_child(name)
+            .map_err(|error| if error.is_killed() { Refused::Dead } else { Refused::Overflow })?;
         self.limit(&group);
-        let child = Tenant::new(group, Some(parent), counted);
-        if let Some(before) = children.live.insert(name.into(), Arc::clone(&child)) {
-            children.keep_dying(before);
-        }
-        Ok(child)
+        Tenant::new(group, Some(parent)).ok_or(Refused::Overflow)
+    }
+
+    /// Returns the prefix of the keys of a tenant's child.
+    fn prefix_of(&self, parent: &Tenant, name: &str) -> Vec<u8> {
+        let names = parent.group.path().split('/').skip(1).chain([name]);
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        names.join(&char::from(self.delimiter).to_string()).into_bytes()
     }
 
     /// Takes a free place for a tenant.
     fn take_place(&self) -> bool {
-        // Relaxed: only the number itself is shared; the group is published by the lock on its
-        // siblings.
+        // Relaxed: only the number itself is shared; the group is published by the index.
         self.places
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
                 (n < self.tenants_max).then_some(n + 1)
@@ -306,15 +290,10 @@ impl Tenants {
 
 impl Drop for Tenants {
     fn drop(&mut self) {
-        // Tenants own their children and items, which own their tenant: the cycles would leak.
-        self.index.clear();
-        let mut stack = vec![Arc::clone(&self.root)];
-        while let Some(tenant) = stack.pop() {
+        // Tenants own their items, whose ring owns the tenant: the cycles would leak.
+        let listed = self.index.clear().into_iter().chain([Arc::clone(&self.root)]);
+        for tenant in listed.chain(self.dying.take(|_| true)) {
             tenant.ring.lock().clear();
-            tenant.hints.iter().for_each(|hint| *hint.lock() = Hint::default());
-            let children = std::mem::take(&mut *tenant.children.write());
-            stack.extend(children.live.into_values());
-            stack.extend(children.dying);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::resolver::KNOWN_MAX;
 use super::*;
+use crate::item::Draft;
 use crate::{Cache, Config};
 use submeter::refs::pin;
 
@@ -119,13 +120,14 @@ fn a_killed_tenant_is_not_handed_out_though_it_is_listed() {
     assert!(listed(&first));
     first.group.kill().expect("it has no children");
     assert!(tenants.index.find(hash, b"a:b", &guard).is_none());
-    tenants.index.insert(hash, b"a:b", &first);
+    let late = tenants.index.find_or_insert(hash, b"a:b", |_| Ok::<_, ()>(Arc::clone(&first)));
+    assert!(late.is_ok_and(|late| Arc::ptr_eq(&late, &first)));
     assert!(tenants.index.find(hash, b"a:b", &guard).is_none());
     let second = tenants.find(hash, b"a:b", &guard);
     assert!(!Arc::ptr_eq(&first, &second));
     assert!(listed(&second));
     // A late removal of the first does not remove the second.
-    tenants.index.remove(b"a:b", &first);
+    assert_eq!(tenants.detach(&first.group).len(), 1);
     assert!(listed(&second));
 }
 
@@ -230,4 +232,109 @@ fn a_tenant_that_comes_back_has_its_limit_again() {
     assert_eq!(path(&mut resolver, b"a:k"), "/a");
     let second = cache.tree().get("/a").expect("it was asked for");
     assert!(second != first && second.usage(memory).limit == Some(1 << 20));
+}
+
+/// Charges a tenant for an item that it stores.
+fn put(cache: &Cache, tenant: &Arc<Tenant>, key: &[u8]) {
+    let now = cache.store().clock.now();
+    let value = [&b"v"[..], b""];
+    let draft = Draft { key, value, client_flags: 0, expires_ms: 0, marks: 0 };
+    let charge = cache.store().charge(tenant, draft.cost(), now).expect("there is room");
+    cache.store().slot(key, now, &pin()).put(draft, tenant, charge, None);
+}
+
+fn tenant(cache: &Cache, key: &[u8]) -> Arc<Tenant> {
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    let account = resolver.resolve(key);
+    Arc::clone(resolver.tenant(account))
+}
+
+fn is_found(cache: &Cache, sought: &Arc<Tenant>) -> bool {
+    let mut stack = vec![cache.tree().root().clone()];
+    while let Some(group) = stack.pop() {
+        if group == sought.group {
+            return true;
+        }
+        stack.extend(cache.tenants().children(&group));
+    }
+    false
+}
+
+#[test]
+fn a_group_leads_to_its_tenant_and_does_not_keep_it() {
+    let cache = cache(Config::default());
+    let own = tenant(&cache, b"a:b:k");
+    let group = cache.tree().get("/a/b").expect("it was asked for");
+    assert!(Tenant::of(&group).is_some_and(|found| Arc::ptr_eq(&found, &own)));
+    group.kill().expect("it has no children");
+    drop(own);
+    drop(cache.tenants().detach(&group));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // The old table of the index is freed with its epoch.
+    while Tenant::of(&group).is_some() && std::time::Instant::now() < deadline {
+        pin().flush();
+        std::thread::yield_now();
+    }
+    assert!(Tenant::of(&group).is_none());
+    // Its successor has a tenant of its own.
+    let next = tenant(&cache, b"a:b:k");
+    assert!(next.group != group && Tenant::of(&next.group).is_some());
+}
+
+#[test]
+fn a_tenant_whose_deletion_was_given_up_is_found_beside_that_of_its_parent() {
+    let cache = cache(Config::default());
+    let tenants = cache.tenants();
+    let child = tenant(&cache, b"a:b:k");
+    put(&cache, &child, b"a:b:k");
+    let parent = Arc::clone(child.parent.as_ref().expect("below /a"));
+    child.group.kill().expect("it has no children");
+    let given_up = tenants.detach(&child.group);
+    assert!(!is_found(&cache, &child), "it is being purged");
+    parent.group.kill().expect("it has no children any more");
+    let purged = tenants.detach(&parent.group);
+    assert_eq!((given_up.len(), purged.len()), (1, 1));
+    tenants.adopt(given_up.into_iter());
+    assert!(is_found(&cache, &child));
+    tenants.adopt(purged.into_iter());
+    assert!(is_found(&cache, &child) && is_found(&cache, &parent));
+}
+
+#[test]
+fn who_was_killed_below_a_deleted_tenant_goes_with_it() {
+    let cache = cache(Config::default());
+    let child = tenant(&cache, b"a:b:k");
+    child.group.kill().expect("it has no children");
+    let group = cache.tree().get("/a").expect("above what was asked for");
+    group.kill().expect("it has no children any more");
+    let detached = cache.tenants().detach(&group);
+    assert_eq!(detached.len(), 2);
+    assert!(detached.iter().any(|tenant| Arc::ptr_eq(tenant, &child)));
+}
+
+#[test]
+fn a_tenant_that_the_program_killed_gives_its_place_back_and_is_found() {
+    let cache = cache(Config { tenants_max: 1, ..Config::default() });
+    let tenants = cache.tenants();
+    let killed = tenant(&cache, b"a:k");
+    put(&cache, &killed, b"a:k");
+    killed.group.kill().expect("it has no children");
+    assert!(!is_found(&cache, &killed), "nobody was told");
+    (0..tenants.index.shards() / 64).for_each(|_| tenants.sweep_some(0));
+    assert!(is_found(&cache, &killed));
+    // Relaxed: one thread.
+    assert_eq!(tenants.places.load(Ordering::Relaxed), 0);
+    assert_eq!(tenant(&cache, b"b:k").group.path(), "/b");
+    cache.store().flush();
+    assert!(killed.ring.lock().is_empty());
+}
+
+#[test]
+fn a_group_with_data_of_the_programs_is_no_tenant() {
+    let cache = cache(Config { tenants_max: 1, ..Config::default() });
+    let taken = cache.tree().create("/a").expect("there is room");
+    assert!(taken.set_data("the program's").is_ok());
+    assert_eq!(tenant(&cache, b"a:k").group.path(), "/other");
+    assert_eq!(tenant(&cache, b"b:k").group.path(), "/b", "its place was given back");
 }

@@ -265,3 +265,16 @@ fn many_tenants_share_a_server() {
     assert!(current > 250_000 && peak <= 300_000, "{current} {peak}");
     assert!(evictions > 300);
 }
+
+#[test]
+fn items_of_a_killed_tenant_make_room_though_nobody_asks_for_it_again() {
+    let server = server(64 << 20, &[("/p", 100_000)]);
+    let mut client = server.connect();
+    fill(&mut client, "p:old:", 80);
+    let old = server.cache.tree().get("/p/old").expect("it was stored for");
+    old.kill().expect("it has no children");
+    fill(&mut client, "p:new:", 400);
+    let metrics = server.cache.metrics();
+    assert!(old.usage(metrics.memory).current < 60_000, "they were evicted like any others");
+    assert!(server.cache.tree().get("/p/old").is_none());
+}

@@ -1,0 +1,54 @@
+//! Tenants whose group was killed.
+
+use std::iter::successors;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use submeter::Group;
+
+use super::Tenant;
+
+/// The tenants that are in the index no longer, as their group was killed, and may hold items,
+/// which must stay evictable.
+///
+/// One list for all of them, which is nearly always empty, not one per parent: a parent may be
+/// deleted too, and nobody would visit what is put into its list after that. Weak, as the items
+/// keep their tenant; so does a request that may still store some.
+#[derive(Default)]
+pub(super) struct Dying {
+    list: Mutex<Vec<Weak<Tenant>>>,
+}
+
+impl Dying {
+    /// Adds a tenant. Must be done before it leaves the index, so that it is found here or there.
+    pub(super) fn add(&self, tenant: &Arc<Tenant>) {
+        self.list.lock().push(Arc::downgrade(tenant));
+    }
+
+    /// Adds to `children` those that a search below `parent` finds there: its own, and those of
+    /// killed ones below it, which may be in no list.
+    pub(super) fn add_children(&self, parent: &Group, children: &mut Vec<Group>) {
+        self.list.lock().retain(|tenant| {
+            let Some(tenant) = tenant.upgrade() else { return false };
+            let mut above = successors(tenant.group.parent(), |group| group.parent());
+            if above.find(|&group| group == parent || !group.is_killed()) == Some(parent) {
+                children.push(tenant.group.clone());
+            }
+            true
+        });
+    }
+
+    /// Takes out those that `which` accepts.
+    pub(super) fn take(&self, which: impl Fn(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
+        let mut taken = Vec::new();
+        self.list.lock().retain(|tenant| {
+            let Some(tenant) = tenant.upgrade() else { return false };
+            let accepted = which(&tenant);
+            if accepted {
+                taken.push(tenant);
+            }
+            !accepted
+        });
+        taken
+    }
+}
