@@ -1,4 +1,9 @@
 //! A tree of one node: what a counter with a limit is.
+//!
+//! Not the root of a tree of [`node`](super::node)s, which was measured: it takes 416 bytes in four
+//! allocations where a counter has 192 of its own. To follow its pointer costs 17 % of an add and a
+//! give-back far from the limit, and its queue and counts of refusals 65 % of a pair at the limit
+//! and 5 % of a refusal. A fork that leaves its list locked would make it refuse what fits, too.
 
 use std::iter::once;
 
