@@ -44,7 +44,9 @@ fn read(record: &Path) -> Result<Record, Failure> {
             "cannot read {name}: {e}; make a record with submeter-bench --json"
         ))
     })?;
-    Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))
+    Record::parse(&text)
+        .map(Record::without_removed)
+        .map_err(|line| Failure::new(format_args!("{name}: {line}")))
 }
 
 /// Returns the text of a record, which may be compressed, as those in the repository are.

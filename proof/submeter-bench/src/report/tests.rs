@@ -294,6 +294,31 @@ fn the_page_says_what_the_markdown_says() {
 }
 
 #[test]
+fn what_was_removed_since_a_record_was_made_is_not_reported() {
+    let row = |params: &str, variant: &str| {
+        format!(
+            r#"{{"table": "limits", "params": {{"cpus": "1"{params}}}, "variant": "{variant}",
+                "value": 1.0, "unit": "pairs/s", "samples": [1.0]}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"machine": {{"arch": "x", "cpus": 2, "kernel": "6", "backend": "b", "date": "d",
+            "warnings": ["limits: gone_1 is slow", "limits: submeter is slow"]}},
+            "absent": [{{"table": "limits", "variant": "gone_1", "reason": "none"}}],
+            "notes": ["limits: gone_2: a note", "limits: levels: another"],
+            "rows": [{}, {}, {}]}}"#,
+        row("", "gone_1"),
+        row(r#", "gone_2": "3""#, "submeter"),
+        row("", "submeter"),
+    );
+    let record = Record::parse(&text).expect("a record").without_removed();
+    assert_eq!(record.rows.len(), 1);
+    assert_eq!(record.machine.warnings, ["limits: submeter is slow"]);
+    assert!(record.absent.is_empty());
+    assert_eq!(record.notes("limits"), ["levels: another"]);
+}
+
+#[test]
 fn text_that_is_not_a_record_is_refused_in_one_line() {
     for (text, named) in [
         ("", "EOF"),
