@@ -27,7 +27,7 @@
 //! |---|---|
 //! | `/` | the page |
 //! | `/api/tree` | all groups: [`wire::TreeDoc`] |
-//! | `/api/group?path=` | one group with its past: [`wire::DetailDoc`] |
+//! | `/api/group?path=` | one group with its past, as of the last sample: [`wire::DetailDoc`] |
 //! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
 //! | `POST /api/limits` | where [`Shown::on_limits`] is asked for: the program's own |

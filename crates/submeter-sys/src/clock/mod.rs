@@ -94,6 +94,11 @@ pub fn choice() -> &'static Choice {
 /// kernel, a millisecond apart at most, it also counts what interrupts and the hypervisor took from
 /// the thread; the next one puts that right. Not for signal handlers.
 ///
+/// So one interval may be told as up to 1.1 ms longer or shorter than it was: by what was taken
+/// within a millisecond ([`now_ns`](ThreadClock::now_ns)), and by 0.1 ms where it began by
+/// [`begin_ns`](ThreadClock::begin_ns). The errors of `now_ns` do not add up: what one interval has
+/// too much, the next one lacks.
+///
 /// # Examples
 /// ```
 /// use submeter_sys::clock::ThreadClock;
@@ -281,15 +286,20 @@ impl ThreadClock {
     fn ask(&mut self) -> u64 {
         #[cfg(test)]
         (self.asked += 1);
-        // First: a switch during what follows makes the pair worthless, and is noticed at the next
-        // question.
-        self.armed = self.watch.arm();
-        let before = ticks::now();
-        let ns = thread_cpu_ns() + self.offset_ns;
+        let once = || {
+            // First: a switch during what follows makes the pair worthless, and is noticed at the
+            // next question.
+            let armed = self.watch.arm();
+            let before = ticks::now();
+            let ns = thread_cpu_ns() + self.offset_ns;
+            Asked { armed, before, ns, took: ticks::now().wrapping_sub(before) }
+        };
+        let asked = Asked::closest(self.ticks_max / (TRUST_NS / CLOSE_NS), once);
+        self.armed = asked.armed;
         // The kernel reads its clock somewhere in the middle of the call.
-        self.base_ticks = before.wrapping_add(ticks::now().wrapping_sub(before) / 2);
-        self.base_ns = ns;
-        self.answer(ns, self.base_ticks)
+        self.base_ticks = asked.before.wrapping_add(asked.took / 2);
+        self.base_ns = asked.ns;
+        self.answer(asked.ns, self.base_ticks)
     }
 
     /// Goes on in a forked child: its one thread starts at 0, without the page.
@@ -312,6 +322,34 @@ impl ThreadClock {
     }
 }
 
+/// The kernel's answer, and what the counter said before and after it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    armed: u64,
+    before: u64,
+    ns: u64,
+    /// How long the call took, in ticks.
+    took: u64,
+}
+
+impl Asked {
+    /// Asks again, twice at most, where the call took longer than `close`: a hypervisor, or an
+    /// interrupt, that came between the kernel's reading and ours puts the pair apart by half of
+    /// what it took, and an interval that begins there is short by as much. Returns the latest: its
+    /// `armed` is the one that holds.
+    fn closest(close: u64, mut once: impl FnMut() -> Asked) -> Asked {
+        let mut asked = once();
+        for _ in 0..2 {
+            // Without a counter there is nothing to be close to.
+            if close == 0 || asked.took <= close {
+                break;
+            }
+            asked = once();
+        }
+        asked
+    }
+}
+
 impl Default for ThreadClock {
     fn default() -> ThreadClock {
         ThreadClock::new()
@@ -330,6 +368,10 @@ impl Drop for ThreadClock {
 /// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short
 /// enough to bound what a hypervisor that stops the machine adds.
 const TRUST_NS: u64 = 1_000_000;
+
+/// How long a question to the kernel may take for its answer to be of one moment: some fifty times
+/// as long as a system call.
+const CLOSE_NS: u64 = 20_000;
 
 /// How long after its last look a thread that was switched out may begin an interval without
 /// asking: longer than a busy worker waits, and short enough to bound what it may have run since it

@@ -46,6 +46,22 @@ fn a_clock_never_goes_back() {
 }
 
 #[test]
+fn a_question_that_was_interrupted_is_asked_again_but_not_for_ever() {
+    let answers = |took: &[u64], close| {
+        let mut asked = 0;
+        let closest = Asked::closest(close, || {
+            asked += 1;
+            Asked { armed: asked, before: 0, ns: 0, took: took[asked as usize - 1] }
+        });
+        (closest.armed, asked)
+    };
+    assert_eq!(answers(&[10], 20), (1, 1), "close enough");
+    assert_eq!(answers(&[900, 10], 20), (2, 2), "the second is");
+    assert_eq!(answers(&[900, 800, 700], 20), (3, 3), "none is, as under an emulator");
+    assert_eq!(answers(&[900], 0), (1, 1), "there is no counter");
+}
+
+#[test]
 fn waiting_costs_no_cpu_time() {
     for mut clock in clocks() {
         let before = clock.now_ns();

@@ -119,7 +119,10 @@ impl SchemaBuilder {
     /// Declares the counter that is charged the CPU time of threads in each group: see
     /// [`switch`](crate::switch). At most one per schema.
     ///
-    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group.
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group. What one
+    /// stay in a group is charged may be up to 1.1 ms more or less than it took, by what a
+    /// hypervisor or interrupts took from the thread within a millisecond; the next stay is charged
+    /// the difference. See [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
         if let Some(base) = &mut self.base {
