@@ -16,6 +16,7 @@ mod picture;
 mod plot;
 mod plots;
 mod record;
+mod removed;
 mod rows;
 mod text;
 

@@ -1,12 +1,11 @@
 //! Reads back what `submeter-bench --json` wrote: reports are made from records, so that those of
 //! another machine or another day can be reported too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::definition::definitions;
 use crate::row::{Params, Row};
 
 /// A record: the machine, and what was measured on it.
@@ -19,7 +18,7 @@ pub(crate) struct Record {
     pub(super) absent: Vec<Absent>,
     /// Notes on the tables.
     #[serde(default)]
-    notes: Value,
+    pub(super) notes: Value,
 }
 
 /// The machine and build that the figures come from. Fields that only newer records have are kept
@@ -64,40 +63,6 @@ impl Record {
         serde_json::from_str(text).map_err(|error| {
             format!("this is not a record of submeter-bench: {error}; make one with submeter-bench --json FILE")
         })
-    }
-
-    /// Leaves out what was measured of variants and parameters that are gone since: their
-    /// definitions are too, so that no report could say what the figures mean. The file keeps them.
-    pub(crate) fn without_removed(mut self) -> Record {
-        let of = |table: &str| definitions().iter().find(|definition| definition.table == table);
-        let (mut variants, mut params) = (BTreeSet::new(), BTreeSet::new());
-        self.rows.retain(|row| {
-            let Some(known) = of(&row.table) else { return true };
-            let named = known.variants.contains_key(&*row.variant);
-            if !named {
-                variants.insert(row.variant.to_string());
-            }
-            let unknown: Vec<String> = row
-                .params
-                .names()
-                .filter(|name| !known.params.contains_key(*name))
-                .map(str::to_owned)
-                .collect();
-            let keep = named && unknown.is_empty();
-            params.extend(unknown);
-            keep
-        });
-        self.absent.retain(|absent| !variants.contains(&absent.variant));
-        self.machine.warnings.retain(|line| !variants.iter().any(|name| line.contains(&**name)));
-        if let Value::Array(notes) = &mut self.notes {
-            // As in "limits: callbacks: a charge of 64 bytes".
-            let tells = |note: &Value| {
-                let part = note.as_str().and_then(|line| line.split(": ").nth(1));
-                part.is_some_and(|part| params.contains(part))
-            };
-            notes.retain(|note| !tells(note));
-        }
-        self
     }
 
     /// Returns the rows of `table`, in the order of the record.

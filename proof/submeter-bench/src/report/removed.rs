@@ -1,0 +1,46 @@
+//! What a record has and the bench no longer measures.
+//!
+//! Apart from the record, which other programs read without any definition.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::definition::definitions;
+use super::record::Record;
+
+impl Record {
+    /// Leaves out what was measured of variants and parameters that are gone since: their
+    /// definitions are too, so that no report could say what the figures mean. The file keeps them.
+    pub(crate) fn without_removed(mut self) -> Record {
+        let of = |table: &str| definitions().iter().find(|definition| definition.table == table);
+        let (mut variants, mut params) = (BTreeSet::new(), BTreeSet::new());
+        self.rows.retain(|row| {
+            let Some(known) = of(&row.table) else { return true };
+            let named = known.variants.contains_key(&*row.variant);
+            if !named {
+                variants.insert(row.variant.to_string());
+            }
+            let unknown: Vec<String> = row
+                .params
+                .names()
+                .filter(|name| !known.params.contains_key(*name))
+                .map(str::to_owned)
+                .collect();
+            let keep = named && unknown.is_empty();
+            params.extend(unknown);
+            keep
+        });
+        self.absent.retain(|absent| !variants.contains(&absent.variant));
+        self.machine.warnings.retain(|line| !variants.iter().any(|name| line.contains(&**name)));
+        if let Value::Array(notes) = &mut self.notes {
+            // As in "limits: callbacks: a charge of 64 bytes".
+            let tells = |note: &Value| {
+                let part = note.as_str().and_then(|line| line.split(": ").nth(1));
+                part.is_some_and(|part| params.contains(part))
+            };
+            notes.retain(|note| !tells(note));
+        }
+        self
+    }
+}
