@@ -115,7 +115,7 @@ fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress(
                 }
             });
         }
-        let failed = (0..FORKS).find(|_| {
+        let failed = (0..FORKS_OF_FLUSHES).find(|_| {
             !fork::in_a_fork(|| {
                 let told = |work: &dyn Fn() -> bool| match catch_unwind(AssertUnwindSafe(work)) {
                     Ok(right) => right,
@@ -202,6 +202,9 @@ fn a_child_of_a_fork_during_first_updates_declares_and_counts_for_itself_stress(
 
 /// The forks that a test waits for.
 const FORKS: usize = 14;
+
+/// Those of the test whose children mostly find a lock held, and wait for it for seconds.
+const FORKS_OF_FLUSHES: usize = 5;
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
