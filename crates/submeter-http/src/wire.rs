@@ -342,9 +342,11 @@ pub struct StallDoc {
     pub total_us: u64,
 }
 
-/// The answer of `/api/group?path=…`: one group as of the last sample, with its past. An update
-/// that returned before the question may be missing until the next sample, usually within a second,
-/// and a group that is younger is not found; `/api/tree` and `/api/totals` read the tree when asked.
+/// The answer of `/api/group?path=…`: one group as of the last sample, with its past.
+///
+/// An update that returned before the question may be missing until the next sample, usually within
+/// a second, and a younger group is not found. `/api/tree` and `/api/totals` read the tree when
+/// asked.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DetailDoc {
     /// Wall-clock time of the sample, in ms since 1970.
