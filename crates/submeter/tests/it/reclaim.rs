@@ -179,6 +179,34 @@ fn one_that_frees_a_part_at_a_time_is_asked_again_before_low_gives_way() {
     drop(registered);
 }
 
+/// One that holds most and frees one unit at a call, beside one that frees what it is asked for, of
+/// which `low` protects so much.
+fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
+    let (tree, memory) = tree(1900);
+    let group = tree.create("/a").expect("room");
+    let held = Arc::new(Mutex::new(group.try_charge(memory, 1000).expect("it fits")));
+    let calls = Arc::<Mutex<usize>>::default();
+    let (items, noted) = (Arc::clone(&held), Arc::clone(&calls));
+    let _slow = group.on_pressure(memory, move |_| {
+        *noted.lock().unwrap() += 1;
+        drop(items.lock().unwrap().split(1));
+    });
+    let quick = Cache::new(&tree, memory, "/b", 900);
+    quick.group.set_low(memory, Some(low));
+    let web = tree.create("/web").expect("room");
+    let charge = web.charge_reclaiming(memory, 160).expect("the other one has it");
+    assert_eq!(charge.amount(), 160);
+    let calls = *calls.lock().unwrap();
+    [calls, quick.asked().len()]
+}
+
+#[test]
+fn one_that_frees_little_at_a_time_does_not_keep_others_from_being_asked() {
+    assert_eq!(beside_one_that_frees_little(0), [1, 1]);
+    // It has its sixteen attempts before anybody loses what `low` protects.
+    assert_eq!(beside_one_that_frees_little(900), [16, 1]);
+}
+
 #[test]
 fn an_aggressor_that_charges_on_and_on_evicts_itself() {
     let (tree, memory) = tree(1000);

@@ -1,7 +1,7 @@
 //! Reclaim beside a model that computes everything anew before it asks anybody.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
@@ -133,12 +133,22 @@ impl Model {
                 let callbacks = (0..self.callbacks.len())
                     .filter(|&at| self.callbacks[at].is_some() && below(&at))
                     .count();
+                let mut short = BTreeMap::<usize, usize>::new();
                 for _ in 0..ATTEMPTS * callbacks {
                     let missing = self.missing(level, n.into());
-                    let next = self.standings(level, &passed).into_iter().next();
-                    let next = next.filter(|next| next.beyond != [0, 0]);
+                    let mut standings = self.standings(level, &passed);
+                    standings.retain(|one| one.beyond != [0, 0]);
+                    // The sort is stable: among equals those that use more come first.
+                    standings.sort_by_key(|one| {
+                        let often = short.get(&one.at).copied().unwrap_or(0);
+                        (often >= ATTEMPTS, one.beyond[0] == 0, often)
+                    });
+                    let next = standings.into_iter().next();
                     let Some(next) = next.filter(|_| !granted && missing > 0) else { break };
-                    freed += self.ask(next, missing, &mut passed, asked);
+                    let more = self.ask(next, missing, &mut passed, asked);
+                    let wanted = asked.last().expect("it was asked").1;
+                    *short.entry(next.at).or_default() += usize::from(0 < more && more < wanted);
+                    freed += more;
                     granted = self.grant(at, n);
                 }
             }

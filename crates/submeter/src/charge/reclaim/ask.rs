@@ -20,6 +20,9 @@ use crate::quota::Quotas;
 /// that charge asks them no more.
 pub(super) type PassedOver = BTreeSet<u64>;
 
+/// How often callbacks freed less than they were asked for, by number.
+type Shortfalls = HashMap<u64, usize>;
+
 /// How much waits for room below a group. What is freed there may be granted at once, and is used
 /// again then.
 type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
@@ -77,13 +80,15 @@ impl<'a> Below<'a> {
     /// Returns that.
     pub(super) fn ask(&self, missing: impl Fn(u64) -> u64, passed_over: &mut PassedOver) -> u64 {
         let (mut freed, mut calls, mut since) = (0, 0, Instant::now());
+        let mut shortfalls = Shortfalls::new();
         while missing(freed) > 0 {
-            let Some(next) = self.next(calls, passed_over) else { break };
+            let Some(next) = self.next(calls, &shortfalls, passed_over) else { break };
             let Candidate { entry, standing, used } = next;
             let before = self.uses(entry.group());
             // Others may have asked it since it was looked at.
             let left = standing.most().saturating_sub(used.saturating_sub(before));
-            match entry.call(left.min(missing(freed))) {
+            let wanted = left.min(missing(freed));
+            match entry.call(wanted) {
                 Called::Unwanted => calls += 1,
                 Called::Busy if since.elapsed() < PATIENCE_MAX && entry.wait() => {}
                 Called::Busy | Called::Ended => _ = passed_over.insert(entry.number()),
@@ -92,6 +97,8 @@ impl<'a> Below<'a> {
                     entry.count(more, standing.is_below_low(), called == Called::Panicked);
                     if more == 0 {
                         passed_over.insert(entry.number());
+                    } else if more < wanted {
+                        *shortfalls.entry(entry.number()).or_default() += 1;
                     }
                     (freed, calls, since) = (freed + more, calls + 1, Instant::now());
                 }
@@ -103,11 +110,24 @@ impl<'a> Below<'a> {
     }
 
     /// Returns who is to be asked after so many calls, if anybody is left that has something.
-    fn next(&self, calls: usize, passed_over: &PassedOver) -> Option<Candidate> {
+    ///
+    /// The one that uses most, but those that fell short less often come before it: it may hold
+    /// most for long, and would take all calls. It has its attempts before `low` gives way.
+    fn next(
+        &self,
+        calls: usize,
+        shortfalls: &Shortfalls,
+        passed_over: &PassedOver,
+    ) -> Option<Candidate> {
         self.look(passed_over, |candidates, callbacks| {
-            let first = candidates.iter().min_by_key(|one| Reverse(one.standing))?;
-            let may_ask = first.standing.most() > 0 && calls < ATTEMPTS_MAX * callbacks;
-            may_ask.then(|| first.clone())
+            let place = |one: &&Candidate| {
+                let short = shortfalls.get(&one.entry.number()).copied().unwrap_or_default();
+                let has_tried = short >= ATTEMPTS_MAX;
+                (has_tried, one.standing.is_below_low(), short, Reverse(one.standing))
+            };
+            let have_some = candidates.iter().filter(|one| one.standing.most() > 0);
+            let may_ask = calls < ATTEMPTS_MAX * callbacks;
+            have_some.min_by_key(place).filter(|_| may_ask).cloned()
         })
     }
 

@@ -68,8 +68,10 @@ impl Group {
     ///
     /// The group that uses most beyond its [protection](Group::protection) is asked first, for what
     /// is missing, and for no more than it uses beyond its protection. Then all are looked at
-    /// again, so that what was protected meanwhile is not asked for. What is protected by `low` is
-    /// asked for once all the rest was, what is protected by `min` never.
+    /// again, so that what was protected meanwhile is not asked for. One that freed less than it
+    /// was asked for comes after those that did not, and is asked sixteen times before others lose
+    /// what `low` protects. What is protected by `low` is asked for once all the rest was, what is
+    /// protected by `min` never.
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
