@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
         self.store.tenants.sweep_all();
         while let Some(Holder { tenant, spareable }) = stack.pop() {
             let own = tenant.ring.lock().bytes();
-            let children = self.store.tenants.children(&tenant.group);
+            let (children, _) = self.store.tenants.children(&tenant.group);
             let (own_spared, parts) = self.spared(&tenant, spare, &children);
             let own_spareable = own.saturating_sub(own_spared).min(spareable);
             if own_spareable > 0 {
@@ -198,7 +198,7 @@ impl<'a> Search<'a> {
     /// Asks all children of a tenant what they hold and what of that is spared.
     fn survey(&self, at: &Arc<Tenant>, spare: Spare) -> Hint {
         let own = at.ring.lock().bytes();
-        let children = self.store.tenants.children(&at.group);
+        let (children, looked_at) = self.store.tenants.children(&at.group);
         self.store.tenants.sweep_some(children.len());
         let (own_spared, parts) = self.spared(at, spare, &children);
         let own = own.saturating_sub(own_spared);
@@ -208,7 +208,8 @@ impl<'a> Search<'a> {
             holder_spared: own_spared,
             holders: u64::from(own > 0),
             spared: own_spared,
-            left: children.len() / VISITS,
+            // All that a survey costs: many dying ones elsewhere must not be walked for each item.
+            left: looked_at / VISITS,
         };
         let mut most = own;
         for (child, (held, spared)) in children.iter().zip(parts) {

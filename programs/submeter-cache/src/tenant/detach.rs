@@ -35,12 +35,14 @@ impl Tenants {
         tenants.for_each(|tenant| self.dying.add(&tenant));
     }
 
-    /// Returns the groups of the tenants below another, including dying ones. Not the tenants: of
-    /// thousands, a search wants to know what they use, and then one.
-    pub(crate) fn children(&self, parent: &Group) -> Vec<Group> {
+    /// Returns the groups of the tenants below another, including dying ones, and how many it
+    /// looked at. Not the tenants: of thousands, a search wants to know what they use, and then
+    /// one.
+    pub(crate) fn children(&self, parent: &Group) -> (Vec<Group>, usize) {
         let mut children = parent.children_unsorted();
-        self.dying.add_children(parent, &mut children);
-        children
+        let living = children.len();
+        let dying = self.dying.add_children(parent, &mut children);
+        (children, living + dying)
     }
 
     /// Takes what was killed out of some parts of the index, others at each call: when the program

@@ -22,13 +22,23 @@ pub(super) struct Dying {
 impl Dying {
     /// Adds a tenant. Must be done before it leaves the index, so that it is found here or there.
     pub(super) fn add(&self, tenant: &Arc<Tenant>) {
-        self.list.lock().push(Arc::downgrade(tenant));
+        let mut list = self.list.lock();
+        // Where nothing is evicted, nobody else removes those that are gone. Only when the list is
+        // full, which then has room for as many again: a few looks at each on average.
+        if list.len() == list.capacity() {
+            list.retain(|tenant| tenant.strong_count() > 0);
+            let alive = list.len();
+            list.reserve(alive.max(8));
+        }
+        list.push(Arc::downgrade(tenant));
     }
 
     /// Adds to `children` those that a search below `parent` finds there: its own, and those of
-    /// killed ones below it, which may be in no list.
-    pub(super) fn add_children(&self, parent: &Group, children: &mut Vec<Group>) {
-        self.list.lock().retain(|tenant| {
+    /// killed ones below it, which may be in no list. Returns how many it looked at.
+    pub(super) fn add_children(&self, parent: &Group, children: &mut Vec<Group>) -> usize {
+        let mut list = self.list.lock();
+        let looked_at = list.len();
+        list.retain(|tenant| {
             let Some(tenant) = tenant.upgrade() else { return false };
             let mut above = successors(tenant.group.parent(), |group| group.parent());
             if above.find(|&group| group == parent || !group.is_killed()) == Some(parent) {
@@ -36,6 +46,13 @@ impl Dying {
             }
             true
         });
+        looked_at
+    }
+
+    /// Returns how many are listed, gone ones included.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.list.lock().len()
     }
 
     /// Takes out those that `which` accepts.

@@ -256,7 +256,7 @@ fn is_found(cache: &Cache, sought: &Arc<Tenant>) -> bool {
         if group == sought.group {
             return true;
         }
-        stack.extend(cache.tenants().children(&group));
+        stack.extend(cache.tenants().children(&group).0);
     }
     false
 }
@@ -337,4 +337,36 @@ fn a_group_with_data_of_the_programs_is_no_tenant() {
     assert!(taken.set_data("the program's").is_ok());
     assert_eq!(tenant(&cache, b"a:k").group.path(), "/other");
     assert_eq!(tenant(&cache, b"b:k").group.path(), "/b", "its place was given back");
+}
+
+#[test]
+fn names_that_come_and_go_do_not_gather_where_nothing_is_evicted() {
+    let cache = cache(Config::default());
+    for _ in 0..500 {
+        let tenant = tenant(&cache, b"a:k");
+        tenant.group.kill().expect("it has no children");
+        drop(tenant);
+        // Old tables of the index, which keep their tenants, are freed with their epochs.
+        pin().flush();
+    }
+    let listed = cache.tenants().dying.len();
+    assert!(listed < 250, "{listed} of 500 that are gone");
+}
+
+#[test]
+fn a_search_for_children_counts_the_dying_that_it_looks_at() {
+    let cache = cache(Config::default());
+    let kept: Vec<_> = (0..100)
+        .map(|n| {
+            let tenant = tenant(&cache, format!("d{n}:k").as_bytes());
+            put(&cache, &tenant, format!("d{n}:k").as_bytes());
+            tenant.group.kill().expect("it has no children");
+            tenant
+        })
+        .collect();
+    cache.tenants().sweep_all();
+    let parent = tenant(&cache, b"a:k");
+    drop(tenant(&cache, b"a:b:k"));
+    let (children, looked_at) = cache.tenants().children(&parent.group);
+    assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
