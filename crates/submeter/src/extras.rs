@@ -37,7 +37,7 @@ struct Made {
     #[cfg(feature = "aggregator")]
     owned: Owned,
     /// The program's own value. Boxed twice, as a pointer that is swapped in knows no type. Not in
-    /// a `OnceLock`: in a forked child, one that a thread was setting at the fork is set for ever.
+    /// a `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
     data: OnceBox<Box<dyn Any + Send + Sync>>,
 }
 

@@ -47,8 +47,8 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // Where standard error is gone, nobody reads the log. The stream leaves the colours out
-            // where they do not belong.
+            // A failed write is ignored: without standard error the log has no reader. The stream
+            // removes colours unless it is a terminal.
             let _ = anstream::stderr().write_all((self.0)(record).as_bytes());
         }
     }

@@ -253,7 +253,8 @@ impl ThreadClock {
         // After the page: a switch between the two is noticed at the next question.
         let now = ticks::now();
         // Of the last look, and not of `base_ticks`, from when a busy thread may have run for long.
-        let recent = now.wrapping_sub(self.last_ticks) < self.ticks_max / (TRUST_NS / NEAR_NS);
+        let near = self.ticks_max / (TRUST_NS / NEAR_NS);
+        let recent = now.wrapping_sub(self.last_ticks) < near;
         let estimate = self.anchor.as_ref().filter(|_| recent).and_then(|anchor| {
             let young = now.wrapping_sub(anchor.ticks) < self.ticks_max;
             anchor.cpu_ns(running_ns, self.last_ns).filter(|_| young)
@@ -264,10 +265,10 @@ impl ThreadClock {
         }
         let ns = self.ask();
         // Not after another switch: the two are not of one moment. Nor if the thread may have run
-        // for long since it came back: each estimate would be as far in the future, and the clock
-        // would stand still until the thread gets there. Then the one before stays, while it is
-        // young.
-        if recent && self.armed == armed {
+        // for long since it came back, before the question or in it: each estimate would be as far
+        // in the future, and the clock would stand still until the thread gets there. Then the one
+        // before stays, while it is young.
+        if recent && self.armed == armed && self.base_ticks.wrapping_sub(now) < near {
             self.anchor = Some(Anchor::new(running_ns, ns, self.base_ticks));
         }
         ns
@@ -294,7 +295,7 @@ impl ThreadClock {
             let ns = thread_cpu_ns() + self.offset_ns;
             Asked { armed, before, ns, took: ticks::now().wrapping_sub(before) }
         };
-        let asked = Asked::closest(self.ticks_max / (TRUST_NS / CLOSE_NS), once);
+        let asked = Asked::until_close(self.ticks_max / (TRUST_NS / CLOSE_NS), once);
         self.armed = asked.armed;
         // The kernel reads its clock somewhere in the middle of the call.
         self.base_ticks = asked.before.wrapping_add(asked.took / 2);
@@ -335,9 +336,9 @@ struct Asked {
 impl Asked {
     /// Asks again, twice at most, where the call took longer than `close`: a hypervisor, or an
     /// interrupt, that came between the kernel's reading and ours puts the pair apart by half of
-    /// what it took, and an interval that begins there is short by as much. Returns the latest: its
-    /// `armed` is the one that holds.
-    fn closest(close: u64, mut once: impl FnMut() -> Asked) -> Asked {
+    /// what it took, and an interval that begins there is short by as much. Returns the latest,
+    /// which need not be the closest: to arm a mark again hides a switch from an earlier one.
+    fn until_close(close: u64, mut once: impl FnMut() -> Asked) -> Asked {
         let mut asked = once();
         for _ in 0..2 {
             // Without a counter there is nothing to be close to.

@@ -49,11 +49,11 @@ fn a_clock_never_goes_back() {
 fn a_question_that_was_interrupted_is_asked_again_but_not_for_ever() {
     let answers = |took: &[u64], close| {
         let mut asked = 0;
-        let closest = Asked::closest(close, || {
+        let latest = Asked::until_close(close, || {
             asked += 1;
             Asked { armed: asked, before: 0, ns: 0, took: took[asked as usize - 1] }
         });
-        (closest.armed, asked)
+        (latest.armed, asked)
     };
     assert_eq!(answers(&[10], 20), (1, 1), "close enough");
     assert_eq!(answers(&[900, 10], 20), (2, 2), "the second is");

@@ -53,6 +53,9 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
 /// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
+/// In a forked child, to change observers there: where another thread was about to begin or end an
+/// observation at the fork, that waits for ever. Switches go on.
+///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
@@ -168,8 +171,9 @@ fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     GENERATION.store(last + 1, Ordering::Release);
     let old = place_of(last).write().take();
     drop(alone);
-    // Factories are user code: they are not dropped with a lock held.
-    drop(old);
+    // Factories are user code: they are not dropped with a lock held. Those of others too, whose
+    // observation ended meanwhile: a panic there is not of the thread that makes this change.
+    let _ = contain(|| drop(old));
 }
 
 /// Returns the last generation and its entries, once there is one.
@@ -451,6 +455,27 @@ mod tests {
         drop(alone);
         assert_eq!(found, [true, false, false]);
         drop(observation);
+    }
+
+    #[test]
+    fn a_change_survives_a_factory_of_others_that_panics_where_it_is_dropped() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let captured = Panics;
+        let factory = move |_| {
+            let _ = &captured;
+            None
+        };
+        let entry = ObserverEntry { factory: Box::new(factory), panicked: AtomicU64::new(0) };
+        let entry = Arc::new(entry);
+        let address = Arc::as_ptr(&entry) as usize;
+        change(|entries| entries.push(entry));
+        // This change holds the last list that has it, as where its observation ended meanwhile.
+        change(|entries| entries.retain(|known| Arc::as_ptr(known) as usize != address));
     }
 
     /// As a signal handler may, and an allocator.

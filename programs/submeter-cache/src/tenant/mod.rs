@@ -2,8 +2,8 @@
 //! root down.
 //!
 //! The groups are the tree. A tenant is what the cache keeps for a group, and its group's
-//! [data](Group::data) is the way to it, so that whoever has the children of a group has their
-//! tenants. What groups do not tell is who of the killed still holds items: see [`Dying`].
+//! [data](Group::data) leads to it, so a group's children lead to their tenants. Groups do not tell
+//! which killed ones still hold items: see [`Dying`].
 //!
 //! *Finding* goes through the [`Index`]: from the bytes before the last delimiter straight to the
 //! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, and
