@@ -5,7 +5,6 @@
 //! this. `PATH beside OTHER` stands for the ratios of two records side by side.
 
 use std::path::Path;
-use std::process::Command;
 
 const BEGIN: &str = "<!-- record: ";
 const CLOSE: &str = " -->";
@@ -59,11 +58,10 @@ pub(crate) fn first_record(root: &Path) -> Result<String, String> {
 /// # Errors
 /// One line: the command's error, or why it cannot be run.
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let (record, beside) =
         record.split_once(BESIDE).map_or((record, None), |(one, other)| (one, Some(other)));
     let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
-    let output = Command::new(cargo)
+    let output = crate::cargo()
         .current_dir(root)
         .args(args)
         .args(beside.iter().flat_map(|other| ["--beside", other]))

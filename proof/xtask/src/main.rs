@@ -11,7 +11,7 @@ mod rust;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress [OLD NEW]..., definitions RECORD, \
     or benchmarks [--check]";
@@ -120,6 +120,11 @@ fn workspace_root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package.ancestors().nth(2).map_or(package.clone(), Path::to_path_buf)
+}
+
+/// Returns the Cargo that runs this.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 fn refuse(what: &str) -> ExitCode {

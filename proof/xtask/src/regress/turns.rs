@@ -86,9 +86,8 @@ fn checkout(root: &Path, commit: &str) -> Result<PathBuf, String> {
 }
 
 fn build(source: &Path, target: &Path) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = ["build", "--quiet", "--profile", "dist", "-p", "submeter-bench"];
-    call(Command::new(cargo).current_dir(source).args(args).env("CARGO_TARGET_DIR", target))
+    call(crate::cargo().current_dir(source).args(args).env("CARGO_TARGET_DIR", target))
 }
 
 fn measure<S: AsRef<str>>(

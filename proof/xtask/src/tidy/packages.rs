@@ -4,7 +4,6 @@
 //! Cargo counts, since only it knows which features a build has; it resolves and compiles nothing.
 
 use std::path::Path;
-use std::process::Command;
 
 use super::Finding;
 use crate::repo::Repo;
@@ -36,10 +35,9 @@ pub(crate) fn check(root: &Path, repo: &Repo) -> Result<Vec<Finding>, String> {
 
 /// Asks Cargo: at first without a network, which it needs where packages were not fetched yet.
 fn tree(root: &Path) -> Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut error = String::new();
     for network in [&["--offline"][..], &[]] {
-        let output = Command::new(&cargo).args(TREE).args(network).current_dir(root).output();
+        let output = crate::cargo().args(TREE).args(network).current_dir(root).output();
         let output = output.map_err(|e| format!("cannot run cargo: {e}"))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
