@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
+use crate::rseq::has_no_area;
 use crate::{Rseq, arch};
 
 /// Rows of words, one for each CPU, and the sequences that add to them: what a block of words keeps
@@ -81,6 +82,9 @@ impl CpuRows {
         n: i64,
         mask: u64,
     ) -> bool {
+        if has_no_area(self.rseq.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_indexed_within::<MARKS_AT>(self, index, n, mask) }
     }

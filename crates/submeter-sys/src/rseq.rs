@@ -40,6 +40,25 @@ pub(crate) const MM_CID_END: u64 = FIELD_MM_CID as u64 + 4;
 /// (`proof/submeter-bench/record/x86_64-linux/2026-11-27-mm_cid.md`).
 pub const ROWS_BY_MM_CID: bool = cfg!(submeter_mm_cid);
 
+/// Whether each thread has an area of ours, for a libc that registers none.
+///
+/// Not with `--cfg submeter_plugin`: the area lies at one distance from the thread pointer in every
+/// thread, which only memory that threads start with does. A library that asks for such memory and
+/// is loaded late takes it, with all its other thread-local variables, from some 2 KiB that glibc
+/// keeps for all of them: a second such library is refused. A build of its own, as without an area
+/// [inert](Rseq::inert) sequences must be told apart by a comparison.
+pub(crate) const HAS_OWN_AREA: bool = arch::SIGNATURE != 0 && !cfg!(submeter_plugin);
+
+/// The offset of sequences that may not be run, as there is no area: the thread pointer itself,
+/// where the ABI has words of its own.
+pub(crate) const NO_AREA: i32 = 0;
+
+/// Whether sequences of this offset must not be run. A constant, unless built for plugins.
+#[inline(always)]
+pub(crate) const fn has_no_area(offset: isize) -> bool {
+    cfg!(submeter_plugin) && offset == NO_AREA as isize
+}
+
 /// Why a sequence did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -62,6 +81,9 @@ pub struct Added {
 }
 
 impl Added {
+    /// What is returned for a thread without a row.
+    const OUTSIDE: Added = Added { after: 0, changed: u64::MAX, at: EXIT_OUTSIDE as u64 };
+
     /// Returns the bits in which the word differs from before; all ones when nothing was added. One
     /// comparison with a batch's mask thus tells the common case from everything else.
     #[inline(always)]
@@ -122,8 +144,11 @@ impl Rseq {
     #[must_use]
     pub fn inert() -> Rseq {
         // Every thread has the area, registered or not; arming it is a store that is never read.
-        let offset = if arch::SIGNATURE == 0 { 0 } else { arch::own_area_offset() };
-        Rseq::new(i32::try_from(offset).expect("the area is in the program's initial TLS"), 0)
+        Rseq::new(
+            i32::try_from(arch::own_area_offset())
+                .expect("the area is in the program's initial TLS"),
+            0,
+        )
     }
 
     /// Returns these sequences for words that have more rows than sequences use.
@@ -168,6 +193,9 @@ impl Rseq {
     #[inline]
     #[must_use]
     pub fn row(self) -> Option<u32> {
+        if has_no_area(self.offset()) {
+            return None;
+        }
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
         // field is inside: the area has 20 bytes at least.
         let cpu = unsafe { arch::read_u32(self.offset(), FIELD_CPU_ID) };
@@ -212,7 +240,7 @@ impl Rseq {
     /// area, where these are [inert](Rseq::inert).
     #[inline]
     fn armed<'a>(self) -> Option<&'a AtomicU64> {
-        if arch::SIGNATURE == 0 {
+        if arch::SIGNATURE == 0 || has_no_area(self.offset()) {
             return None;
         }
         let field = armed_field(self.offset());
@@ -238,6 +266,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn increment(self, word: *mut i64) -> bool {
+        if has_no_area(self.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_immediate::<1>(self.offset(), self.cpus, word) }
     }
@@ -249,6 +280,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
+        if has_no_area(self.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add::<STRIDE>(self.offset(), self.cpus, word, n) }
     }
@@ -264,6 +298,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
+        if has_no_area(self.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on: rows of one word.
         unsafe { arch::add::<WORD>(self.offset(), self.cpus, words, n) }
     }
@@ -275,6 +312,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
+        if has_no_area(self.offset()) {
+            return Added::OUTSIDE;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_carry(self.offset(), self.cpus, word, n) }
     }
@@ -288,6 +328,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
+        if has_no_area(self.offset()) {
+            return Added::OUTSIDE;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_marked(self.offset(), self.cpus, word, n, marks, bit) }
     }
@@ -302,6 +345,9 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
+        if has_no_area(self.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_within(self.offset(), self.cpus, word, n, mask) }
     }
@@ -321,6 +367,9 @@ impl Rseq {
         marks: *const u64,
         bit: u32,
     ) -> bool {
+        if has_no_area(self.offset()) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_marked_within(self.offset(), self.cpus, word, n, mask, marks, bit) }
     }
@@ -353,6 +402,9 @@ impl Gated {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
+        if has_no_area(self.offset as isize) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_while::<N>(self.offset as isize, word, mode) }
     }
@@ -364,6 +416,9 @@ impl Gated {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
+        if has_no_area(self.offset as isize) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_value_while(self.offset as isize, word, mode, n) }
     }
@@ -376,6 +431,9 @@ impl Gated {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_capped(self, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool {
+        if has_no_area(self.offset as isize) {
+            return false;
+        }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_capped(self.offset as isize, word, mode, n, cap) }
     }

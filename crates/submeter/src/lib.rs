@@ -66,6 +66,12 @@
 //! as much less. An update costs two or three instructions more. Before 6.19 such a build has words
 //! for as many threads as CPUs, and before 6.3, which has no `mm_cid`, it has the fallback.
 //!
+//! `RUSTFLAGS="--cfg submeter_plugin"` builds for a shared library that a program loads while it
+//! runs (an extension of Python, PostgreSQL or a JVM). Without it such a library keeps an area for
+//! each thread in static TLS, of which glibc has about 2 KiB for all libraries that are loaded
+//! late: the next may fail with `cannot allocate memory in static TLS block`. With it, sequences
+//! need glibc 2.35 or newer, which registers threads itself; elsewhere there is the fallback.
+//!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
 //! limits and reads remain. `tokio`, `futures`, `tower` and `rayon` carry groups into tasks,

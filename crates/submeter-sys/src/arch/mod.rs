@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 #[cfg(all(
     any(target_arch = "x86_64", target_arch = "aarch64"),
     target_os = "linux",
-    not(any(miri, submeter_portable))
+    not(any(miri, submeter_portable, submeter_plugin))
 ))]
 macro_rules! own_area {
     () => {
@@ -53,6 +53,12 @@ mod isa;
 mod isa;
 
 pub(crate) use isa::*;
+
+/// No area of ours: see [`HAS_OWN_AREA`](crate::rseq::HAS_OWN_AREA).
+#[cfg(submeter_plugin)]
+pub(crate) fn own_area_offset() -> isize {
+    crate::rseq::NO_AREA as isize
+}
 
 /// What the self-test's section shares with the thread that watches it.
 #[derive(Debug, Default)]

@@ -130,6 +130,7 @@ pub(crate) unsafe fn read_u32(_: isize, _: usize) -> u32 {
 }
 
 /// No area on this target.
+#[cfg(not(submeter_plugin))]
 pub(crate) fn own_area_offset() -> isize {
     0
 }

@@ -1,4 +1,5 @@
-//! A library that ran sequences is closed while threads' `rseq_cs` still point into it.
+//! Libraries with sequences that are loaded late: closed while threads' `rseq_cs` still point into
+//! them, and loaded more than once.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use crate::again::{again, is_child};
 type Add = extern "C" fn() -> i32;
 
 /// Returns the path of the library: the file that `SUBMETER_TEST_LIBRARY` names, for machines
-/// without cargo, or one that is built here in a target directory of its own.
-fn library() -> PathBuf {
+/// without cargo, or one that is built here, with these flags, in a target directory of its own.
+fn library(flags: &str) -> PathBuf {
     if let Some(path) = std::env::var_os("SUBMETER_TEST_LIBRARY") {
         return path.into();
     }
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unloadable");
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("unloadable{flags}"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -24,6 +25,7 @@ fn library() -> PathBuf {
         .args(["--crate-type", "cdylib", "--target-dir"])
         .arg(&out)
         .env_remove("CARGO_BUILD_TARGET")
+        .env("RUSTFLAGS", flags)
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -38,11 +40,54 @@ fn closing_a_library_that_ran_sequences_kills_nobody() {
         load_add_and_close(&path);
         return;
     }
-    let path = library();
+    let path = library("");
     let path = path.to_str().expect("UTF-8");
     for tunable in ["glibc.pthread.rseq=1", "glibc.pthread.rseq=0"] {
         again(NAME, &[("SUBMETER_TEST_LIBRARY", path), ("GLIBC_TUNABLES", tunable)]);
     }
+}
+
+#[test]
+fn plugins_load_more_often_than_static_tls_would_allow() {
+    const NAME: &str = "unload::plugins_load_more_often_than_static_tls_would_allow";
+    // With an area of its own each takes some 300 bytes of the 1,664 that glibc keeps.
+    const COPIES: usize = 32;
+    if is_child() {
+        let path = std::env::var("SUBMETER_TEST_LIBRARY").expect("set");
+        let adds = std::thread::scope(|scope| {
+            let copies = (0..COPIES).map(|copy| {
+                // A file of its own: of one file the dynamic linker makes one library.
+                let file = format!("{path}.{copy}");
+                std::fs::copy(&path, &file).expect("copied");
+                let add = load(&file).1;
+                std::fs::remove_file(&file).expect("removed");
+                scope.spawn(move || (0..1000).map(|_| add()).sum::<i32>())
+            });
+            copies.map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert_eq!(adds.len(), COPIES);
+        assert!(adds.iter().all(|&done| done == -1000 || done > 900), "{adds:?} of 1000 adds each");
+        return;
+    }
+    let path = library("--cfg submeter_plugin");
+    let path = path.to_str().expect("UTF-8");
+    for tunable in ["glibc.pthread.rseq=1", "glibc.pthread.rseq=0"] {
+        again(NAME, &[("SUBMETER_TEST_LIBRARY", path), ("GLIBC_TUNABLES", tunable)]);
+    }
+}
+
+/// Returns the library's handle and its function.
+fn load(path: &str) -> (*mut libc::c_void, Add) {
+    let path = CString::new(path).expect("no NUL");
+    // SAFETY: 1. Its constructors may run: the library is ours, and they are the standard
+    // library's.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null(), "{path:?} does not load");
+    // SAFETY: 1. The handle is live: opened above. 2. The name ends with a NUL.
+    let symbol = unsafe { libc::dlsym(handle, c"submeter_unloadable_add".as_ptr()) };
+    assert!(!symbol.is_null());
+    // SAFETY: 1. The type is right: the library defines the function with it.
+    (handle, unsafe { std::mem::transmute::<*mut libc::c_void, Add>(symbol) })
 }
 
 /// Threads that are older than the library add through it and run on after it was closed, long
@@ -67,16 +112,8 @@ fn load_add_and_close(path: &str) {
                 }
             });
         }
-        let path = CString::new(path).expect("no NUL");
-        // SAFETY: 1. Its constructors may run: the library is ours, and they are the standard
-        // library's.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        assert!(!handle.is_null(), "{path:?} does not load");
-        // SAFETY: 1. The handle is live: opened above. 2. The name ends with a NUL.
-        let symbol = unsafe { libc::dlsym(handle, c"submeter_unloadable_add".as_ptr()) };
-        assert!(!symbol.is_null());
-        // SAFETY: 1. The type is right: the library defines the function with it.
-        add.set(unsafe { std::mem::transmute::<*mut libc::c_void, Add>(symbol) }).expect("once");
+        let (handle, found) = load(path);
+        add.set(found).expect("once");
         loaded.wait();
         added.wait();
         // SAFETY: 1. The handle is live, and closed once: here. 2. Nobody calls `add` any more: the

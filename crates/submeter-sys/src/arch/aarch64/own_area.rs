@@ -3,6 +3,7 @@
 use std::arch::asm;
 
 // Why the area is in the initial TLS image: `crates/submeter-sys/src/arch/x86_64/own_area.rs`.
+#[cfg(not(submeter_plugin))]
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
     ".balign 32",
@@ -20,6 +21,7 @@ std::arch::global_asm!(
 
 /// Returns the distance of our own area from the thread pointer.
 // Not inlined: the hidden symbol can be reached from this object only.
+#[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;

@@ -10,6 +10,7 @@ use std::arch::asm;
 //
 // The symbol carries the version: two versions of this crate in one program each have an area, of
 // which the kernel accepts one a thread.
+#[cfg(not(submeter_plugin))]
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
     ".balign 32",
@@ -27,6 +28,7 @@ std::arch::global_asm!(
 
 /// Returns the distance of our own area from the thread pointer.
 // Not inlined: the hidden symbol can be reached from this object only.
+#[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use super::{own_registration, pin, selftest};
 use crate::kernel::{CORRECTED_RELEASES, Kernel};
 use crate::probe::{Backend, CpuHint, Probe};
-use crate::rseq::{MM_CID_END, ROWS_BY_MM_CID, Rseq};
+use crate::rseq::{HAS_OWN_AREA, MM_CID_END, ROWS_BY_MM_CID, Rseq};
 use crate::{arch, cpu, membarrier};
 
 pub(crate) fn decide() -> Probe {
@@ -101,6 +101,13 @@ fn usable(
             Some(_) => Ok((Backend::LibcRseq, near(offset)?, cpus)),
             None => Err("libc's registration failed".to_owned()),
         };
+    }
+    if !HAS_OWN_AREA {
+        return Err(
+            "libc registers no rseq, and built with --cfg submeter_plugin submeter has no \
+                    area of its own"
+                .to_owned(),
+        );
     }
     own_registration::prepare_process()
         .and_then(|()| own_registration::register())
