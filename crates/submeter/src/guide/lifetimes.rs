@@ -43,9 +43,11 @@
 //! - A tree reserves address space: 1 GiB per CPU and row for each section of its schema. Memory is
 //!   committed when it is touched. Under `ulimit -v`, [`Tree::new`] returns an error that names the
 //!   remedy.
-//! - You may call `mlockall` before or after creating a tree: it commits only the part of the tree
-//!   that is in use, in steps of 256 KiB per row. If `RLIMIT_MEMLOCK` applies, raise it, because
-//!   `mlockall` also counts addresses that take no memory. A core dump holds only what is in use.
+//! - You may call `mlockall` before or after creating a tree, best with `MCL_ONFAULT`: it then
+//!   commits only what was written. Without, it commits every word that groups have or had, in each
+//!   row, written or not: 1.3 GiB for a histogram of 100,000 groups on two CPUs. If
+//!   `RLIMIT_MEMLOCK` applies, raise it, because `mlockall` also counts addresses that take no
+//!   memory.
 //! - No thread is started unless you ask for one.
 //! - A tree refuses to grow beyond [`TreeBuilder::groups_max`] groups, so that names from the
 //!   network cannot exhaust memory.
