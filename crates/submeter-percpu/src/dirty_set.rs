@@ -7,10 +7,10 @@
 #[cfg(not(loom))]
 use crossbeam_utils::CachePadded;
 #[cfg(not(loom))]
-use submeter_sys::CpuHint;
+use submeter_sys::ResolvedHint;
 
 #[cfg(not(loom))]
-use crate::backend::emulated;
+use crate::backend::locked;
 use crate::dirty::DirtyBits;
 #[cfg(not(loom))]
 use crate::sync::atomic::AtomicU64;
@@ -47,7 +47,7 @@ pub struct DirtySet {
     /// Padded, so that CPUs do not pass a cache line to and fro that neither reads for the other.
     rows: Box<[CachePadded<Row>]>,
     len: usize,
-    hint: Option<CpuHint>,
+    hint: ResolvedHint,
 }
 
 /// The dirty bits of one row.
@@ -82,7 +82,11 @@ impl DirtySet {
                 tally: AtomicU64::new(0),
             })
         };
-        DirtySet { rows: (0..rows).map(|_| row()).collect(), len, hint: probe.cpu_hint() }
+        DirtySet {
+            rows: (0..rows).map(|_| row()).collect(),
+            len,
+            hint: probe.row_hint().resolved(),
+        }
     }
 
     /// Returns how many rows there are: as many in every set of the process.
@@ -96,7 +100,7 @@ impl DirtySet {
     #[inline]
     #[must_use]
     pub fn row(&self) -> usize {
-        emulated::row(self.hint, self.rows.len())
+        locked::row(self.hint, self.rows.len())
     }
 
     /// Returns for how many things there are bits.

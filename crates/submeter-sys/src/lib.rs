@@ -47,6 +47,7 @@ pub mod membarrier;
 pub mod memory;
 pub mod perf_event;
 pub mod probe;
+mod row_hint;
 pub mod rseq;
 
 mod arch;
@@ -54,7 +55,8 @@ mod cpu_rows;
 mod os;
 
 pub use cpu_rows::CpuRows;
-pub use probe::{Backend, CpuHint, Probe, SelfTest, probe};
+pub use probe::{Backend, Probe, SelfTest, probe};
+pub use row_hint::{ResolvedHint, RowHint, set_thread_number, thread_number};
 pub use rseq::{Added, Exit, Gated, Rseq};
 
 /// The distance between two rows of per-CPU words, in bytes: a little over 1 GiB where addresses

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::arch;
 use crate::os::{self, thread};
-use crate::rseq::{FIELD_CPU_ID, MM_CID_END, Rseq};
+use crate::row_hint::RowHint;
+use crate::rseq::{MM_CID_END, Rseq};
 
 /// What updates are made of, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,26 +43,6 @@ impl Backend {
             Backend::LockedByCpu => "locked_by_cpu",
             Backend::LockedByThread => "locked_by_thread",
         }
-    }
-}
-
-/// A way to learn the running CPU by one load, from libc's rseq area. `Copy`: keep it where it is
-/// used.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuHint {
-    offset: isize,
-}
-
-impl CpuHint {
-    /// Returns the CPU on which the calling thread runs, stale as soon as it is read; `None` for a
-    /// thread that is not registered.
-    #[inline]
-    #[must_use]
-    pub fn cpu(self) -> Option<u32> {
-        // SAFETY: 1. The area exists for this thread: a `CpuHint` comes from a probe that found it.
-        // 2. The field is inside: libc's area has 20 bytes at least.
-        let cpu = unsafe { arch::read_u32(self.offset, FIELD_CPU_ID) };
-        (cpu.cast_signed() >= 0).then_some(cpu)
     }
 }
 
@@ -147,8 +127,17 @@ impl Probe {
 
     /// Returns the way to learn the running CPU at the price of a load, where libc's area tells it.
     #[must_use]
-    pub fn cpu_hint(&self) -> Option<CpuHint> {
-        self.libc_offset.map(|offset| CpuHint { offset })
+    pub fn cpu_hint(&self) -> Option<RowHint> {
+        // SAFETY: 1. Every thread has libc's area there: libc says so, and the probe found that it
+        // registered this one.
+        self.libc_offset.and_then(|offset| unsafe { RowHint::of_cpu(offset) })
+    }
+
+    /// Returns the way to learn a row for the calling thread at the price of a load: by its CPU, or
+    /// else by its own number, which [`thread_number`](crate::thread_number) gives.
+    #[must_use]
+    pub fn row_hint(&self) -> RowHint {
+        self.cpu_hint().unwrap_or_else(RowHint::of_thread)
     }
 
     /// Returns whether the threads' areas, be they libc's or our own, have an `mm_cid`.

@@ -4,6 +4,7 @@
 use submeter::counter::PercpuCounter;
 use submeter::refs::{PercpuArc, PercpuRef};
 use submeter::{BoundMetric, Bytes, Count, Counter, Gauge, Group};
+use submeter_percpu::Block;
 
 /// `Group::add`
 // SAFETY: 1. No other symbol has this name: only this package begins one so.
@@ -35,6 +36,14 @@ pub fn submeter_codegen_update_bound_add(bound: &BoundMetric<'_, Counter<Count>>
 #[inline(never)]
 pub fn submeter_codegen_update_counter_add(counter: &PercpuCounter, n: i64) {
     counter.add(n);
+}
+
+/// `Block::add_dirty_otherwise`: what `Group::add` calls where there are no sequences.
+// SAFETY: 1. No other symbol has this name: only this package begins one so.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn submeter_codegen_update_locked_add(block: &Block, word: usize, n: i64) {
+    block.add_dirty_otherwise(word, n, 511, drop);
 }
 
 /// `PercpuRef::get` and `PercpuRef::put`

@@ -9,13 +9,13 @@
 
 use std::io;
 
-use submeter_sys::{CpuHint, membarrier};
+use submeter_sys::{ResolvedHint, membarrier};
 
 use super::stock::Stock;
-use crate::backend::emulated;
 use crate::backend::gated::GatedWord;
+use crate::backend::locked;
+use crate::backend::locked::LockedWord;
 use crate::backend::rseq::ATTEMPTS;
-use crate::storage::raw::LockedWord;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::uptime;
@@ -35,7 +35,7 @@ pub(crate) struct StockRows {
 #[derive(Debug)]
 struct Locked {
     /// `None` where the area had no word left.
-    word: Option<(LockedWord, Option<CpuHint>, Words)>,
+    word: Option<(LockedWord, ResolvedHint, Words)>,
 }
 
 impl StockRows {
@@ -69,7 +69,7 @@ impl StockRows {
         else {
             return false;
         };
-        let row = word.at(emulated::row(*hint, word.rows()));
+        let row = word.at(locked::row(*hint, word.rows()));
         // Relaxed: the exchange decides.
         let before = row.load(Ordering::Relaxed);
         let after = before.wrapping_sub(OPEN).wrapping_add(n);

@@ -154,7 +154,7 @@ impl Core {
 
     #[inline(never)]
     fn get_slow(&self, n: u32) {
-        if let Some(row) = self.switch.slots.row_by_cpu()
+        if let Some(row) = self.switch.slots.row_by_hint()
             && rows::add(row, n.into())
         {
             return;
@@ -182,7 +182,7 @@ impl Core {
 
     #[inline(never)]
     fn put_slow<R: Fn()>(&self, n: u32, release: &R) {
-        if let Some(row) = self.switch.slots.row_by_cpu()
+        if let Some(row) = self.switch.slots.row_by_hint()
             && rows::add(row, -i64::from(n))
         {
             return;

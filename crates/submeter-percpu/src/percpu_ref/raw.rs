@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::io;
 
-use submeter_sys::{CpuHint, membarrier};
+use submeter_sys::{ResolvedHint, membarrier};
 
 use super::rows;
 use super::switch::Slots;
-use crate::backend::emulated;
 use crate::backend::gated::GatedWord;
+use crate::backend::locked;
+use crate::backend::locked::LockedWord;
 use crate::fork_lock::ForkLock;
-use crate::storage::raw::LockedWord;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -33,7 +33,7 @@ struct Locked {
     counted: LockedWord,
     /// What the row had counted when it died.
     collected: LockedWord,
-    hint: Option<CpuHint>,
+    hint: ResolvedHint,
     /// Whether the rows are live: a hint that spares a locked add to a dead one. Writer: the
     /// lock's holder.
     live: AtomicBool,
@@ -71,17 +71,17 @@ impl AreaSlots {
     #[inline]
     pub(super) fn row_here(&self) -> Option<&AtomicI64> {
         let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;
-        let row = emulated::row(locked.hint, locked.counted.rows());
+        let row = locked::row(locked.hint, locked.counted.rows());
         Some(locked.counted.at(row))
     }
 
-    /// As [`row_here`](Self::row_here), if one load yields the CPU's number: what a put or get
-    /// takes first where there are no sequences. Calls nothing, so that its caller has no register
-    /// to save: a store in front of a locked instruction is paid for in full.
+    /// As [`row_here`](Self::row_here), if one load yields its number: what a put or get takes
+    /// first where there are no sequences. Calls nothing, so that its caller has no register to
+    /// save: a store in front of a locked instruction is paid for in full.
     #[inline(always)]
-    pub(super) fn row_by_cpu(&self) -> Option<&AtomicI64> {
+    pub(super) fn row_by_hint(&self) -> Option<&AtomicI64> {
         let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;
-        let row = locked.hint?.cpu()? as usize;
+        let row = locked.hint.number()? as usize;
         (row < locked.counted.rows()).then(|| locked.counted.at(row))
     }
 

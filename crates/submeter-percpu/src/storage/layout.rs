@@ -15,7 +15,7 @@ pub const LINE_WORDS: usize = CpuRows::LINE_WORDS;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 
-pub(super) const MARKS_AT: usize = WORDS * 8;
+pub(crate) const MARKS_AT: usize = WORDS * 8;
 const MARK_WORDS: usize = LINES.div_ceil(64);
 /// Next to the summary's first word, which is looked at together with it: a page and a line for
 /// both.

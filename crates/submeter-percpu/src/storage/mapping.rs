@@ -26,7 +26,7 @@ static ROWS_LEFT: AtomicUsize = AtomicUsize::new(ROWS_IN_PARTS_MAX);
 
 /// A reservation of rows, all zero, and how far it is open.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     pub(super) reservation: Reservation,
     /// How many rows are accessed atomically, and have dirty bits.
     atomic: usize,

@@ -15,12 +15,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use submeter_sys::memory::page_size;
-use submeter_sys::{Backend, CpuHint, Rseq, membarrier};
+use submeter_sys::{Backend, ResolvedHint, RowHint, Rseq, membarrier};
 
 mod alloc;
 mod block;
-mod layout;
-mod mapping;
+pub(crate) mod layout;
+pub(crate) mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod tallies;
@@ -30,7 +30,6 @@ use alloc::Allocator;
 use raw::Rows;
 use tallies::Tallies;
 
-use crate::backend::emulated;
 use crate::dirty::{DirtyBits, MarkedRows, bits_of};
 use crate::process_lock::ProcessMutex;
 
@@ -50,7 +49,7 @@ pub struct Area {
 #[derive(Debug)]
 struct Inner {
     rows: Rows,
-    hint: Option<CpuHint>,
+    hint: ResolvedHint,
     /// See [`Area::beside`].
     beside: Option<Rseq>,
     /// Of the data rows.
@@ -114,7 +113,7 @@ impl Area {
     /// When the kernel refuses the address space.
     pub fn new(shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
-        Area::on(probe.rseq(), probe.cpu_hint(), |data| (shared(data), 0)).map(|(area, _)| area)
+        Area::on(probe.rseq(), probe.row_hint(), |data| (shared(data), 0)).map(|(area, _)| area)
     }
 
     /// As [`new`](Area::new), with rows for one owner alone: `rows` returns the number of shared
@@ -124,7 +123,7 @@ impl Area {
     /// When the kernel refuses the address space.
     pub fn with_owner(rows: impl FnOnce(usize) -> (usize, usize)) -> io::Result<(Area, OwnedRows)> {
         let probe = submeter_sys::probe();
-        Area::on(probe.rseq(), probe.cpu_hint(), rows)
+        Area::on(probe.rseq(), probe.row_hint(), rows)
     }
 
     /// As [`new`](Area::new), on a backend no better than `backend`: for tests, and for `submeter
@@ -136,15 +135,17 @@ impl Area {
         let probe = submeter_sys::probe();
         match backend {
             Backend::LibcRseq | Backend::OwnRseq => return Area::new(shared),
-            Backend::LockedByCpu => Area::on(None, probe.cpu_hint(), |data| (shared(data), 0)),
-            Backend::LockedByThread => Area::on(None, None, |data| (shared(data), 0)),
+            Backend::LockedByCpu => Area::on(None, probe.row_hint(), |data| (shared(data), 0)),
+            Backend::LockedByThread => {
+                Area::on(None, RowHint::of_thread(), |data| (shared(data), 0))
+            }
         }
         .map(|(area, _)| area)
     }
 
     fn on(
         rseq: Option<Rseq>,
-        hint: Option<CpuHint>,
+        hint: RowHint,
         rows: impl FnOnce(usize) -> (usize, usize),
     ) -> io::Result<(Area, OwnedRows)> {
         let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -156,14 +157,16 @@ impl Area {
         Ok((Area::over(rows, hint, rseq), owned))
     }
 
-    fn over(rows: Rows, hint: Option<CpuHint>, beside: Option<Rseq>) -> Area {
+    fn over(rows: Rows, hint: RowHint, beside: Option<Rseq>) -> Area {
         let allocator = ProcessMutex::new(Allocator::default());
-        let (lines_end, locked_used) = (AtomicUsize::new(0), AtomicBool::new(false));
+        // Where there are no rows of CPUs, nobody needs to ask.
+        let locked_used = AtomicBool::new(rows.cpus() == 0);
+        let lines_end = AtomicUsize::new(0);
         let data = rows.data_rows();
         let (tallies, marked_rows) = (Tallies::new(data), MarkedRows::new(data));
         let inner = Arc::new(Inner {
             rows,
-            hint,
+            hint: hint.resolved(),
             beside,
             tallies,
             allocator,
@@ -516,14 +519,14 @@ impl Area {
         // At most as many as there are addresses for.
         let simulated = |rseq: Rseq| rseq.with_rows(rseq.cpus().max(cpus as u32));
         let beside = submeter_sys::probe().rseq().map(simulated);
-        Ok((Area::over(rows, None, beside), owned))
+        Ok((Area::over(rows, RowHint::of_thread(), beside), owned))
     }
 
     /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in
     /// simulated areas and in those of [`Backend::LockedByThread`]. Costs a store to a
     /// thread-local.
     pub fn simulate_cpu(cpu: u32) {
-        emulated::set_thread_number(cpu);
+        submeter_sys::set_thread_number(cpu);
     }
 
     /// Returns the sequences for what a counter has for each CPU beside its words in rows. A

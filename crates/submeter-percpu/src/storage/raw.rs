@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::memory::page_size;
-use submeter_sys::{CpuRows, Rseq, STRIDE};
+use submeter_sys::{CpuRows, RowHint, Rseq, STRIDE};
 
 use super::layout::{LINE_WORDS, LINES, LINKING_AT, MARKS_AT, SUMMARY_AT, WORDS, whole_pages};
 use super::mapping::Mapping;
+use crate::backend::locked::{LockedRows, LockedWord};
 use crate::dirty::DirtyBits;
 
 /// Reserved rows. All zero at first; a page takes memory from its first write on.
@@ -222,6 +223,13 @@ impl Rows {
         self.at(self.cpus() + row, word)
     }
 
+    /// The locked rows, for a block of so many words and threads that find their row by `hint`.
+    pub(super) fn locked_by(&self, hint: RowHint, words: u32) -> LockedRows {
+        assert!(self.locked > 0, "an area has a locked row");
+        let rows = u16::try_from(self.locked).expect("`LOCKED_ROWS_MAX`, or a simulated machine");
+        LockedRows { base: self.row(self.cpus()), words, rows, hint }
+    }
+
     /// A word of every locked row, without the way there.
     ///
     /// # Panics
@@ -392,41 +400,6 @@ impl CpuWord<'_> {
     #[inline(always)]
     pub(crate) fn line(self) -> u32 {
         self.line
-    }
-}
-
-/// A word of which every locked row has a copy, without the way there. Keeps the rows.
-#[derive(Debug)]
-pub(crate) struct LockedWord {
-    /// In the first locked row.
-    base: NonNull<u8>,
-    rows: usize,
-    /// Costs a count at creation, and makes [`at`](LockedWord::at) true for every caller.
-    _keeper: Arc<Mapping>,
-}
-
-// SAFETY: 1. The address is dereferenced through atomics only. 2. The keeper is `Send` and `Sync`.
-unsafe impl Send for LockedWord {}
-// SAFETY: 1 and 2 as for `Send`.
-unsafe impl Sync for LockedWord {}
-
-impl LockedWord {
-    #[inline(always)]
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// The word in a row.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[inline(always)]
-    pub(crate) fn at(&self, row: usize) -> &AtomicI64 {
-        assert!(row < self.rows, "no such row");
-        // SAFETY: 1. In bounds, and open: the row was checked, `Rows::locked_word` the word. 2.
-        // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
-        // atomically only, by this file. 4. The result borrows `self`, which keeps the reservation.
-        unsafe { AtomicI64::from_ptr(self.base.add(row * STRIDE).cast().as_ptr()) }
     }
 }
 

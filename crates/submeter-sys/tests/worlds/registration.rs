@@ -54,7 +54,7 @@ fn a_thread_whose_registration_was_undone_leaves_and_loses_nothing() {
                 None => return,
             }
             assert_eq!(rows.rseq.row(), None);
-            assert_eq!(probe().cpu_hint().and_then(|hint| hint.cpu()), None);
+            assert_eq!(probe().cpu_hint().and_then(|hint| hint.number()), None);
             for _ in 0..1000 {
                 // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only
                 // sequences write it.

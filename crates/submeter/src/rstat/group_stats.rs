@@ -62,7 +62,18 @@ impl GroupStats {
     /// boundary is crossed.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
-        self.block.add_dirty(word, n, batch_mask, move |batches| self.crossed(word, batches));
+        if !self.block.add_dirty_within(word, n, batch_mask) {
+            self.add_otherwise(word, n, batch_mask);
+        }
+    }
+
+    /// The least that a caller must have at hand for what is rare: each argument more is a register
+    /// less for those that add in line.
+    #[cold]
+    #[inline(never)]
+    fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64) {
+        let crossed = |batches| self.crossed(word, batches);
+        self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 
     /// Finds a word; how many batches an add to it crosses goes to

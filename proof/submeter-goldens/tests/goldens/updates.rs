@@ -11,7 +11,7 @@ use crate::wanted;
 /// The functions, the number of instructions that they may take up to their return, and the number
 /// of registers that they may save. Values that a loop would keep in registers are loaded here, and
 /// counted.
-const MOST: [(&str, usize, usize); 10] = [
+const MOST: [(&str, usize, usize); 11] = [
     // One more than a get: the load of the pointer. A group's handle is such a pointer.
     ("arc_clone", 11, 0),
     ("arc_drop", 10, 0),
@@ -20,6 +20,8 @@ const MOST: [(&str, usize, usize); 10] = [
     ("counter_add", 19, 0),
     ("group_add", 33, 0),
     ("group_adjust", 33, 0),
+    // Two lines: the block and the word. The sequences need an address less, and no exchange.
+    ("locked_add", 38, 0),
     ("ref_get", 10, 0),
     ("ref_pair", 22, 1),
     ("ref_put", 10, 0),
@@ -45,8 +47,8 @@ fn updates_are_inline_and_short() {
         assert!((8..=most).contains(&end), "{name} takes {end} instructions:\n{text}");
         let with = |what: &str| hot[..end].iter().filter(|line| line.contains(what)).count();
         assert!(with("push") <= saves, "{name} saves more than {saves} registers:\n{text}");
-        for avoided in ["call", "lock"] {
-            assert_eq!(with(avoided), 0, "{name} has a {avoided} on its way:\n{text}");
-        }
+        assert_eq!(with("call"), 0, "{name} has a call on its way:\n{text}");
+        let locks = usize::from(name == "locked_add");
+        assert_eq!(with("lock"), locks, "{name} has not {locks} locks on its way:\n{text}");
     }
 }

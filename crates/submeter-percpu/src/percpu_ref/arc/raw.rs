@@ -240,7 +240,7 @@ unsafe fn put_slow<T>(shared: *const Shared<T>) {
     // SAFETY: 1 (counted): until the add, the caller's reference keeps the memory; after it,
     // nothing is touched.
     let slots = unsafe { &(*shared).core.switch.slots };
-    if let Some(row) = slots.row_by_cpu()
+    if let Some(row) = slots.row_by_hint()
         && rows::add(row, -1)
     {
         return;

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use submeter_sys::{CpuHint, Exit, Rseq};
+use submeter_sys::{Exit, ResolvedHint, Rseq};
 
 use super::layout::LINE_WORDS;
-use super::raw::{CpuWord, LockedWord};
+use super::raw::CpuWord;
 use super::{Area, Inner, Word};
-use crate::backend::{emulated, rseq};
+use crate::backend::locked::{LockedHere, LockedWord};
+use crate::backend::{locked, rseq};
 use crate::overflow::{InFlight, batch_overflow};
 
 #[expect(unsafe_code, reason = "vouches for the way to the words, whose keeper it holds")]
@@ -74,7 +75,7 @@ impl<T> Block<T> {
     }
 
     /// Returns what tells the locked row for the calling thread.
-    pub(crate) fn hint(&self) -> Option<CpuHint> {
+    pub(crate) fn hint(&self) -> ResolvedHint {
         self.area().inner.hint
     }
 }
@@ -91,7 +92,17 @@ impl<T> Block<T> {
     #[inline(always)]
     pub fn add(&self, word: usize, n: i64) {
         if !self.cpu_word(word).is_some_and(|at| at.add(n)) {
-            self.words().add_slow(word, n);
+            self.add_otherwise(word, n);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_otherwise(&self, word: usize, n: i64) {
+        match self.locked_here(word) {
+            // SeqCst: as in `Words::locked_add`.
+            Some(here) => drop(here.word.fetch_add(n, Ordering::SeqCst)),
+            None => self.words().add_slow(word, n),
         }
     }
 
@@ -126,8 +137,32 @@ impl<T> Block<T> {
     pub fn add_dirty(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if !self.add_dirty_within(word, n, mask) {
-            self.words().add_dirty_slow(word, n, mask, crossed);
+            #[cold]
+            #[inline(never)]
+            fn otherwise<T>(at: &Block<T>, word: usize, n: i64, mask: u64, f: impl FnOnce(i64)) {
+                at.add_dirty_otherwise(word, n, mask, f);
+            }
+            otherwise(self, word, n, mask, crossed);
         }
+    }
+
+    /// As [`add_dirty`](Block::add_dirty), after [`add_dirty_within`](Block::add_dirty_within) did
+    /// not: every add where there are no sequences. To choose between the two ways in line would
+    /// cost those that have sequences a comparison.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline]
+    pub fn add_dirty_otherwise(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
+        if let Some(here) = self.locked_here(word)
+            && here.add_within(n, mask)
+        {
+            if !here.is_dirty() {
+                self.words().mark_locked(here.row, here.line);
+            }
+            return;
+        }
+        self.words().add_dirty_slow(word, n, mask, crossed);
     }
 
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that
@@ -196,6 +231,31 @@ impl BlockWord {
     #[inline(always)]
     fn has_sequences(&self) -> bool {
         self.cpu_word().rseq().cpus() != 0
+    }
+}
+
+/// Adds by locked instruction in the calling thread's row.
+impl LockedHere<'_> {
+    /// Adds unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done;
+    /// may return false without such a reason.
+    #[inline(always)]
+    fn add_within(&self, n: i64, mask: u64) -> bool {
+        // SeqCst: as every load of a word that an exchange follows.
+        let before = self.word.load(Ordering::SeqCst);
+        if batch_overflow(before, n, mask) != 0 {
+            return false;
+        }
+        // Once: an add that fails was overtaken, and may as well take the other way.
+        // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
+        let after = before.wrapping_add(n);
+        self.word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// As [`DirtyBits::is_dirty`](crate::dirty::DirtyBits::is_dirty), of the word's line.
+    #[inline(always)]
+    fn is_dirty(&self) -> bool {
+        // SeqCst: as there, after the add.
+        self.marks.load(Ordering::SeqCst) >> (self.line % 64) & 1 == 1
     }
 }
 
@@ -326,7 +386,7 @@ impl Words {
     #[inline]
     fn locked_row(&self) -> usize {
         let inner: &Inner = &self.area().inner;
-        emulated::row(inner.hint, inner.rows.locked_rows())
+        locked::row(inner.hint, inner.rows.locked_rows())
     }
 
     /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use submeter_sys::CpuRows;
 
+use crate::backend::locked::{LockedHere, LockedRows};
 use crate::storage::Area;
 use crate::storage::layout::{LINE_WORDS, MARKS_AT, WORDS};
 use crate::storage::raw::CpuWord;
@@ -28,10 +29,7 @@ use crate::storage::raw::CpuWord;
 /// ```
 #[repr(C)]
 pub struct Block<T = ()> {
-    /// What a sequence needs, without following a pointer.
-    ///
-    /// Invariant: if there is a word for sequences, those of the area that `block_ref` keeps.
-    rows: CpuRows,
+    rows: BlockRows,
     /// Invariant: as in `block_ref`.
     first: u32,
     /// How many words there are for sequences: all or none, so that one comparison answers both
@@ -40,6 +38,20 @@ pub struct Block<T = ()> {
     /// Invariant: 0, or as in `block_ref`.
     cpu_words: u32,
     block_ref: BlockRef<T>,
+}
+
+// Every group has one.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Block>() == 32);
+
+/// What an add needs, without following a pointer.
+///
+/// Invariant: `cpu` if the block has words for sequences, else `locked`; of the area that
+/// `block_ref` keeps.
+#[derive(Clone, Copy)]
+union BlockRows {
+    cpu: CpuRows,
+    locked: LockedRows,
 }
 
 impl Block {
@@ -51,8 +63,13 @@ impl Block {
         assert!(first <= WORDS && words <= WORDS - first, "no such words");
         assert!(area.inner.rows.is_open(first + words), "words are opened before they are used");
         let [first, words, lines] = [first as u32, words as u32, lines as u32];
-        let cpu_rows = area.inner.rows.cpu_rows();
-        let (rows, cpu_words) = cpu_rows.map_or((CpuRows::inert(), 0), |rows| (rows, words));
+        let (rows, cpu_words) = match area.inner.rows.cpu_rows() {
+            Some(cpu) => (BlockRows { cpu }, words),
+            None => {
+                let locked = area.inner.rows.locked_by(area.inner.hint.hint(), words);
+                (BlockRows { locked }, 0)
+            }
+        };
         let block_ref = BlockRef::new(Words { area, first, words, lines }, ());
         Block { rows, first, cpu_words, block_ref }
     }
@@ -106,22 +123,41 @@ impl<T> Block<T> {
         if word >= self.cpu_words as usize {
             return None;
         }
-        // SAFETY: 1. There is a word, so that they are the `cpu_rows` of `area.inner.rows` in
-        // `new`. 2. `new` checked that the block's words are open, which they
+        // SAFETY: 1. There is a word for sequences, so that `rows` are the `cpu_rows` of
+        // `area.inner.rows` in `new`. 2. `new` checked that the block's words are open, which they
         // stay, and this one was checked to be one of them. 3. The result borrows `self`, whose
         // `block_ref` keeps the area, which keeps its rows.
-        Some(unsafe { CpuWord::new(&self.rows, self.first + word as u32) })
+        Some(unsafe { CpuWord::new(&self.rows.cpu, self.first + word as u32) })
+    }
+
+    /// Returns a word of the calling thread's locked row, with the row. `None` where there are
+    /// sequences, or no such word, or where the row takes longer to find.
+    #[inline(always)]
+    pub(super) fn locked_here(&self, word: usize) -> Option<LockedHere<'_>> {
+        if self.cpu_words != 0 {
+            return None;
+        }
+        // SAFETY: 1. There is no word for sequences, so that `rows` are `locked`: its invariant.
+        let rows = unsafe { &self.rows.locked };
+        if word >= rows.words as usize {
+            return None;
+        }
+        // SAFETY: 1. `rows` are the `locked_by` of `area.inner.rows` in `new`. 2 and 3 as in
+        // `cpu_word`.
+        unsafe { rows.here(self.first + word as u32) }
     }
 
     /// Adds `n` to a word by a sequence, unless that leaves the batch `mask + 1`, and only while
-    /// the word's line is dirty. Returns whether it was done: never where
-    /// [`cpu_word`](Block::cpu_word) finds no word.
+    /// the word's line is dirty. Returns whether it was done: never without sequences, nor where
+    /// there is no such word. What was not done is for
+    /// [`add_dirty_otherwise`](Block::add_dirty_otherwise).
     ///
     /// By the way that the sequence finds itself, as a group's words are looked up for one add:
     /// some ten instructions less than by `cpu_word`, most of them those of a caller that runs out
     /// of registers.
     #[inline(always)]
-    pub(crate) fn add_dirty_within(&self, word: usize, n: i64, mask: u64) -> bool {
+    #[must_use]
+    pub fn add_dirty_within(&self, word: usize, n: i64, mask: u64) -> bool {
         // Compared as they lie in memory.
         let Some(word) = u32::try_from(word).ok().filter(|&word| word < self.cpu_words) else {
             return false;
@@ -130,7 +166,7 @@ impl<T> Block<T> {
         // are the marks: `MARKS_AT` is where each row has a bit for each line that is open. 5. Rust
         // code only loads words of these rows, but for `Rows::zero`, whose callers exclude
         // sequences.
-        unsafe { self.rows.add_marked_within::<MARKS_AT>(self.first + word, n, mask) }
+        unsafe { self.rows.cpu.add_marked_within::<MARKS_AT>(self.first + word, n, mask) }
     }
 }
 

@@ -15,7 +15,8 @@ std::arch::global_asm!(
     ".word 0",
     ".word 0xffffffff",
     ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
+    ".word 0, 0xffffffff",
+    ".quad 0, 0, 0",
     ".popsection",
 );
 

@@ -5,8 +5,8 @@ use std::arch::asm;
 // An area of our own, in the initial TLS image so that its distance from the thread pointer is one
 // constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
 // `thread_local!`: in a library loaded late its distance would differ from thread to thread, and
-// its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
-// (`own_registration.rs`).
+// its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours:
+// the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
 //
 // The symbol carries the version: two versions of this crate in one program each have an area, of
 // which the kernel accepts one a thread.
@@ -22,7 +22,8 @@ std::arch::global_asm!(
     ".long 0",
     ".long 0xffffffff",
     ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
+    ".long 0, 0xffffffff",
+    ".quad 0, 0, 0",
     ".popsection",
 );
 

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 use super::{own_registration, pin, selftest};
 use crate::kernel::{CORRECTED_RELEASES, Kernel};
-use crate::probe::{Backend, CpuHint, Probe};
+use crate::probe::{Backend, Probe};
+use crate::row_hint::RowHint;
 use crate::rseq::{HAS_OWN_AREA, MM_CID_END, ROWS_BY_MM_CID, Rseq};
 use crate::{arch, cpu, membarrier};
 
@@ -38,7 +39,7 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
         }
         Err(reason) => probe.reason = reason,
     }
-    if probe.cpu_hint().and_then(CpuHint::cpu).is_some() {
+    if probe.cpu_hint().and_then(RowHint::number).is_some() {
         probe.backend = Backend::LockedByCpu;
     } else {
         probe.libc_offset = None;
@@ -97,7 +98,7 @@ fn usable(
     membarrier::register_rseq().map_err(|error| format!("membarrier registration: {error}"))?;
     if let Some(offset) = probe.libc_offset {
         // libc tried and the kernel refused it (-2): it would refuse us too.
-        return match probe.cpu_hint().and_then(CpuHint::cpu) {
+        return match probe.cpu_hint().and_then(RowHint::number) {
             Some(_) => Ok((Backend::LibcRseq, near(offset)?, cpus)),
             None => Err("libc's registration failed".to_owned()),
         };

@@ -1,0 +1,113 @@
+//! Adds by locked instruction, spread over rows so that CPUs rarely meet.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use submeter_sys::{ResolvedHint, RowHint, STRIDE};
+
+use crate::storage::layout::{LINE_WORDS, MARKS_AT};
+use crate::storage::mapping::Mapping;
+
+/// Chooses the row for the calling thread, below `rows`. Never a system call.
+#[inline]
+pub(crate) fn row(hint: ResolvedHint, rows: usize) -> usize {
+    let number = hint.number().unwrap_or_else(submeter_sys::thread_number);
+    let number = number as usize;
+    // Not the remainder alone: a division costs as much as the add that follows.
+    if number < rows { number } else { number % rows }
+}
+
+/// The locked rows, as a block keeps them: what a locked add needs, without following a pointer.
+#[derive(Clone, Copy)]
+pub(crate) struct LockedRows {
+    /// The first of them.
+    pub(crate) base: NonNull<u8>,
+    /// Of the block.
+    pub(crate) words: u32,
+    pub(crate) rows: u16,
+    /// What tells the calling thread's.
+    pub(crate) hint: RowHint,
+}
+
+/// A word of the calling thread's locked row.
+#[derive(Clone, Copy)]
+pub(crate) struct LockedHere<'a> {
+    /// Counted from the first locked one.
+    pub(crate) row: usize,
+    pub(crate) word: &'a AtomicI64,
+    /// The word of dirty bits that has the bit of this word's line.
+    pub(crate) marks: &'a AtomicU64,
+    /// Its dirty bit is bit `line % 64`.
+    pub(crate) line: usize,
+}
+
+// SAFETY: 1. The address is dereferenced in an unsafe function only, whose callers answer for it,
+// and through atomics only.
+unsafe impl Send for LockedRows {}
+// SAFETY: 1. As for `Send`; it has no interior.
+unsafe impl Sync for LockedRows {}
+
+impl LockedRows {
+    /// Returns a word of the calling thread's row, if one load yields its number. What is rare (the
+    /// first add of a thread, more CPUs than rows) calls functions, for which every add would save
+    /// registers.
+    ///
+    /// # Safety
+    /// 1. They are those of an area that has them from `base` on. 2. `word` is open there. 3. Those
+    ///    rows live for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn here<'a>(&self, word: u32) -> Option<LockedHere<'a>> {
+        let row = self.hint.number().filter(|&row| row < self.rows.into())? as usize;
+        let line = word as usize / LINE_WORDS;
+        // SAFETY: 1. In bounds, and open, the bits of a line that is open being open too: `row` is
+        // below the number of rows, and the caller's first and second promise. 2. Aligned and
+        // initialised: as in `Rows::at`, 2 and 3, and `Rows::dirty_bits`, 2 and 3. 3. Locked rows
+        // and dirty bits are accessed atomically only, by this file
+        // and `storage::raw`. 4. Alive: the third promise.
+        unsafe {
+            let start = self.base.add(row * STRIDE);
+            let word = AtomicI64::from_ptr(start.add(word as usize * 8).cast().as_ptr());
+            let marks = AtomicU64::from_ptr(start.add(MARKS_AT + line / 64 * 8).cast().as_ptr());
+            Some(LockedHere { row, word, marks, line })
+        }
+    }
+}
+
+/// A word of which every locked row has a copy, without the way there. Keeps the rows.
+#[derive(Debug)]
+pub(crate) struct LockedWord {
+    /// In the first locked row.
+    ///
+    /// Invariant: open in `rows` rows from there on, which `_keeper` keeps.
+    pub(crate) base: NonNull<u8>,
+    pub(crate) rows: usize,
+    /// Costs a count at creation, and makes [`at`](LockedWord::at) true for every caller.
+    pub(crate) _keeper: Arc<Mapping>,
+}
+
+// SAFETY: 1. The address is dereferenced through atomics only. 2. The keeper is `Send` and `Sync`.
+unsafe impl Send for LockedWord {}
+// SAFETY: 1 and 2 as for `Send`.
+unsafe impl Sync for LockedWord {}
+
+impl LockedWord {
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The word in a row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline(always)]
+    pub(crate) fn at(&self, row: usize) -> &AtomicI64 {
+        assert!(row < self.rows, "no such row");
+        // SAFETY: 1. In bounds, and open: the row was checked, the word is by invariant. 2.
+        // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
+        // atomically only, by this file
+        // and `storage::raw`. 4. The result borrows `self`, which keeps the reservation.
+        unsafe { AtomicI64::from_ptr(self.base.add(row * STRIDE).cast().as_ptr()) }
+    }
+}
