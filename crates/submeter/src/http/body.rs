@@ -63,7 +63,7 @@ impl Keeper for Meter {
 }
 
 impl Meter {
-    fn count(&self, bytes: u64) {
+    fn count(&mut self, bytes: u64) {
         match self {
             Meter::OfNobody => {}
             Meter::Request(group, counter) => group.add(*counter, bytes),
@@ -71,9 +71,15 @@ impl Meter {
         }
     }
 
-    fn end(&mut self, how: End) {
+    fn over(&mut self) {
         if let Meter::Response(exchange) = self {
-            exchange.end(how);
+            exchange.body_over();
+        }
+    }
+
+    fn failed(&mut self) {
+        if let Meter::Response(exchange) = self {
+            exchange.end(End::Failed);
         }
     }
 }
@@ -85,18 +91,9 @@ impl<B: Body> MeteredBody<B> {
     }
 
     pub(super) fn of_response(body: B, exchange: Option<Exchange>) -> MeteredBody<B> {
-        let mut meter = exchange.map_or(Meter::OfNobody, Meter::Response);
-        // A server need not poll an empty body.
-        if is_over(&body) {
-            meter.end(End::Complete);
-        }
+        let meter = exchange.map_or(Meter::OfNobody, Meter::Response);
         MeteredBody { body: Inside::new(body, meter) }
     }
-}
-
-/// Returns whether nothing more comes: servers do not poll for an end that they can foresee.
-fn is_over(body: &impl Body) -> bool {
-    body.is_end_stream() || body.size_hint().exact() == Some(0)
 }
 
 impl<B: Body> Body for MeteredBody<B> {
@@ -115,15 +112,17 @@ impl<B: Body> Body for MeteredBody<B> {
                 if let Some(data) = frame.data_ref() {
                     meter.count(data.remaining() as u64);
                 }
-                if body.as_ref().get_ref().as_ref().is_some_and(is_over) {
-                    meter.end(End::Complete);
+                // Servers do not poll for an end that they can foresee.
+                if frame.is_trailers() {
+                    meter.over();
                 }
             }
-            Some(Err(_)) => meter.end(End::Failed),
-            None => meter.end(End::Complete),
+            Some(Err(_)) => meter.failed(),
+            None => {}
         }
-        // Trailers may come after what is over by its length.
+        // Not where all bytes are there that were promised: trailers may follow them.
         if polled.is_none() || body.as_ref().get_ref().as_ref().is_some_and(Body::is_end_stream) {
+            meter.over();
             body.set(None);
         }
         Poll::Ready(polled)

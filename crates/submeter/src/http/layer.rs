@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Instant;
 
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -77,13 +77,13 @@ where
         if let Some(group) = group {
             request.extensions_mut().insert(group.clone());
         }
-        let without_body = *request.method() == Method::HEAD;
+        let method = request.method().clone();
         let future = {
             let _entered = group.map(Group::enter);
             let body = |body| MeteredBody::of_request(body, group, metrics.request_bytes);
             self.inner.call(request.map(body))
         };
-        MeterFuture { future: Inside::new(future, exchange), without_body }
+        MeterFuture { future: Inside::new(future, exchange), method }
     }
 }
 
@@ -94,7 +94,7 @@ pin_project! {
     pub struct MeterFuture<F> {
         #[pin]
         future: Inside<F, Option<Exchange>>,
-        without_body: bool,
+        method: Method,
     }
 }
 
@@ -116,26 +116,53 @@ where
         let response = match answered {
             Ok(response) => response,
             Err(error) => {
-                end(&mut exchange, End::Failed);
+                if let Some(exchange) = &mut exchange {
+                    exchange.end(End::Failed);
+                }
                 return Poll::Ready(Err(error));
             }
         };
-        if response.status().is_server_error()
-            && let Some(exchange) = &mut exchange
-        {
-            exchange.failed = true;
-        }
-        if *this.without_body {
-            end(&mut exchange, End::Complete);
+        if let Some(exchange) = &mut exchange {
+            exchange.failed = response.status().is_server_error();
+            exchange.left = promised(this.method, &response);
+            // A server need not poll a body of which it sends nothing.
+            if exchange.left == Some(0) || response.body().is_end_stream() {
+                exchange.end(End::Complete);
+            }
         }
         Poll::Ready(Ok(response.map(|body| MeteredBody::of_response(body, exchange))))
     }
 }
 
-fn end(exchange: &mut Option<Exchange>, how: End) {
-    if let Some(exchange) = exchange {
-        exchange.end(how);
+/// Returns how many bytes of body the head of a response promises, which is how many a server sends
+/// at most and a client waits for. `None` where the body itself says when it is over.
+fn promised(method: &Method, response: &Response<impl Body>) -> Option<u64> {
+    let status = response.status();
+    // RFC 9110, 6.4.1 and 15: whatever its handler made, no body is sent.
+    let is_bare = *method == Method::HEAD
+        || *method == Method::CONNECT && status.is_success()
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bare {
+        return Some(0);
     }
+    // Where there is none, servers write the length that the body knows.
+    content_length(response.headers()).or_else(|| response.body().size_hint().exact())
+}
+
+/// Returns the length that is declared; none if another coding of the transfer comes before it, if
+/// it is no number, or if there are several that differ.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter().map(|length| {
+        let digits = length.to_str().ok()?;
+        // A number of Rust's may have a sign.
+        digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    let first = lengths.next()??;
+    lengths.all(|other| other == Some(first)).then_some(first)
 }
 
 /// A request and its response. Counts them as ended when it is dropped, unless that was said.
@@ -146,6 +173,8 @@ pub(super) struct Exchange {
     begun: Instant,
     /// Whether the answer is that of a server that failed, whatever becomes of its body.
     failed: bool,
+    /// What of the promised bytes of its body was not handed over yet, if they are known.
+    left: Option<u64>,
     has_ended: bool,
 }
 
@@ -162,16 +191,32 @@ impl Exchange {
     fn begin(group: Group, metrics: HttpMetrics) -> Exchange {
         group.inc(metrics.requests);
         group.inc(metrics.active);
-        Exchange { group, metrics, begun: Instant::now(), failed: false, has_ended: false }
+        let begun = Instant::now();
+        Exchange { group, metrics, begun, failed: false, left: None, has_ended: false }
     }
 
     pub(super) fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Counts bytes of the response's body.
-    pub(super) fn sent(&self, bytes: u64) {
-        self.group.add(self.metrics.response_bytes, bytes);
+    /// Counts bytes of the response's body, but for those beyond what was promised, which no client
+    /// gets. With the last of them it is complete, though nobody may ask the body for its end.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        let sent = self.left.map_or(bytes, |left| left.min(bytes));
+        self.group.add(self.metrics.response_bytes, sent);
+        if let Some(left) = &mut self.left {
+            *left -= sent;
+            if *left == 0 {
+                self.end(End::Complete);
+            }
+        }
+    }
+
+    /// Counts the end of a response whose body has no more. A client that was promised more than
+    /// that waits in vain, or finds the connection broken.
+    pub(super) fn body_over(&mut self) {
+        let is_whole = self.left.is_none_or(|left| left == 0);
+        self.end(if is_whole { End::Complete } else { End::Failed });
     }
 
     /// Counts the end; of no effect after the first.

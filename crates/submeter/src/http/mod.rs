@@ -69,14 +69,15 @@ pub struct HttpMetrics {
     /// `http_active_requests`: requests received whose responses have not ended.
     pub active: Gauge<Count>,
     /// `http_errors`: responses with a status of 500 or more; services, bodies and handlers that
-    /// failed or panicked.
+    /// failed or panicked; bodies that ended before they had the bytes of their `Content-Length`.
     pub errors: Counter<Count>,
     /// `http_aborted`: requests that were given up before the end of their responses, as when a
-    /// client goes away.
+    /// client goes away. A response has ended once all that its head promises was handed over: the
+    /// bytes of its `Content-Length`, or none, as for `HEAD` and by the statuses 204 and 304.
     pub aborted: Counter<Count>,
     /// `http_request_bytes`: bytes of request bodies that were read.
     pub request_bytes: Counter<Bytes>,
-    /// `http_response_bytes`: bytes of response bodies.
+    /// `http_response_bytes`: bytes of response bodies, up to the `Content-Length` if there is one.
     pub response_bytes: Counter<Bytes>,
     /// `http_duration`: from the call of the service to the last byte of the response's body.
     pub duration: Histogram<Nanoseconds>,

@@ -220,16 +220,140 @@ fn trailers_come_after_the_last_byte_and_a_body_is_dropped_in_its_group_when_it_
     assert_eq!(switch::current(), None);
 }
 
-#[test]
-fn the_body_of_a_response_to_head_is_not_awaited() {
+/// How a response is counted of which a server asks for `polls` frames: errors, aborted, bytes.
+/// Its frames are `d`ata of four bytes, `0` of none, `t`railers, and errors.
+fn counted(method: &Method, head: http::response::Builder, frames: &str, polls: usize) -> [u64; 3] {
     let fixture = Fixture::new();
-    let mut head = request("/web", Empty::<Data>::new());
-    *head.method_mut() = Method::HEAD;
-    let body =
-        |_| async { Ok::<_, Infallible>(Response::new(frames(3, |_| Ok::<_, io::Error>(b"x")))) };
-    drop(fixture.serve(head, body));
-    assert_eq!(fixture.counts(), [1, 0, 0, 0, 1]);
-    assert_eq!(fixture.bytes(), [0, 0]);
+    let frames: Vec<_> = frames.chars().collect();
+    // Neither knows its length nor sees its end, as bodies made of streams.
+    let body = StreamBody::new(stream::iter(frames).map(|frame| match frame {
+        'd' => Ok(Frame::data(&b"data"[..])),
+        't' => Ok(Frame::trailers(HeaderMap::new())),
+        '0' => Ok(Frame::data(&b""[..])),
+        _ => Err(io::Error::other("!")),
+    }));
+    let mut request = request("/web", Empty::<Data>::new());
+    request.method_mut().clone_from(method);
+    let mut response = Some(head.body(body).expect("valid"));
+    let handler = |_| std::future::ready(Ok::<_, Infallible>(response.take().expect("one")));
+    let mut body = Box::pin(fixture.serve(request, handler).expect("infallible").into_body());
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..polls {
+        assert!(body.as_mut().poll_frame(&mut context).is_ready());
+    }
+    let before = fixture.counts();
+    drop(body);
+    let [requests, errors, aborted, active, ended] = fixture.counts();
+    assert_eq!((requests, active, ended), (1, 0, 1), "once");
+    // Not when the server lets go of the body, which may be later.
+    assert_eq!(before[4], u64::from(aborted == 0), "as of the last byte");
+    [errors, aborted, fixture.bytes()[1]]
+}
+
+#[test]
+fn a_response_is_complete_once_all_that_its_head_promises_was_handed_over() {
+    let head = |status: u16, headers: &[(&str, &str)]| {
+        headers.iter().fold(Response::builder().status(status), |head, (k, v)| head.header(*k, *v))
+    };
+    let ok = |length: &str| head(200, &[("content-length", length)]);
+    let (get, head_, connect) = (&Method::GET, &Method::HEAD, &Method::CONNECT);
+    for (name, method, head, frames, polls, expected) in [
+        ("the length is reached", get, ok("8"), "dd", 2, [0, 0, 8]),
+        ("with empty frames", get, ok("8"), "0d0d", 4, [0, 0, 8]),
+        ("an error after the last byte comes too late", get, ok("8"), "dd!", 3, [0, 0, 8]),
+        ("trailers follow the last byte", get, ok("8"), "ddt", 2, [0, 0, 8]),
+        ("more than the length", get, ok("6"), "ddd", 2, [0, 0, 6]),
+        ("a length of 0", get, ok("0"), "", 0, [0, 0, 0]),
+        ("a length of 0 with a body", get, ok("0"), "d", 0, [0, 0, 0]),
+        (
+            "an error's length is reached",
+            get,
+            head(503, &[("content-length", "4")]),
+            "d",
+            1,
+            [1, 0, 4],
+        ),
+        ("without a length, the end is seen", get, head(200, &[]), "dd", 3, [0, 0, 8]),
+        ("without a length, trailers are the end", get, head(200, &[]), "ddt", 3, [0, 0, 8]),
+        ("without a length, before the end", get, head(200, &[]), "dd", 2, [0, 1, 8]),
+        ("before the length", get, ok("8"), "dd", 1, [0, 1, 4]),
+        ("before the first byte", get, ok("8"), "dd", 0, [0, 1, 0]),
+        ("an error before the length", get, ok("8"), "d!", 2, [1, 0, 4]),
+        ("an end before the length", get, ok("8"), "d", 2, [1, 0, 4]),
+        ("trailers before the length", get, ok("8"), "dt", 2, [1, 0, 4]),
+        ("no number", get, ok("eight"), "dd", 3, [0, 0, 8]),
+        ("no number, before the end", get, ok("+8"), "dd", 2, [0, 1, 8]),
+        ("no number of 64 bits", get, ok("18446744073709551616"), "dd", 2, [0, 1, 8]),
+        (
+            "the same length twice",
+            get,
+            head(200, &[("content-length", "4"), ("content-length", "4")]),
+            "d",
+            1,
+            [0, 0, 4],
+        ),
+        (
+            "two lengths",
+            get,
+            head(200, &[("content-length", "4"), ("content-length", "8")]),
+            "dd",
+            2,
+            [0, 1, 8],
+        ),
+        (
+            "chunks come before the length",
+            get,
+            head(200, &[("transfer-encoding", "chunked"), ("content-length", "4")]),
+            "dd",
+            2,
+            [0, 1, 8],
+        ),
+        ("not modified", get, head(304, &[("content-length", "8")]), "dd", 0, [0, 0, 0]),
+        ("no content", get, head(204, &[]), "dd", 0, [0, 0, 0]),
+        ("another protocol", get, head(101, &[]), "dd", 0, [0, 0, 0]),
+        ("a tunnel", connect, head(200, &[]), "dd", 0, [0, 0, 0]),
+        ("a tunnel that is refused", connect, head(403, &[]), "dd", 0, [0, 1, 0]),
+        ("the head alone", head_, ok("8"), "dd", 0, [0, 0, 0]),
+        ("the head alone, of an error", head_, head(500, &[]), "dd", 0, [1, 0, 0]),
+        ("what nobody is sent", head_, ok("8"), "dd", 2, [0, 0, 0]),
+    ] {
+        assert_eq!(counted(method, head, frames, polls), expected, "{name}");
+    }
+}
+
+/// A body that says how long it is, and not how much is left or that it is over.
+struct Sized(usize);
+
+impl Body for Sized {
+    type Data = Data;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Data>, Infallible>>> {
+        self.0 += 1;
+        Poll::Ready((self.0 <= 2).then_some(Ok(Frame::data(b"data"))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(8)
+    }
+}
+
+#[test]
+fn a_length_that_the_body_knows_is_as_good_as_one_in_the_head() {
+    for (polls, expected) in [(1, [1, 0, 1, 0, 1]), (2, [1, 0, 0, 0, 1])] {
+        let fixture = Fixture::new();
+        let handler = |_| std::future::ready(Ok::<_, Infallible>(Response::new(Sized(0))));
+        let response = fixture.serve(request("/web", Empty::<Data>::new()), handler);
+        let mut body = Box::pin(response.expect("infallible").into_body());
+        for _ in 0..polls {
+            assert!(body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())).is_ready());
+        }
+        drop(body);
+        assert_eq!(fixture.counts(), expected);
+    }
 }
 
 #[test]
