@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
@@ -174,10 +174,21 @@ async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
 
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
-/// Live figures are never cached, and nothing here is to be guessed to be a script.
+/// What keeps nginx, and proxies that took its word over, from collecting an answer to send it in
+/// large pieces, or when it ends.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Live figures are never cached, and nothing here is to be guessed to be a script. What streams
+/// passes proxies as it comes: compressed on the way, it would wait for the compressor's next block.
 async fn common_headers(mut response: Response) -> Response {
+    let has_length = response.headers().contains_key(CONTENT_LENGTH);
+    let streams = !has_length && response.body().size_hint().exact().is_none();
     let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let caching = if streams { "no-store, no-transform" } else { "no-store" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if streams {
+        headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    }
     response
 }

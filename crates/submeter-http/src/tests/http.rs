@@ -88,6 +88,40 @@ fn who_takes_gzip_is_sent_the_same_in_less() {
 }
 
 #[test]
+fn proxies_pass_what_streams_as_it_comes() {
+    let world = World::start();
+    let mut streaming = Vec::new();
+    for (method, target) in [
+        ("GET", "/"),
+        ("GET", "/api/tree"),
+        ("GET", "/api/group?path=/"),
+        ("GET", "/api/totals"),
+        ("GET", "/api/events"),
+        ("POST", "/api/stat?e=task-clock&g="),
+        ("GET", "/metrics"),
+        ("GET", "/healthz"),
+        ("GET", "/nothing"),
+        ("POST", "/api/tree"),
+    ] {
+        let mut connection = world.connect();
+        connection.send(&format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nX-Submeter: 1\r\n\r\n"
+        ));
+        let head = connection.head();
+        let streams = head.header("transfer-encoding") == Some("chunked");
+        let expected = if streams {
+            streaming.push(target);
+            (Some("no"), Some("no-store, no-transform"))
+        } else {
+            (None, Some("no-store"))
+        };
+        let passed = (head.header("x-accel-buffering"), head.header("cache-control"));
+        assert_eq!(passed, expected, "{method} {target}");
+    }
+    assert_eq!(streaming, ["/api/events", "/api/stat?e=task-clock&g="]);
+}
+
+#[test]
 fn what_is_not_there_says_what_is() {
     let world = World::start();
     let answer = world.get("/metric");
