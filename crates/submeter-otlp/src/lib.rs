@@ -35,8 +35,8 @@
 //! One export is kept, unchanged, until the receiver answers; one that is too large for receivers
 //! is sent as [several requests](Builder::request_max). Whatever is counted meanwhile stays
 //! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
-//! long each time, a minute at most, or as long as `Retry-After` or gRPC's `RetryInfo` asks for, up
-//! to five. [`Builder::report`] is told when exports begin to fail, by texts that name the endpoint
+//! long each time, a minute at most, or as long as `Retry-After`, by seconds or a date, or gRPC's
+//! `RetryInfo` asks for, up to five. [`Builder::report`] is told when exports begin to fail, by texts that name the endpoint
 //! and a remedy.
 //!
 //! A request that the receiver refuses is not repeated; what was new in it is in the next export,

@@ -1,7 +1,7 @@
 //! A request over HTTP.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -79,8 +79,7 @@ impl Client for Http {
             Err(error) => return self.again(&error),
         };
         let status = answer.status();
-        let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        let after = after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        let after = retry_after(answer.headers(), SystemTime::now());
         let json = answer
             .headers()
             .get("content-type")
@@ -138,10 +137,68 @@ fn read(body: &mut Body) -> Result<Vec<u8>, ureq::Error> {
     body.with_config().limit(ANSWER_MAX as u64).read_to_vec()
 }
 
+/// Returns for how long an answer asks to be left alone: `Retry-After` in either of its forms, which
+/// are seconds and a date, by RFC 9110, 10.2.3.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let date = |text: &str| httpdate::parse_http_date(text).ok();
+    let after = text("retry-after")?;
+    if !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than any number has is long enough.
+        return Some(Duration::from_secs(after.parse().unwrap_or(u64::MAX)));
+    }
+    // By the clock that has written it, which may go wrong; this one may, too.
+    let now = text("date").and_then(date).unwrap_or(now);
+    Some(date(after)?.duration_since(now).unwrap_or_default())
+}
+
 /// Returns the first line of an answer, if it is one for people: neither a message nor a page.
 fn sentence(body: &[u8]) -> Option<&str> {
     let line = str::from_utf8(body).ok()?.lines().next()?.trim();
     let plain =
         line.len() <= 200 && !line.starts_with(['<', '{']) && !line.contains(char::is_control);
     (plain && !line.is_empty()).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn when_to_try_again_is_a_number_or_a_date_of_any_of_its_forms() {
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (says, at, waits) in [
+            ("7", None, Some(7)),
+            ("0", None, Some(0)),
+            ("99999999999999999999999", None, Some(u64::MAX)),
+            ("Sun, 06 Nov 1994 08:49:44 GMT", None, Some(7)),
+            ("Sunday, 06-Nov-94 08:49:44 GMT", None, Some(7)),
+            ("Sun Nov  6 08:49:44 1994", None, Some(7)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", None, Some(0)),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", None, Some(0)),
+            ("Mon, 06 Nov 2000 08:49:44 GMT", Some("Mon, 06 Nov 2000 08:49:37 GMT"), Some(7)),
+            ("Sun, 06 Nov 1994 08:49:44 GMT", Some("yesterday"), Some(7)),
+            ("7", Some("Mon, 06 Nov 2000 08:49:37 GMT"), Some(7)),
+            ("Mon, 06 Nov 1994 08:49:44 GMT", None, None),
+            ("Sun, 06 Nov 1994 08:49:44 CET", None, None),
+            ("Sun, 31 Feb 1994 08:49:44 GMT", None, None),
+            ("+7", None, None),
+            ("-7", None, None),
+            ("7.5", None, None),
+            ("soon", None, None),
+            ("", None, None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", says.parse().expect("a value"));
+            if let Some(at) = at {
+                headers.insert("date", at.parse().expect("a value"));
+            }
+            let waits = waits.map(Duration::from_secs);
+            assert_eq!(retry_after(&headers, now), waits, "{says} at {at:?}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
 }
