@@ -179,7 +179,7 @@ const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-sec
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Live figures are never cached, and nothing here is to be guessed to be a script. What streams
-/// passes proxies as it comes: compressed on the way, it would wait for the compressor's next block.
+/// passes proxies as it comes: compressed on the way, it would wait for a compressor's block.
 async fn common_headers(mut response: Response) -> Response {
     let has_length = response.headers().contains_key(CONTENT_LENGTH);
     let streams = !has_length && response.body().size_hint().exact().is_none();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter::Tree;
+use submeter_address::Address;
 
 use crate::error::ExportError;
 
@@ -40,9 +41,19 @@ pub(crate) enum Endpoint {
     #[default]
     Local,
     /// What the protocol makes of a receiver's URL.
-    Receiver(String),
+    Receiver(Address),
     /// The URL as it is.
-    Exact(String),
+    Exact(Address),
+}
+
+/// Headers of each request, of which the values may be secrets.
+#[derive(Clone, Default)]
+pub(crate) struct Headers(pub(crate) Vec<(String, String)>);
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
 }
 
 type Tell = dyn Fn(Option<&ExportError>) + Send + Sync;
@@ -88,7 +99,7 @@ pub struct Builder {
     pub(crate) client_certificate: Option<PathBuf>,
     pub(crate) client_key: Option<PathBuf>,
     pub(crate) report: Option<Report>,
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: Headers,
     pub(crate) gzip: bool,
     pub(crate) timeout: Duration,
     pub(crate) interval: Duration,
@@ -111,7 +122,7 @@ impl Builder {
             client_certificate: None,
             client_key: None,
             report: None,
-            headers: Vec::new(),
+            headers: Headers::default(),
             gzip: false,
             timeout: Duration::from_secs(10),
             interval: Duration::from_secs(60),
@@ -133,16 +144,18 @@ impl Builder {
 
     /// Sends to this URL, which is used as it is: `http://localhost:4318/v1/metrics`, or
     /// `http://localhost:4317` by gRPC, unless this or [`receiver`](Builder::receiver) is called.
-    /// `https` is TLS, in builds with the feature `tls`.
+    /// `https` is TLS, in builds with the feature `tls`. A user and a password in it, which are
+    /// percent-encoded, are sent as `authorization`, unless there is such a
+    /// [header](Builder::header).
     pub fn endpoint(mut self, url: &str) -> Builder {
-        self.endpoint = Endpoint::Exact(url.into());
+        self.endpoint = Endpoint::Exact(Address::new(url));
         self
     }
 
-    /// Sends to the receiver at this URL, to which HTTP adds the path `/v1/metrics`, as it does to
-    /// that of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// Sends to the receiver at this URL, to whose path HTTP adds `/v1/metrics`, as it does to that
+    /// of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn receiver(mut self, url: &str) -> Builder {
-        self.endpoint = Endpoint::Receiver(url.into());
+        self.endpoint = Endpoint::Receiver(Address::new(url));
         self
     }
 
@@ -179,7 +192,7 @@ impl Builder {
 
     /// Adds a header to each request, as receivers want them to know who sends.
     pub fn header(mut self, name: &str, value: &str) -> Builder {
-        self.headers.push((name.into(), value.into()));
+        self.headers.0.push((name.into(), value.into()));
         self
     }
 

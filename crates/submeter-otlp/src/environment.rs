@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+use submeter_address::Address;
 
 use crate::builder::{Builder, Endpoint, Protocol, Temporality};
 use crate::error::SettingError;
@@ -79,12 +80,12 @@ impl Builder {
             })
         };
         if let Some(url) = read(&format!("{METRICS}ENDPOINT")) {
-            self.endpoint = Endpoint::Exact(url);
+            self.endpoint = Endpoint::Exact(Address::new(&url));
         } else if let Some(url) = read(&format!("{ALL}ENDPOINT")) {
-            self.endpoint = Endpoint::Receiver(url);
+            self.endpoint = Endpoint::Receiver(Address::new(&url));
         }
         if let Some((name, value)) = either("HEADERS") {
-            self.headers.extend(pairs(&name, &value)?);
+            self.headers.0.extend(pairs(&name, &value)?);
         }
         if let Some((name, value)) = either("TIMEOUT") {
             self.timeout = milliseconds(&name, &value)?;
@@ -162,6 +163,10 @@ mod tests {
         Builder::new(&tree).variables(value)
     }
 
+    fn url(settings: &Builder) -> String {
+        settings.url().expect("a URL").target()
+    }
+
     #[test]
     fn each_variable_is_heeded_and_those_of_metrics_come_first() {
         let all = [
@@ -191,23 +196,23 @@ mod tests {
         let files = [grpc.certificate, grpc.client_certificate, grpc.client_key];
         let files = files.map(|file| file.expect("set above"));
         assert_eq!(files, ["ours.pem", "c.pem", "c.key"].map(PathBuf::from));
-        assert_eq!(is.url(), "http://a:1/");
+        assert_eq!(url(&is), "http://a:1/");
         is = is.protocol(Protocol::Http);
-        assert_eq!(is.url(), "http://a:1/v1/metrics");
+        assert_eq!(url(&is), "http://a:1/v1/metrics");
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(is.headers, [pair("api-key", "a,b"), pair("x", "1=2")]);
+        assert_eq!(is.headers.0, [pair("api-key", "a,b"), pair("x", "1=2")]);
         assert_eq!((is.timeout.as_millis(), is.interval.as_millis()), (9, 5));
         assert!(is.gzip && is.exponential && !is.disabled);
         assert_eq!(is.temporality, Temporality::Delta);
         assert_eq!(is.resource, [pair("host", "h i"), pair("service.name", "shop")]);
         let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://b:2/x");
-        assert_eq!(read(&[all[0], own]).expect("valid").url(), "http://b:2/x");
+        assert_eq!(url(&read(&[all[0], own]).expect("valid")), "http://b:2/x");
         for (protocol, url) in [
             ("grpc", "http://localhost:4317"),
             ("http/protobuf", "http://localhost:4318/v1/metrics"),
         ] {
             let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
-            assert_eq!(read(&[protocol]).expect("valid").url(), url);
+            assert_eq!(self::url(&read(&[protocol]).expect("valid")), url);
         }
         for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_METRICS_EXPORTER", "none")] {
             assert!(read(&[(name, value)]).expect("valid").disabled, "{name}");

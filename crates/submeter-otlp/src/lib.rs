@@ -36,8 +36,8 @@
 //! is sent as [several requests](Builder::request_max). Whatever is counted meanwhile stays
 //! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
 //! long each time, a minute at most, or as long as `Retry-After`, by seconds or a date, or gRPC's
-//! `RetryInfo` asks for, up to five. [`Builder::report`] is told when exports begin to fail, by texts that name the endpoint
-//! and a remedy.
+//! `RetryInfo` asks for, up to five minutes. [`Builder::report`] is told when exports begin to
+//! fail, by texts that name the endpoint and a remedy.
 //!
 //! A request that the receiver refuses is not repeated; what was new in it is in the next export,
 //! for the root where its group has ended meanwhile. So is that of an answer which no receiver

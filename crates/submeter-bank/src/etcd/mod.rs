@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use submeter_address::{Address, AddressError};
 
 use self::client::{Client, Seen, encode, range_of};
 use self::error::Cause;
@@ -143,8 +144,9 @@ impl EtcdBank {
     /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
     /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
     /// authorities (`with_authorities`), and shows a certificate if it has one
-    /// (`with_certificate`). `ttl` is how long leases last, the same for all members; etcd counts
-    /// at least two seconds, in whole ones. Does not connect.
+    /// (`with_certificate`). User and password are percent-encoded: `p%40ss` is `p@ss`. `ttl` is
+    /// how long leases last, the same for all members; etcd counts at least two seconds, in whole
+    /// ones. Does not connect.
     ///
     /// # Errors
     /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
@@ -160,8 +162,11 @@ impl EtcdBank {
         }
         // Without the URL, which may have a password in it.
         let form = || wrong("the URL is not etcd://user:password@host:port,host:port".to_owned());
-        let (scheme, rest) = url.split_once("://").ok_or_else(form)?;
-        let scheme = match scheme {
+        let url = Address::new(url).url().map_err(|error| match error {
+            AddressError::Scheme => form(),
+            error => wrong(format!("the URL: {error}")),
+        })?;
+        let scheme = match url.scheme() {
             "etcd" => "http",
             "etcds" => "https",
             _ => return Err(form()),
@@ -170,23 +175,15 @@ impl EtcdBank {
         if is_tls && !cfg!(feature = "tls") {
             return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }
-        let (user, hosts) = match rest.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user.split_once(':').ok_or_else(form)?), hosts),
-            None => (None, rest),
-        };
-        let is_host = |host: &&str| {
-            host.rsplit_once(':').is_some_and(|(name, port)| {
-                !name.is_empty()
-                    && port.parse::<u16>().is_ok()
-                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
-            })
-        };
-        let hosts = hosts.trim_end_matches('/');
-        let all: Vec<&str> = hosts.split(',').collect();
-        if !all.iter().all(is_host) {
+        let hosts = url.hosts().filter(|hosts| hosts.iter().all(|(_, port)| port.is_some()));
+        let is_bare = ["", "/"].contains(&url.path()) && url.query().is_none();
+        let user = url.credentials();
+        let has_password = user.is_none_or(|(_, password)| !password.is_empty());
+        if hosts.is_none() || !is_bare || !has_password {
             return Err(form());
         }
-        let endpoints = all.iter().map(|host| format!("{scheme}://{host}")).collect();
+        let hosts = url.authority();
+        let endpoints = hosts.split(',').map(|host| format!("{scheme}://{host}")).collect();
         let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
         Ok(Self {
             client: Client::new(endpoints, user, is_tls),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, Script, Value};
+use submeter_address::{Address, AddressError};
 
 use self::changes::{Ask, Known};
 use self::cluster::Moved;
@@ -108,8 +109,8 @@ struct Terms {
 
 impl RedisBank {
     /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, `rediss://…`
-    /// for TLS, or `unix:///path?pass=password`. `ttl` is how long leases last, the same for all
-    /// members. Does not connect.
+    /// for TLS, or `unix:///path?pass=password`. User and password are percent-encoded: `p%40ss` is
+    /// `p@ss`. `ttl` is how long leases last, the same for all members. Does not connect.
     ///
     /// `?replicas=N` at the end of the URL has each exchange wait until so many replicas have it,
     /// and fail without them. Say how many there are: two servers that both take themselves for the
@@ -132,7 +133,14 @@ impl RedisBank {
         if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
             return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
         }
-        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme));
+        // The client takes what is no escape as it is.
+        let scheme = match Address::new(url).url() {
+            Ok(url) => url.scheme().to_owned(),
+            // It says what form it wants.
+            Err(AddressError::Scheme) => String::new(),
+            Err(error) => return Err(wrong(format!("the URL: {error}"))),
+        };
+        let is_tls = ["rediss", "valkeys"].contains(&&*scheme);
         if is_tls && !cfg!(feature = "tls") {
             return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }

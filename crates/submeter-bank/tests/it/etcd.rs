@@ -440,10 +440,42 @@ fn passwords_of_etcd_are_used_and_never_shown() {
 }
 
 #[test]
-fn a_url_that_is_none_is_refused_without_its_password() {
-    for wrong in
-        ["http://:sesame@h:1", "etcd://u:sesame@h", "etcd://u:sesame@h:1/x", "etcd://sesame@h:1"]
+fn user_and_password_of_etcd_are_decoded() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("etcd://b%61nk:p%40ss%2F%25@{}", listener.local_addr().expect("bound"));
+    let asked = std::thread::spawn(move || {
+        let mut stream = listener.accept().expect("a client").0;
+        let mut request = Vec::new();
+        // The head, and an object without another one in it.
+        while !request.ends_with(b"}") {
+            let mut part = [0; 1024];
+            let n = std::io::Read::read(&mut stream, &mut part).expect("a request");
+            request.extend_from_slice(&part[..n]);
+        }
+        String::from_utf8(request).expect("text")
+    });
+    let bank = EtcdBank::new(&url, "test", TTL).expect("a URL");
+    bank.limits().expect_err("it hangs up");
+    let request = asked.join().expect("no panic");
+    assert!(request.contains(r#""name":"bank","password":"p@ss/%""#), "{request}");
+    for (wrong, why) in
+        [("100%", "begins no escape"), ("%zz", "begins no escape"), ("%ff", "UTF-8")]
     {
+        let error = EtcdBank::new(&format!("etcd://u:sesame{wrong}@h:1"), "test", TTL);
+        let error = error.expect_err("no password");
+        assert!(error.to_string().contains(why) && !shown(&error).contains("sesame"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_url_that_is_none_is_refused_without_its_password() {
+    for wrong in [
+        "http://:sesame@h:1",
+        "etcd://u:sesame@h",
+        "etcd://u:sesame@h:1/x",
+        "etcd://u:sesame@h:1?x",
+        "etcd://sesame@h:1",
+    ] {
         let error = EtcdBank::new(wrong, "test", TTL).expect_err("no URL");
         assert!(error.is_refused() && !shown(&error).contains("sesame"), "{error:?}");
     }

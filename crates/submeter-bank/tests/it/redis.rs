@@ -498,8 +498,20 @@ fn passwords_are_used_and_never_shown() {
     let error = bank.set_limit(&memory("/"), 100, 0).expect_err("the password is wrong");
     assert!(!shown(&error).contains("sesame"), "{error:?}");
     assert!(!error.is_refused());
-    for wrong in ["redis://:sesame@host:port/0", "http://:sesame@host", "redis://u:sesame@h/x"] {
+}
+
+#[test]
+fn a_url_of_redis_that_is_none_is_refused_without_its_password() {
+    for (wrong, why) in [
+        ("redis://:sesame@host:port/0", "not redis://"),
+        ("http://:sesame@host", "not redis://"),
+        ("redis://u:sesame@h/x", "not redis://"),
+        ("redis://u:sesame%@h", "begins no escape"),
+        ("redis://u:sesame%ff@h", "UTF-8"),
+        ("sesame", "not redis://"),
+    ] {
         let error = RedisBank::new(wrong, "test", TTL).expect_err("no URL");
+        assert!(error.to_string().contains(why), "{wrong}: {error}");
         assert!(!shown(&error).contains("sesame"), "{error:?}");
     }
 }

@@ -13,34 +13,32 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
-use ureq::http::{HeaderMap, Uri};
+use ureq::http::HeaderMap;
 
-use super::{ANSWER_MAX, Client, Outcome, USER_AGENT, accepted, remedy};
+use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, remedy};
 use crate::builder::Builder;
 use crate::error::SettingError;
 
 pub(super) struct Grpc {
     endpoint: Endpoint,
-    uri: Uri,
+    target: Target,
     metadata: MetadataMap,
     gzip: bool,
     timeout: Duration,
-    /// What may be wrong where a connection ends without a reason.
-    guess: &'static str,
 }
 
 impl Grpc {
     pub(super) fn new(
-        uri: Uri,
+        target: Target,
         headers: HeaderMap,
         settings: &Builder,
     ) -> Result<Grpc, SettingError> {
         let wrong = |error: tonic::transport::Error| {
-            SettingError::new(remedy::explain(&uri, &error, "name another"))
+            SettingError::new(remedy::explain(&target.place, &error, "name another"))
         };
-        let endpoint = Endpoint::from(uri.clone()).user_agent(USER_AGENT).map_err(wrong)?;
+        let endpoint = Endpoint::from(target.uri.clone()).user_agent(USER_AGENT).map_err(wrong)?;
         #[cfg(feature = "tls")]
-        let endpoint = match uri.scheme_str() {
+        let endpoint = match target.uri.scheme_str() {
             Some("https") => {
                 let tls = super::tls::Files::read(settings)?.grpc()?;
                 endpoint.tls_config(tls).map_err(wrong)?
@@ -52,8 +50,7 @@ impl Grpc {
             metadata: MetadataMap::from_headers(headers),
             gzip: settings.gzip,
             timeout: settings.timeout,
-            guess: remedy::guess(&uri, settings),
-            uri,
+            target,
         })
     }
 }
@@ -73,7 +70,10 @@ impl Client for Grpc {
         let outcome = runtime.block_on(async { timeout(self.timeout, self.export(body)).await });
         // A look-up of a name may still be under way, on a thread that cannot be interrupted.
         runtime.shutdown_background();
-        outcome.unwrap_or_else(|_| Outcome::Again { why: remedy::late(&self.uri), after: None })
+        outcome.unwrap_or_else(|_| Outcome::Again {
+            why: remedy::late(&self.target.place),
+            after: None,
+        })
     }
 }
 
@@ -104,7 +104,10 @@ impl Grpc {
     }
 
     fn again(&self, error: &(dyn Error + 'static)) -> Outcome {
-        Outcome::Again { why: remedy::explain(&self.uri, error, self.guess), after: None }
+        Outcome::Again {
+            why: remedy::explain(&self.target.place, error, self.target.guess),
+            after: None,
+        }
     }
 
     fn failed(&self, status: &Status) -> Outcome {
@@ -115,7 +118,7 @@ impl Grpc {
         let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
         // A receiver's words must not control the terminal that shows the log.
         let says = status.message().replace(char::is_control, "\u{fffd}");
-        let place = remedy::shown(&self.uri.to_string());
+        let (place, guess) = (&self.target.place, self.target.guess);
         let why = format!("{place} answered {:?}: {says}", status.code());
         match status.code() {
             Code::Cancelled
@@ -128,9 +131,9 @@ impl Grpc {
             // tonic's own word for an answer of HTTP/2 that is not one of gRPC; elsewhere a service
             // is missing.
             Code::Internal if status.message().starts_with("protocol error: ") => {
-                Outcome::Refused(format!("{why}: {}", self.guess))
+                Outcome::Refused(format!("{why}: {guess}"))
             }
-            Code::Unimplemented => Outcome::Refused(format!("{why}: {}", self.guess)),
+            Code::Unimplemented => Outcome::Refused(format!("{why}: {guess}")),
             _ => Outcome::Refused(why),
         }
     }

@@ -9,25 +9,23 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use prost::Message;
-use ureq::http::{HeaderMap, StatusCode, Uri};
+use ureq::http::{HeaderMap, StatusCode};
 use ureq::{Agent, Body};
 
-use super::{ANSWER_MAX, Client, Outcome, USER_AGENT, accepted, remedy};
+use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, remedy};
 use crate::builder::Builder;
 use crate::error::SettingError;
 
 pub(super) struct Http {
     agent: Agent,
-    uri: Uri,
+    target: Target,
     headers: HeaderMap,
     gzip: bool,
-    /// What may be wrong where a connection ends without a reason.
-    guess: &'static str,
 }
 
 impl Http {
     pub(super) fn new(
-        uri: Uri,
+        target: Target,
         headers: HeaderMap,
         settings: &Builder,
     ) -> Result<Http, SettingError> {
@@ -42,12 +40,11 @@ impl Http {
             .max_idle_connections(0)
             .user_agent(USER_AGENT);
         #[cfg(feature = "tls")]
-        let config = match uri.scheme_str() {
+        let config = match target.uri.scheme_str() {
             Some("https") => config.tls_config(super::tls::Files::read(settings)?.http()?),
             _ => config,
         };
-        let (gzip, guess) = (settings.gzip, remedy::guess(&uri, settings));
-        Ok(Http { agent: config.build().into(), uri, headers, gzip, guess })
+        Ok(Http { agent: config.build().into(), target, headers, gzip: settings.gzip })
     }
 }
 
@@ -67,7 +64,7 @@ impl Client for Http {
 
     fn send(&self, body: &[u8]) -> Outcome {
         let mut request =
-            self.agent.post(&self.uri).header("content-type", "application/x-protobuf");
+            self.agent.post(&self.target.uri).header("content-type", "application/x-protobuf");
         if self.gzip {
             request = request.header("content-encoding", "gzip");
         }
@@ -123,13 +120,15 @@ impl Http {
         accepted(answer)
     }
 
-    /// Where requests go, as it may be shown.
-    fn place(&self) -> String {
-        remedy::shown(&self.uri.to_string())
+    fn place(&self) -> &str {
+        &self.target.place
     }
 
     fn again(&self, error: &ureq::Error) -> Outcome {
-        Outcome::Again { why: remedy::explain(&self.uri, error, self.guess), after: None }
+        Outcome::Again {
+            why: remedy::explain(&self.target.place, error, self.target.guess),
+            after: None,
+        }
     }
 }
 
@@ -137,8 +136,8 @@ fn read(body: &mut Body) -> Result<Vec<u8>, ureq::Error> {
     body.with_config().limit(ANSWER_MAX as u64).read_to_vec()
 }
 
-/// Returns for how long an answer asks to be left alone: `Retry-After` in either of its forms, which
-/// are seconds and a date, by RFC 9110, 10.2.3.
+/// Returns for how long an answer asks to be left alone: `Retry-After` in either of its forms,
+/// which are seconds and a date, by RFC 9110, 10.2.3.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let date = |text: &str| httpdate::parse_http_date(text).ok();

@@ -12,6 +12,8 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
+use submeter_address::{Address, AddressError, Url};
+use ureq::http::header::AUTHORIZATION;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::builder::{Builder, Endpoint, Protocol};
@@ -41,12 +43,16 @@ pub(crate) trait Client: Send {
 }
 
 pub(crate) fn client(settings: &Builder) -> Result<Box<dyn Client>, SettingError> {
-    let uri = uri(settings)?;
-    let headers = headers(settings)?;
+    let url = settings.url().map_err(|(address, error)| {
+        let like = like(settings.protocol);
+        SettingError::new(format!("endpoint \"{address}\": {error}: {like}"))
+    })?;
+    let target = Target::new(&url, settings)?;
+    let headers = headers(settings, &url)?;
     match settings.protocol {
-        Protocol::Http => Ok(Box::new(http::Http::new(uri, headers, settings)?)),
+        Protocol::Http => Ok(Box::new(http::Http::new(target, headers, settings)?)),
         #[cfg(feature = "grpc")]
-        Protocol::Grpc => Ok(Box::new(grpc::Grpc::new(uri, headers, settings)?)),
+        Protocol::Grpc => Ok(Box::new(grpc::Grpc::new(target, headers, settings)?)),
         #[cfg(not(feature = "grpc"))]
         Protocol::Grpc => Err(SettingError::new(
             "there is no gRPC in this build: build it with the feature `grpc`, or send by \
@@ -57,53 +63,84 @@ pub(crate) fn client(settings: &Builder) -> Result<Box<dyn Client>, SettingError
 }
 
 impl Builder {
-    pub(crate) fn url(&self) -> String {
-        match (&self.endpoint, self.protocol) {
-            (Endpoint::Local, Protocol::Http) => "http://localhost:4318/v1/metrics".into(),
-            (Endpoint::Local, Protocol::Grpc) => "http://localhost:4317".into(),
-            (Endpoint::Receiver(url), Protocol::Http) => {
-                format!("{}/v1/metrics", url.trim_end_matches('/'))
+    /// Returns where to send to, or whose address is no URL, and why.
+    pub(crate) fn url(&self) -> Result<Url, (Address, AddressError)> {
+        let (address, path) = match (&self.endpoint, self.protocol) {
+            (Endpoint::Local, Protocol::Http) => {
+                (&Address::new("http://localhost:4318"), Some("/v1/metrics"))
             }
-            (Endpoint::Receiver(url), Protocol::Grpc) | (Endpoint::Exact(url), _) => url.clone(),
-        }
+            (Endpoint::Local, Protocol::Grpc) => (&Address::new("http://localhost:4317"), None),
+            (Endpoint::Receiver(address), Protocol::Http) => (address, Some("/v1/metrics")),
+            (Endpoint::Receiver(address), Protocol::Grpc) | (Endpoint::Exact(address), _) => {
+                (address, None)
+            }
+        };
+        let url = address.url().map_err(|error| (address.clone(), error))?;
+        Ok(match path {
+            Some(path) => url.join(path),
+            None => url,
+        })
     }
 }
 
-fn uri(settings: &Builder) -> Result<Uri, SettingError> {
-    let url = settings.url();
-    let like = match settings.protocol {
+/// Where requests go.
+struct Target {
+    uri: Uri,
+    /// As it may be shown.
+    place: String,
+    /// What may be wrong where a connection ends without a reason.
+    guess: &'static str,
+}
+
+impl Target {
+    fn new(url: &Url, settings: &Builder) -> Result<Target, SettingError> {
+        let like = like(settings.protocol);
+        let wrong = |what: &str| SettingError::new(format!("endpoint \"{url}\": {what}"));
+        let uri: Uri = url.target().parse().map_err(|_| wrong(&format!("not a URL: {like}")))?;
+        if url.hosts().is_none_or(|hosts| hosts.len() > 1) {
+            return Err(wrong(like));
+        }
+        let is_bare = ["", "/"].contains(&url.path()) && url.query().is_none();
+        if settings.protocol == Protocol::Grpc && !is_bare {
+            return Err(wrong(&format!("gRPC has paths of its own, and no query: {like}")));
+        }
+        match url.scheme() {
+            "http" => {}
+            "https" if cfg!(feature = "tls") => {}
+            "https" => {
+                return Err(wrong(
+                    "there is no TLS in this build: build it with the feature `tls`, or send to a \
+                     collector beside by http",
+                ));
+            }
+            _ => return Err(wrong(like)),
+        }
+        let guess = remedy::guess(&uri, settings);
+        Ok(Target { uri, place: url.to_string(), guess })
+    }
+}
+
+fn like(protocol: Protocol) -> &'static str {
+    match protocol {
         Protocol::Http => "write http://host:4318/v1/metrics",
         Protocol::Grpc => "write http://host:4317",
-    };
-    let wrong =
-        |what: &str| SettingError::new(format!("endpoint {:?}: {what}", remedy::shown(&url)));
-    let uri: Uri = url.parse().map_err(|_| wrong(&format!("not a URL: {like}")))?;
-    if uri.host().is_none_or(str::is_empty) {
-        return Err(wrong(like));
-    }
-    if settings.protocol == Protocol::Grpc && !["", "/"].contains(&uri.path()) {
-        return Err(wrong(&format!("gRPC has paths of its own: {like}")));
-    }
-    match uri.scheme_str() {
-        Some("http") => Ok(uri),
-        Some("https") if cfg!(feature = "tls") => Ok(uri),
-        Some("https") => Err(wrong(
-            "there is no TLS in this build: build it with the feature `tls`, or send to a \
-             collector beside by http",
-        )),
-        _ => Err(wrong(like)),
     }
 }
 
-fn headers(settings: &Builder) -> Result<HeaderMap, SettingError> {
+fn headers(settings: &Builder, url: &Url) -> Result<HeaderMap, SettingError> {
     let mut headers = HeaderMap::new();
-    for (name, value) in &settings.headers {
+    for (name, value) in &settings.headers.0 {
         // The value is not shown: it may be a password.
         let header = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
         let (known, value) = header.ok_or_else(|| {
             SettingError::new(format!("header {name:?}: HTTP has no such name or value"))
         })?;
         headers.append(known, value);
+    }
+    if let Some(authorization) = url.authorization()
+        && !headers.contains_key(AUTHORIZATION)
+    {
+        headers.insert(AUTHORIZATION, authorization.try_into().expect("base64"));
     }
     Ok(headers)
 }

@@ -1,5 +1,6 @@
 //! Exports to receivers of every kind.
 
+mod addressed;
 mod collector;
 mod declared;
 mod grpc;

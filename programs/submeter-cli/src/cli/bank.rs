@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use submeter_address::Address;
 use submeter_bank::Holder;
 use submeter_terminal::seconds;
-
-use super::SecretAddress;
 
 /// The bank of a fleet, for an operator.
 #[derive(Args, Clone, Debug)]
@@ -15,9 +14,8 @@ pub(crate) struct BankArgs {
     /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or, in a build with the
     /// features of these names, redis://… or etcd://…; the variable SUBMETER_BANK keeps a password
     /// off the list of processes
-    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read, env = "SUBMETER_BANK",
-          hide_env = true)]
-    pub(crate) bank: SecretAddress,
+    #[arg(long, value_name = "ADDRESS", env = "SUBMETER_BANK", hide_env = true)]
+    pub(crate) bank: Address,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }
@@ -51,9 +49,8 @@ pub(crate) struct MemberArgs {
     /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`, or,
     /// in a build with the features of these names, redis://…, or etcd://…, which a fail-over
     /// makes forget nothing
-    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read,
-          requires = "limit_fleet")]
-    pub(crate) bank: Option<SecretAddress>,
+    #[arg(long, value_name = "ADDRESS", requires = "limit_fleet")]
+    pub(crate) bank: Option<Address>,
     /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or one of both. The bank
     /// is told where it has none; `submeter fleet set` changes it. May be repeated. The path ends
     /// at the first '=', so that no name may have one

@@ -106,7 +106,7 @@ Examples:
 pub(crate) struct FleetTopArgs {
     /// Addresses of the servers' pages, their --http
     #[arg(value_name = "URL", required = true)]
-    pub(crate) urls: Vec<String>,
+    pub(crate) urls: Vec<submeter_address::Address>,
     /// Print one table and exit
     #[arg(long)]
     pub(crate) once: bool,

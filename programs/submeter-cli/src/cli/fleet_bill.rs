@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use submeter_address::Address;
 
-use super::SecretAddress;
 use super::page::AccessArgs;
 
 /// Arguments of `submeter fleet bill`.
@@ -28,15 +28,15 @@ Examples:
 pub(crate) struct FleetBillArgs {
     /// Addresses of the servers' pages, their --http; none with --sum, for what was read before
     #[arg(value_name = "URL")]
-    pub(crate) urls: Vec<String>,
+    pub(crate) urls: Vec<Address>,
     /// Keep what was read in this file, which is created if there is none
     #[arg(long, value_name = "PATH", conflicts_with = "postgres")]
     pub(crate) file: Option<PathBuf>,
     /// Keep what was read in this database, postgres://USER@HOST/DATABASE, in tables that are
     /// created if there are none; without --file and this, in that of the variable
     /// SUBMETER_POSTGRES, which keeps a password off the list of processes
-    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read)]
-    pub(crate) postgres: Option<SecretAddress>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) postgres: Option<Address>,
     /// Print the invoice: the sums over all servers and their runs
     #[arg(long)]
     pub(crate) sum: bool,

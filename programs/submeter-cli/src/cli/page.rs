@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use submeter_address::Address;
 
 /// What a server asks of those that look at its page.
 #[derive(Args, Clone, Debug, Default)]
@@ -17,8 +18,8 @@ pub(crate) struct AccessArgs {
 
 impl AccessArgs {
     /// Names the page of one of several servers.
-    pub(crate) fn page(&self, url: &str) -> PageArgs {
-        PageArgs { access: self.clone(), url: url.to_owned() }
+    pub(crate) fn page(&self, url: &Address) -> PageArgs {
+        PageArgs { access: self.clone(), url: url.clone() }
     }
 }
 
@@ -29,5 +30,5 @@ pub(crate) struct PageArgs {
     pub(crate) access: AccessArgs,
     /// Address of the server's page
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
-    pub(crate) url: String,
+    pub(crate) url: Address,
 }

@@ -87,7 +87,7 @@ pub(crate) struct ServeArgs {
     /// Send every metric each minute to this receiver of OpenTelemetry, http://HOST:4318, or by
     /// gRPC http://HOST:4317, besides what the variables OTEL_… say
     #[arg(long, value_name = "URL")]
-    pub(crate) otlp: Option<String>,
+    pub(crate) otlp: Option<submeter_address::Address>,
     /// Protocol of --otlp; http/protobuf unless OTEL_EXPORTER_OTLP_PROTOCOL says otherwise
     #[arg(long, value_name = "PROTOCOL", requires = "otlp", value_parser = ["http/protobuf", "grpc"])]
     pub(crate) otlp_protocol: Option<String>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use submeter_bank::{Ledger, MemoryBank, Past, SocketServer};
 use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
 
-use crate::cli::{BankServeArgs, SecretAddress};
+use crate::cli::BankServeArgs;
 use crate::logger;
 
 /// The longest that leases may last.
@@ -55,10 +55,10 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
         _ => "now".to_owned(),
     };
     let text = format!(
-        "{BOLD}submeter{BOLD:#} {}\n  {DIM}bank{DIM:#}   {BOLD}{}{BOLD:#}\n  \
+        "{BOLD}submeter{BOLD:#} {}\n  {DIM}bank{DIM:#}   {BOLD}unix:{}{BOLD:#}\n  \
          {DIM}leases{DIM:#} last {} s, and are lent {lends}\n\n",
         env!("CARGO_PKG_VERSION"),
-        SecretAddress::unix(&args.listen),
+        args.listen.display(),
         args.lease.as_secs_f64(),
     );
     show::print(&text).map_err(Failure::new)?;

@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::log::Logged;
 use super::status::amount;
-use crate::cli::{FleetDemoArgs, FleetLimit, SecretAddress};
+use crate::cli::{FleetDemoArgs, FleetLimit};
 
 /// The tenant and its limits, which the servers share.
 const TENANT: &str = "/load/acme";
@@ -194,7 +194,7 @@ impl Demo {
     }
 
     fn greeting(&self, seconds: Option<Duration>) -> String {
-        let bank = SecretAddress::unix(&self.directory.0.join(BANK));
+        let bank = format!("unix:{}", self.directory.0.join(BANK).display());
         let mut text = format!("{BOLD}submeter fleet{BOLD:#}\n  {DIM}bank{DIM:#}   {bank}\n");
         for server in &self.servers {
             text.push_str(&format!("  {DIM}page{DIM:#}   {} of {}\n", server.page, server.name));

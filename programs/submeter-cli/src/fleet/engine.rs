@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use submeter_address::{Address, AddressError, Url};
 use submeter_bank::{Answer, Bank, Budget, Lent, Limit, Operate, Request, SocketBank, SocketError};
 #[cfg(feature = "etcd")]
 use submeter_bank::{EtcdBank, EtcdError};
@@ -10,7 +11,7 @@ use submeter_bank::{EtcdBank, EtcdError};
 use submeter_bank::{RedisBank, RedisError};
 use submeter_terminal::Failure;
 
-use crate::cli::{SecretAddress, ServiceArgs};
+use crate::cli::ServiceArgs;
 
 /// A bank behind a socket, in Redis, or in etcd.
 pub(crate) enum Engine {
@@ -58,12 +59,19 @@ macro_rules! with_certificates {
 
 impl Engine {
     /// Names the bank. Does not connect.
-    pub(crate) fn new(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
-        let text = address.secret();
-        let is = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
-        let is_etcd = is(&["etcd://", "etcds://"]);
-        let is_redis = is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]);
-        let is_tls = is(&["rediss://", "valkeys://", "etcds://"]);
+    pub(crate) fn new(address: &Address, service: &ServiceArgs) -> Result<Engine, Failure> {
+        let url = match address.url() {
+            Ok(url) => Some(url),
+            // A path, which has none.
+            Err(AddressError::Scheme) => None,
+            Err(error) => {
+                return Err(Failure::new(format_args!("cannot ask {address}: {error} (--bank)")));
+            }
+        };
+        let scheme = url.as_ref().map_or("", Url::scheme);
+        let is_etcd = ["etcd", "etcds"].contains(&scheme);
+        let is_redis = ["redis", "rediss", "redis+unix", "valkey", "valkeys"].contains(&scheme);
+        let is_tls = ["rediss", "valkeys", "etcds"].contains(&scheme);
         let flag = match (&service.bank_ca, &service.bank_cert) {
             (Some(_), _) => Some("--bank-ca"),
             (None, Some(_)) => Some("--bank-cert"),
@@ -81,7 +89,9 @@ impl Engine {
                  etcds://"
             )));
         }
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
+        if let Some(path) =
+            address.secret().strip_prefix("unix:").filter(|path| path.starts_with('/'))
+        {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
         #[cfg(feature = "etcd")]
@@ -99,13 +109,15 @@ impl Engine {
     }
 
     #[cfg(feature = "etcd")]
-    fn etcd(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
+    fn etcd(address: &Address, service: &ServiceArgs) -> Result<Engine, Failure> {
         let wrong = |error: EtcdError| wrong(&error, address);
         let bank = EtcdBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
         #[cfg(feature = "tls")]
         let certificates = Certificates::read(service)?;
         #[cfg(feature = "tls")]
-        if address.secret().starts_with("etcds://") && certificates.authorities.is_none() {
+        if address.url().is_ok_and(|url| url.scheme() == "etcds")
+            && certificates.authorities.is_none()
+        {
             return Err(Failure::new(format_args!(
                 "{address} needs --bank-ca FILE, whose authorities are trusted"
             )));
@@ -116,7 +128,7 @@ impl Engine {
     }
 
     #[cfg(feature = "redis")]
-    fn redis(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
+    fn redis(address: &Address, service: &ServiceArgs) -> Result<Engine, Failure> {
         let wrong = |error: RedisError| wrong(&error, address);
         let bank =
             RedisBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
@@ -129,7 +141,7 @@ impl Engine {
 }
 
 #[cfg(any(feature = "etcd", feature = "redis"))]
-fn wrong(error: &dyn Error, address: &SecretAddress) -> Failure {
+fn wrong(error: &dyn Error, address: &Address) -> Failure {
     Failure::new(format_args!("{}, not {address} (--bank)", in_one_line(error)))
 }
 

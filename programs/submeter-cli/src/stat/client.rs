@@ -9,8 +9,7 @@ use ureq::Agent;
 
 use super::plan::Wanted;
 use crate::cli::PageArgs;
-use crate::top::client::{address, config, token, unreachable};
-use submeter_http::Token;
+use crate::top::client::{Page, unreachable};
 use submeter_http::wire::stat::{NDJSON, TotalsDoc};
 use submeter_terminal::Failure;
 
@@ -21,9 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection that has not started to count yet.
 pub(super) struct Client {
-    url: String,
+    page: Page,
     query: String,
-    token: Option<Token>,
     agent: Agent,
 }
 
@@ -33,32 +31,28 @@ impl Client {
         wanted: &[Wanted],
         every: Duration,
     ) -> Result<Client, Failure> {
-        let url = address(&page.url)?;
-        let token = token(page)?;
-        let config = config(page)?
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE))
-            .build();
-        let mut query = format!("{url}/api/stat?interval={}", every.as_millis());
+        let (page, config) = Page::of(page)?;
+        let config =
+            config.timeout_connect(Some(PATIENCE)).timeout_recv_response(Some(PATIENCE)).build();
+        let mut query = format!("{}/api/stat?interval={}", page.url, every.as_millis());
         for Wanted { group, events } in wanted {
             let group = group.as_deref().unwrap_or("");
             // Writing to a `String` cannot fail.
             let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
         }
-        Ok(Client { url, query, token, agent: config.into() })
+        Ok(Client { page, query, agent: config.into() })
     }
 
     pub(super) fn url(&self) -> &str {
-        &self.url
+        &self.page.url
     }
 
     /// Starts to count; the channel closes when the server ends the count.
     pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
-        let (url, query, token) = (self.url.clone(), self.query.clone(), self.token.clone());
-        let agent = self.agent.clone();
+        let (page, query, agent) = (self.page.clone(), self.query.clone(), self.agent.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(failure) = listen(&url, &query, token.as_ref(), &agent, &sender) {
+            if let Err(failure) = listen(&page, &query, &agent, &sender) {
                 // If this fails, the receiver was dropped and does not need the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
@@ -67,16 +61,11 @@ impl Client {
     }
 }
 
-fn listen(
-    url: &str,
-    query: &str,
-    token: Option<&Token>,
-    agent: &Agent,
-    sender: &Sender,
-) -> Result<(), Failure> {
+fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<(), Failure> {
+    let url = &page.url;
     let mut request = agent.post(query).header("X-Submeter", "1");
-    if let Some(token) = token {
-        request = request.header("Authorization", token.header());
+    if let Some(authorization) = &page.authorization {
+        request = request.header("Authorization", authorization);
     }
     let mut answer = request.send_empty().map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();

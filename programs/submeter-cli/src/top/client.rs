@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ureq::Agent;
 use ureq::config::ConfigBuilder;
-use ureq::http::StatusCode;
+use ureq::http::{HeaderValue, StatusCode};
 use ureq::typestate::AgentScope;
 
 use crate::cli::{AccessArgs, NO_TLS, PageArgs};
 use crate::secrets;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use submeter_http::Token;
+use submeter_address::{Address, Url};
 use submeter_http::wire::totals::{self, TotalsDoc};
 use submeter_http::wire::{DetailDoc, FORMAT, TreeDoc};
 use submeter_terminal::Failure;
@@ -30,37 +30,42 @@ const WHY_MAX: usize = 200;
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
-    /// Without a trailing slash.
-    url: String,
-    token: Option<Token>,
+    page: Page,
+}
+
+/// Where a page is, and what it is shown to answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    /// Without a slash at the end, and without user and password, so that it may be printed.
+    pub(crate) url: String,
+    /// What is sent as `Authorization`; never printed.
+    pub(crate) authorization: Option<HeaderValue>,
 }
 
 impl Client {
     /// Takes `http://host:port`, or just `host:port`.
     pub(crate) fn new(page: &PageArgs) -> Result<Client, Failure> {
-        let url = address(&page.url)?;
-        let token = token(page)?;
-        let config = config(page)?.timeout_global(Some(TIMEOUT)).build();
-        Ok(Client { agent: config.into(), url, token })
+        let (page, config) = Page::of(page)?;
+        Ok(Client { agent: config.timeout_global(Some(TIMEOUT)).build().into(), page })
     }
 
     /// Makes a client of each of several servers, or says what is wrong with one address.
-    pub(crate) fn each(access: &AccessArgs, urls: &[String]) -> Result<Vec<Client>, Failure> {
+    pub(crate) fn each(access: &AccessArgs, urls: &[Address]) -> Result<Vec<Client>, Failure> {
         urls.iter().map(|url| Client::new(&access.page(url))).collect()
     }
 
     /// As [`Client::each`], with one client of a server that is named twice, so that nothing of it
     /// is added twice.
-    pub(super) fn distinct(access: &AccessArgs, urls: &[String]) -> Result<Vec<Client>, Failure> {
+    pub(super) fn distinct(access: &AccessArgs, urls: &[Address]) -> Result<Vec<Client>, Failure> {
         let mut seen = HashSet::new();
         let mut clients = Client::each(access, urls)?;
-        clients.retain(|client| seen.insert(client.url.clone()));
+        clients.retain(|client| seen.insert(client.page.url.clone()));
         Ok(clients)
     }
 
     /// Returns the server's address.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        &self.page.url
     }
 
     /// Requests the tree.
@@ -72,14 +77,14 @@ impl Client {
     pub(super) fn tree_and_text(&self) -> Result<(TreeDoc, String), Failure> {
         let text = self.text("/api/tree")?;
         let tree = read("tree", FORMAT, &text);
-        let tree = tree.map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))?;
+        let tree = tree.map_err(|why| Failure::new(format_args!("{}: {why}", self.url())))?;
         Ok((tree, text))
     }
 
     /// Requests what to bill.
     pub(crate) fn totals(&self) -> Result<TotalsDoc, Failure> {
         let totals = read("bill", totals::FORMAT, &self.text("/api/totals")?);
-        totals.map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))
+        totals.map_err(|why| Failure::new(format_args!("{}: {why}", self.url())))
     }
 
     fn text(&self, what: &str) -> Result<String, Failure> {
@@ -87,7 +92,7 @@ impl Client {
         match status {
             StatusCode::OK => Ok(text),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let url = &self.url;
+                let url = self.url();
                 let line = text.trim().lines().next().unwrap_or_default();
                 let line: String = super::harmless(line).chars().take(WHY_MAX).collect();
                 Err(Failure::new(format_args!("cannot watch {url}: {line}")))
@@ -108,10 +113,10 @@ impl Client {
         what: &str,
         query: &[(&str, &str)],
     ) -> Result<(StatusCode, String), ureq::Error> {
-        let url = format!("{}{what}", self.url);
+        let url = format!("{}{what}", self.url());
         let mut request = self.agent.get(url).query_pairs(query.iter().copied());
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", token.header());
+        if let Some(authorization) = &self.page.authorization {
+            request = request.header("Authorization", authorization);
         }
         let mut answer = request.call()?;
         let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string()?;
@@ -119,7 +124,7 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        unreachable(&self.url, error)
+        unreachable(self.url(), error)
     }
 }
 
@@ -144,52 +149,67 @@ fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, St
     })
 }
 
-/// Returns how servers are asked.
-pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failure> {
+impl Page {
+    /// Reads the arguments: the address is `http://host:port`, or just `host:port`, with a user and
+    /// a password before it if the server asks for them. Returns how the server is asked, too.
+    pub(crate) fn of(page: &PageArgs) -> Result<(Page, ConfigBuilder<AgentScope>), Failure> {
+        let url = url(&page.url)?;
+        let config = config(&page.access, &url)?;
+        let token = page.access.token_file.as_deref().map(secrets::token).transpose()?;
+        let authorization = match token {
+            Some(token) => Some(token.header()),
+            None => url.authorization(),
+        };
+        let authorization = authorization.map(|text| {
+            let mut value = HeaderValue::try_from(text).expect("base64, or a token");
+            value.set_sensitive(true);
+            value
+        });
+        Ok((Page { url: url.target(), authorization }, config))
+    }
+}
+
+fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, Failure> {
     let config = Agent::config_builder()
         // The server is usually local; a proxy for the web does not apply to it.
         .proxy(None)
         // Its explanation is wanted, whatever the code.
         .http_status_as_error(false);
     #[cfg(feature = "tls")]
-    if let Some(authorities) = &page.access.ca_file {
+    if let Some(authorities) = &access.ca_file {
         return Ok(config.tls_config(crate::tls::client(authorities)?));
     }
-    if page.url.starts_with("https:") || page.access.ca_file.is_some() {
+    if url.scheme() == "https" || access.ca_file.is_some() {
         let why = match cfg!(feature = "tls") {
             true => "it needs --ca-file FILE, whose authorities are trusted",
             false => NO_TLS,
         };
-        let url = &page.url;
         return Err(Failure::new(format_args!("cannot watch {url}: {why}, or use http://")));
     }
     Ok(config)
 }
 
-/// Reads the token that the page's arguments name.
-pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
-    page.access.token_file.as_deref().map(secrets::token).transpose()
-}
-
-/// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash
-/// at the end.
-pub(crate) fn address(url: &str) -> Result<String, Failure> {
-    let (scheme, rest) = match url.split_once("://") {
-        Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
-        Some((scheme, _)) => {
-            return Err(Failure::new(format_args!(
-                "cannot watch {url}: {scheme} is not supported, use http:// or https://"
-            )));
-        }
-        None => ("http", url),
+/// Returns the URL of a page without a slash at the end.
+fn url(address: &Address) -> Result<Url, Failure> {
+    // In quotes: it may have any character.
+    let wrong = |why: &str| {
+        let shown = address.to_string();
+        let remedy = "give the page's address, as in http://127.0.0.1:9411";
+        Failure::new(format_args!("cannot watch {shown:?}: {why}{remedy}"))
     };
-    let rest = rest.trim_end_matches('/');
-    if rest.is_empty() || rest.contains(|c: char| c.is_whitespace() || c == '?' || c == '#') {
+    let text = address.secret();
+    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Address::new(&full).url().map_err(|error| wrong(&format!("{error}; ")))?;
+    if !["http", "https"].contains(&url.scheme()) {
+        let scheme = url.scheme();
         return Err(Failure::new(format_args!(
-            "cannot watch {url:?}: give the page's address, as in http://127.0.0.1:9411"
+            "cannot watch {url}: {scheme} is not supported, use http:// or https://"
         )));
     }
-    Ok(format!("{scheme}://{rest}"))
+    if url.hosts().is_none_or(|hosts| hosts.len() > 1) || url.query().is_some() {
+        return Err(wrong(""));
+    }
+    Ok(url.join(""))
 }
 
 /// Returns the error for a server that does not answer properly, with a remedy.
@@ -216,24 +236,44 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
 mod tests {
     use super::*;
 
-    fn page(url: &str) -> PageArgs {
-        AccessArgs::default().page(url)
+    fn client(url: &str) -> Result<Client, Failure> {
+        Client::new(&AccessArgs::default().page(&Address::new(url)))
     }
 
     #[test]
     fn scheme_and_trailing_slash_are_optional() {
-        for url in ["127.0.0.1:9411", "http://127.0.0.1:9411", "http://127.0.0.1:9411/"] {
-            let client = Client::new(&page(url)).expect("an address");
-            assert_eq!(client.url(), "http://127.0.0.1:9411");
+        for url in ["127.0.0.1:9411", "http://127.0.0.1:9411", "HTTP://127.0.0.1:9411/#/acme"] {
+            assert_eq!(client(url).expect("an address").url(), "http://127.0.0.1:9411");
         }
     }
 
     #[test]
     fn an_invalid_address_is_refused_by_name() {
-        for url in ["ftp://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
-            let failure = Client::new(&page(url)).expect_err("refused");
-            assert!(format!("{failure:?}").contains(url), "{failure:?} names {url:?}");
+        for (url, named) in [
+            ("ftp://localhost:1", "ftp://localhost:1: ftp is"),
+            ("", "\"\": give"),
+            ("http://", "\"http://\": give"),
+            ("a b", "\"a b\": it has white space"),
+            ("a:b", "\"a:b\": give"),
+            ("a:1,b:1", "\"a:1,b:1\": give"),
+            ("http://localhost:1/?x=y", "\"http://localhost:1/\": give"),
+            ("http://x:100%@localhost:1", "\"http://localhost:1\": a % in its user or password"),
+        ] {
+            let failure = client(url).expect_err("refused");
+            assert!(failure.line().contains(named), "{failure:?} names {url:?}");
         }
+    }
+
+    #[test]
+    fn user_and_password_are_sent_decoded_and_never_printed() {
+        for url in ["http://x:p%40ss@h:1/tenants/", "x:p%40ss@h:1/tenants"] {
+            let client = client(url).expect("an address");
+            assert_eq!(client.url(), "http://h:1/tenants");
+            let sent = client.page.authorization.as_ref().expect("a password");
+            assert_eq!(sent, "Basic eDpwQHNz");
+            assert!(!format!("{client:?}").contains("eDpwQHNz"), "{client:?}");
+        }
+        assert_eq!(client("h:1").expect("an address").page.authorization, None);
     }
 
     #[test]

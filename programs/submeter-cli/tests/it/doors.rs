@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process::Output;
 
 use submeter_program::{Running, TempFile, text};
 
@@ -30,6 +31,54 @@ fn only_users_of_the_file_are_served() {
     ] {
         (&stream).write_all(request.as_bytes()).expect("sent");
         assert_eq!(answers.next().expect("an answer").expect("readable"), answer, "{request:?}");
+    }
+}
+
+#[test]
+fn a_token_in_an_address_is_sent_decoded_and_never_printed() {
+    let token = secret("address.token", "correct-horse-battery\n");
+    let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
+    let page = page(&mut server);
+    let at = page.trim_start_matches("http://");
+    let bill = TempFile::new("address.bill", "");
+    let all = |url: &str| {
+        [
+            &["top", "--once", url][..],
+            &["top", "--once", "--json", url],
+            &["stat", "-e", "task-clock", "--timeout", "50", url],
+            &["stat", "-e", "task-clock", "--timeout", "50", "--json", url],
+            &["fleet", "top", "--once", url, url],
+            &["fleet", "bill", url, "--file", bill.path()],
+        ]
+        .map(|args| (args.join(" "), SUBMETER.run(args)))
+    };
+    let said = |output: &Output| format!("{}{}", text(&output.stdout), text(&output.stderr));
+    for url in [
+        format!("http://x:%63orrect-horse%2Dbattery@{at}"),
+        format!("x:correct-horse-battery@{at}/"),
+    ] {
+        for (args, output) in all(&url) {
+            let said = said(&output);
+            assert!(output.status.success(), "{args}: {said}");
+            assert!(!said.contains("battery") && !said.contains("Y29ycmVjdC"), "{args}: {said}");
+        }
+    }
+    // Wrong, unfit to be sent, at a server that is none, and no address at all.
+    for (url, named) in [
+        (format!("http://x:wrong-horse-battery@{at}"), at),
+        (format!("http://x:horse-battery%@{at}"), "write %25"),
+        ("http://x:horse-battery@127.0.0.1:1".to_owned(), "http://127.0.0.1:1"),
+        (format!("ftp://x:horse-battery@{at}"), "ftp://127.0.0.1"),
+        (format!("http://x:horse-battery@{at}/?token=battery"), at),
+        (format!("https://x:horse-battery@{at}"), at),
+        (format!("http://x:horse/battery@{at}"), "http://…"),
+    ] {
+        for (args, output) in all(&url) {
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{args}: {said}");
+            assert!(said.contains(named), "{args}: {said} names {named}");
+            assert!(!said.contains("battery"), "{args}: {said}");
+        }
     }
 }
 

@@ -25,13 +25,14 @@ const ROOMS: &[Room] = &[
         depends_on: &["submeter-sys", "submeter-percpu", "submeter-derive"],
         shipped: true,
     },
+    Room { name: "submeter-address", depends_on: &[], shipped: true },
     Room { name: "submeter-documents", depends_on: &[], shipped: true },
     Room { name: "submeter-metrics", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-http", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room { name: "submeter-tracing", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-prometheus-client", depends_on: &["submeter"], shipped: true },
-    Room { name: "submeter-otlp", depends_on: &["submeter"], shipped: true },
-    Room { name: "submeter-bank", depends_on: &[], shipped: true },
+    Room { name: "submeter-otlp", depends_on: &["submeter", "submeter-address"], shipped: true },
+    Room { name: "submeter-bank", depends_on: &["submeter-address"], shipped: true },
     Room { name: "submeter-fleet", depends_on: &["submeter", "submeter-bank"], shipped: true },
     Room { name: "submeter-datafusion", depends_on: &["submeter"], shipped: true },
     Room {
@@ -46,6 +47,7 @@ const ROOMS: &[Room] = &[
         // times. It uses only safe functions, because the command has no unsafe code.
         depends_on: &[
             "submeter",
+            "submeter-address",
             "submeter-bank",
             "submeter-cache",
             "submeter-fleet",

@@ -13,7 +13,7 @@ use submeter_terminal::Failure;
 use tokio::task::JoinHandle;
 
 use super::shown::requests;
-use crate::cli::{MEMORY, OutageArg, SecretAddress, ServeArgs};
+use crate::cli::{MEMORY, OutageArg, ServeArgs};
 use crate::fleet::{Engine, EngineError};
 
 /// A part of each limit that a server wants unless it is idle: enough for a first request, and
@@ -26,7 +26,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 /// A server's part in a fleet.
 pub(super) struct Member {
-    bank: SecretAddress,
+    bank: submeter_address::Address,
     name: String,
     limits: usize,
     fleet: Arc<Fleet>,

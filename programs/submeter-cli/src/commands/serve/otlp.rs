@@ -8,6 +8,8 @@ use crate::cli::ServeArgs;
 #[cfg(feature = "otlp")]
 use std::time::Duration;
 #[cfg(feature = "otlp")]
+use submeter_address::{Address, Url};
+#[cfg(feature = "otlp")]
 use submeter_otlp::{ExportError, Protocol};
 
 #[cfg(feature = "otlp")]
@@ -35,7 +37,12 @@ pub(super) fn start(
 }
 
 #[cfg(feature = "otlp")]
-fn to(url: &str, protocol: Option<&str>, cache: &Cache, member: &str) -> Result<Exporter, Failure> {
+fn to(
+    address: &Address,
+    protocol: Option<&str>,
+    cache: &Cache,
+    member: &str,
+) -> Result<Exporter, Failure> {
     let exporter = Exporter::builder(cache.tree()).service("submeter").prefix("submeter.cache");
     // The name that bills have it by, so that a restart is a new start of one series.
     let exporter = exporter.resource("service.instance.id", member);
@@ -46,8 +53,10 @@ fn to(url: &str, protocol: Option<&str>, cache: &Cache, member: &str) -> Result<
     }
     // As the variable OTEL_EXPORTER_OTLP_ENDPOINT, of which it takes the place, but that the path
     // of HTTP may be there already.
-    let base = url.trim_end_matches('/');
-    let exporter = exporter.receiver(base.strip_suffix("/v1/metrics").unwrap_or(base));
+    let is_whole = |url: Url| url.path().trim_end_matches('/').ends_with("/v1/metrics");
+    let has_path = address.url().is_ok_and(is_whole);
+    let url = address.secret();
+    let exporter = if has_path { exporter.endpoint(url) } else { exporter.receiver(url) };
     exporter.start().map_err(|e| Failure::new(format_args!("--otlp: {e}")))
 }
 

@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use postgres::{Client, IsolationLevel, NoTls, Transaction};
+use submeter_address::{Address, AddressError};
 use submeter_terminal::Failure;
 
 use super::Record;
 use super::invoice::{Invoice, Line, Run, State};
-use crate::cli::SecretAddress;
 use crate::fleet::engine::in_one_line;
 
 /// How long a connection to one host may take, unless the address says it.
@@ -52,12 +52,16 @@ const TAKE_TOTALS: &str = "\
 pub(super) struct PostgresBill {
     /// None after it did not answer in time.
     client: Option<Client>,
-    address: SecretAddress,
+    address: Address,
 }
 
 impl PostgresBill {
     /// Connects, and creates tables and views where there are none.
-    pub(super) fn open(address: &SecretAddress) -> Result<PostgresBill, Failure> {
+    pub(super) fn open(address: &Address) -> Result<PostgresBill, Failure> {
+        // The client takes what is no escape as it is; words have no escapes.
+        if let Err(error @ (AddressError::Escape | AddressError::Text)) = address.url() {
+            return Err(Failure::new(format_args!("{address}: {error} (--postgres)")));
+        }
         // Not what is wrong with it, which may be a part of the password.
         let config = address.secret().parse::<postgres::Config>().map_err(|_| {
             Failure::new(format_args!(
@@ -245,6 +249,6 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn failed(act: &str, address: &SecretAddress, error: &postgres::Error) -> Failure {
+fn failed(act: &str, address: &Address, error: &postgres::Error) -> Failure {
     Failure::new(format_args!("cannot {act} {address}: {} (--postgres)", in_one_line(error)))
 }

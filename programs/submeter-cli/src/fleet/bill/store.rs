@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use submeter_address::Address;
 use submeter_terminal::Failure;
 
 use super::Record;
@@ -9,7 +10,7 @@ use super::file::{self, BillFile};
 use super::invoice::Invoice;
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBill;
-use crate::cli::{FleetBillArgs, SecretAddress};
+use crate::cli::FleetBillArgs;
 
 /// The variable that says where they are kept, if no flag does.
 const VARIABLE: &str = "SUBMETER_POSTGRES";
@@ -17,7 +18,7 @@ const VARIABLE: &str = "SUBMETER_POSTGRES";
 /// A place for readings, which need not exist yet.
 pub(super) enum Place {
     File(PathBuf),
-    Postgres(SecretAddress),
+    Postgres(Address),
 }
 
 impl Place {
@@ -26,7 +27,7 @@ impl Place {
         if let Some(path) = &args.file {
             return Ok(Place::File(path.clone()));
         }
-        let Ok(variable) = std::env::var(VARIABLE).map(|text| SecretAddress::read(&text)) else {
+        let Ok(variable) = std::env::var(VARIABLE).map(|text| Address::new(&text)) else {
             return args.postgres.clone().map(Place::Postgres).ok_or_else(|| {
                 Failure::new(format_args!(
                     "say where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
@@ -34,7 +35,6 @@ impl Place {
                 ))
             });
         };
-        let Ok(variable) = variable;
         Ok(Place::Postgres(args.postgres.clone().unwrap_or(variable)))
     }
 
@@ -64,7 +64,7 @@ impl Place {
 }
 
 #[cfg(not(feature = "postgres"))]
-fn no_postgres(address: &SecretAddress) -> Failure {
+fn no_postgres(address: &Address) -> Failure {
     Failure::new(format_args!(
         "cannot write to {address}: this build has no PostgreSQL: build it with `cargo install \
          submeter-cli --features postgres`"
