@@ -28,8 +28,8 @@
 //! of one series, the one with the later time has all that the other has, whatever clocks are set
 //! to. The process is told by `service.instance.id`, and the tree by `submeter.epoch`.
 //!
-//! Units are the schema's: `By`, `ns` and `1`, so that all values but the sums of histograms are
-//! integers.
+//! Units are the schema's: `By`, `ns` and, for counts, none, so that all values but the sums of
+//! histograms are integers.
 //!
 //! # Receivers that are down, slow or strange
 //! One export is kept, unchanged, until the receiver answers; one that is too large for receivers

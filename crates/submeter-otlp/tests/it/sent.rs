@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
-use submeter::{Buckets, Bytes, Count, Nanoseconds};
+use submeter::{Buckets, Bytes, Count, Gauge, Nanoseconds};
 use submeter_otlp::{Exporter, Temporality};
 
 use super::receiver::{Receiver, Reply, decode, group, metrics};
@@ -41,12 +41,12 @@ pub(super) fn map<const N: usize>(pairs: [(&str, i64); N]) -> BTreeMap<String, i
 
 /// Names, units and kinds, in the order of the schema.
 const KINDS: [(&str, &str, &str); 9] = [
-    ("requests", "1", "counter"),
+    ("requests", "", "counter"),
     ("cpu", "ns", "counter"),
-    ("open", "1", "level"),
+    ("open", "", "level"),
     ("wait", "ns", "histogram"),
     ("memory", "By", "level"),
-    ("memory.refused", "1", "counter"),
+    ("memory.refused", "", "counter"),
     ("memory.subtree", "By", "gauge"),
     ("memory.limit", "By", "gauge"),
     ("memory.peak", "By", "gauge"),
@@ -113,6 +113,33 @@ fn each_kind_is_sent_with_its_unit_and_what_the_group_itself_counted() {
         .collect();
     assert_eq!(kinds, KINDS);
     drop(held);
+}
+
+#[test]
+fn a_count_has_no_unit_and_is_never_taken_for_a_ratio() {
+    let mut keys = None;
+    let tree = tree(|schema| {
+        let (open, size) = (schema.gauge("open", ""), Buckets::powers(2, 4));
+        let size = schema.histogram::<Count>("size", "", size);
+        keys = Some((open, size, schema.quota::<Count>("streams", "Streams")));
+    });
+    let (open, size, streams): (Gauge<Count>, _, _) = keys.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).start().expect("valid");
+    let root = tree.root();
+    root.adjust(open, 1);
+    root.record(size, 3);
+    root.set_limit(streams, Some(1));
+    let _held = root.try_charge(streams, 1).expect("within");
+    root.try_charge(streams, 1).expect_err("beyond");
+    exporter.export().expect("accepted");
+    let sent = metrics(&receiver.requests()[0].body);
+    let counts: Vec<_> = sent.iter().filter(|m| m.unit != "ns").collect();
+    let has = |name: &str| counts.iter().any(|m| m.name == name);
+    assert!(["open", "size", "streams.limit", "streams.refused"].into_iter().all(has), "{sent:?}");
+    for metric in counts {
+        assert_eq!(metric.unit, "", "{}", metric.name);
+    }
 }
 
 #[test]
@@ -332,7 +359,7 @@ fn what_happened_at_a_limit_is_sent_of_the_group_whose_limit_it_is() {
     assert!(expected[2].1 >= 1_000_000, "{expected:?}");
     assert!(sent.iter().all(|m| m.name != "memory.pressure_full"), "all held something: {sent:?}");
     let unit = |name| sent.iter().find(|m| m.name == name).map(|m| m.unit.as_str());
-    assert_eq!(["memory.pressure_some", "memory.overdrafts"].map(unit), [Some("ns"), Some("1")]);
+    assert_eq!(["memory.pressure_some", "memory.overdrafts"].map(unit), [Some("ns"), Some("")]);
     let again = requests.get(1).map(|request| metrics(&request.body)).unwrap_or_default();
     let flows = again.iter().filter(|m| matches!(m.data, Some(Data::Sum(ref s)) if s.is_monotonic));
     assert_eq!(flows.count(), 0, "each is sent once: {again:?}");
