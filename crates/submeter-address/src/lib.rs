@@ -72,9 +72,9 @@ pub enum AddressError {
     Scheme,
     /// It has a space, or a character that is none.
     Space,
-    /// A percent sign in its user or password is not followed by two hexadecimal digits.
+    /// A percent sign, in its user or password, is not followed by two hexadecimal digits.
     Escape,
-    /// What its user or password is escaped from is not UTF-8.
+    /// What is escaped, in its user or password, is not UTF-8.
     Text,
 }
 
@@ -108,7 +108,7 @@ impl Address {
         }
         let user = user.map(|user| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            Ok((decoded(name)?, decoded(password)?))
+            Ok((decode(name)?, decode(password)?))
         });
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let (path, query) = match rest.split_once('?') {
@@ -286,8 +286,17 @@ fn host(text: &str) -> Option<(&str, Option<u16>)> {
     is_host.then_some((name, port))
 }
 
-/// Decodes strictly: what is no escape would be one at the next server, or with another client.
-fn decoded(text: &str) -> Result<String, AddressError> {
+/// Decodes percent signs, strictly: what is no escape would be one for another client.
+///
+/// # Examples
+/// ```
+/// assert_eq!(submeter_address::decode("a%2Cb+c").as_deref(), Ok("a,b+c"));
+/// assert!(submeter_address::decode("100%").is_err());
+/// ```
+///
+/// # Errors
+/// When two hexadecimal digits do not follow each sign, or what they mean is not UTF-8.
+pub fn decode(text: &str) -> Result<String, AddressError> {
     let digits = |after: &str| {
         let digits = after.as_bytes().get(..2);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -304,10 +313,8 @@ impl fmt::Display for AddressError {
         f.write_str(match self {
             AddressError::Scheme => "it is no URL: begin with a scheme, as in http://",
             AddressError::Space => "it has white space: write %20 for a space",
-            AddressError::Escape => {
-                "a % in its user or password begins no escape: write %25 for it"
-            }
-            AddressError::Text => "its user or password is not UTF-8",
+            AddressError::Escape => "a % begins no escape: write %25 for it",
+            AddressError::Text => "what it escapes is not UTF-8",
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Where metrics are sent to, and how.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,7 +132,7 @@ impl Builder {
             depth: usize::MAX,
             request_max: REQUEST_MAX,
             prefix: String::new(),
-            resource: vec![("service.name".into(), "unknown_service".into())],
+            resource: known_of_the_process(),
             disabled: false,
         }
     }
@@ -251,7 +252,7 @@ impl Builder {
         self
     }
 
-    /// Names the service, `unknown_service` unless this is called.
+    /// Names the service, `unknown_service:` and the program's file unless this is called.
     pub fn service(self, name: &str) -> Builder {
         self.resource("service.name", name)
     }
@@ -261,8 +262,28 @@ impl Builder {
     /// `service.instance.id` tells apart several of one service. Unless it is set it is the
     /// [epoch](submeter::Snapshot::epoch), so another one after each restart.
     pub fn resource(mut self, key: &str, value: &str) -> Builder {
-        self.resource.retain(|(known, _)| known != key);
-        self.resource.push((key.into(), value.into()));
+        self.attribute(key, value);
         self
     }
+
+    pub(crate) fn attribute(&mut self, key: &str, value: &str) {
+        self.resource.retain(|(known, _)| known != key);
+        self.resource.push((key.into(), value.into()));
+    }
+}
+
+/// What every resource has, by OpenTelemetry's specification.
+fn known_of_the_process() -> Vec<(String, String)> {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
+    let service =
+        program.map_or("unknown_service".into(), |name| format!("unknown_service:{name}"));
+    [
+        ("service.name", &*service),
+        ("telemetry.sdk.language", "rust"),
+        ("telemetry.sdk.name", env!("CARGO_PKG_NAME")),
+        ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ]
+    .map(|(key, value)| (key.into(), value.into()))
+    .into()
 }

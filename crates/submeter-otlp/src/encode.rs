@@ -263,8 +263,8 @@ fn powers(counts: &[u64], buckets: Buckets) -> Vec<u64> {
 }
 
 /// Names a unit as UCUM does. Counts have none, rather than `1`, which conventions keep for ratios:
-/// Prometheus would call a limit of streams `streams_limit_ratio`. An annotation such as `{streams}`
-/// could but repeat the metric's name.
+/// Prometheus would call a limit of streams `streams_limit_ratio`. An annotation such as
+/// `{streams}` could but repeat the metric's name.
 fn unit_of(unit: UnitKind) -> &'static str {
     match unit {
         UnitKind::Bytes => "By",

@@ -1,9 +1,9 @@
 //! The variables of OpenTelemetry's specification.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-use submeter_address::Address;
+use submeter_address::{Address, decode};
 
 use crate::builder::{Builder, Endpoint, Protocol, Temporality};
 use crate::error::SettingError;
@@ -12,97 +12,118 @@ use crate::error::SettingError;
 const ALL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 
+/// What a timeout of 0 is, which says that there is none: the longest of 31 bits, in milliseconds.
+const NONE: Duration = Duration::from_millis(i32::MAX as u64);
+
 impl Builder {
     /// Takes settings from the variables of OpenTelemetry, where they are set:
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_PROTOCOL`,
     /// `_CERTIFICATE`, `_CLIENT_CERTIFICATE`, `_CLIENT_KEY`, and the same after
     /// `OTEL_EXPORTER_OTLP_METRICS`, which come first;
     /// `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` and
-    /// `…_DEFAULT_HISTOGRAM_AGGREGATION`; `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_METRICS_EXPORTER`,
-    /// `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SDK_DISABLED`.
+    /// `…_DEFAULT_HISTOGRAM_AGGREGATION`; `OTEL_METRIC_EXPORT_INTERVAL` and `…_TIMEOUT`,
+    /// `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
+    /// `OTEL_SDK_DISABLED`.
+    ///
+    /// What was said before gives way, and what is said after this comes first: call it last to
+    /// have operators decide.
+    ///
+    /// A value that cannot be used is ignored, as the specification demands, with a warning in the
+    /// [`log`] that names its variable.
     ///
     /// # Errors
-    /// A value that cannot be used, by the name of its variable.
+    /// Headers that cannot be read: without them a receiver would refuse every export.
     pub fn environment(self) -> Result<Builder, SettingError> {
-        self.variables(|name| std::env::var(name).ok())
+        let read = |name: &str| std::env::var_os(name).map(|value| value.into_string().ok());
+        self.variables(&Variables { read: &read, warn: &|text| log::warn!("{text}") })
     }
 
-    pub(crate) fn variables(
-        mut self,
-        read: impl Fn(&str) -> Option<String>,
-    ) -> Result<Builder, SettingError> {
-        // An empty variable counts as unset.
-        let read = |name: &str| read(name).filter(|value| !value.trim().is_empty());
-        self.transport(&read)?;
-        if let Some(value) = read(&format!("{METRICS}TEMPORALITY_PREFERENCE")) {
-            let known = [
-                ("cumulative", Temporality::Cumulative),
-                ("delta", Temporality::Delta),
-                // Delta for what counts up while the program runs, which all of ours does.
-                ("lowmemory", Temporality::Delta),
-            ];
-            self.temporality = choose(&format!("{METRICS}TEMPORALITY_PREFERENCE"), &value, &known)?;
+    fn variables(mut self, set: &Variables<'_>) -> Result<Builder, SettingError> {
+        self.transport(set)?;
+        let known = [
+            ("cumulative", Temporality::Cumulative),
+            ("delta", Temporality::Delta),
+            // Delta for what counts up while the program runs, which all of ours does.
+            ("lowmemory", Temporality::Delta),
+        ];
+        set.choice(&[&format!("{METRICS}TEMPORALITY_PREFERENCE")], &known, &mut self.temporality);
+        let known =
+            [("explicit_bucket_histogram", false), ("base2_exponential_bucket_histogram", true)];
+        let name = format!("{METRICS}DEFAULT_HISTOGRAM_AGGREGATION");
+        set.choice(&[&name], &known, &mut self.exponential);
+        if let Some(interval) = set.time(&["OTEL_METRIC_EXPORT_INTERVAL"], None) {
+            self.interval = interval;
         }
-        if let Some(value) = read(&format!("{METRICS}DEFAULT_HISTOGRAM_AGGREGATION")) {
-            let known = [
-                ("explicit_bucket_histogram", false),
-                ("base2_exponential_bucket_histogram", true),
-            ];
-            let name = format!("{METRICS}DEFAULT_HISTOGRAM_AGGREGATION");
-            self.exponential = choose(&name, &value, &known)?;
+        // An export is made of requests, of which each has its own time.
+        if let Some(timeout) = set.time(&["OTEL_METRIC_EXPORT_TIMEOUT"], Some(NONE)) {
+            self.timeout = self.timeout.min(timeout);
         }
-        if let Some(value) = read("OTEL_METRIC_EXPORT_INTERVAL") {
-            self.interval = milliseconds("OTEL_METRIC_EXPORT_INTERVAL", &value)?;
-        }
-        if let Some(value) = read("OTEL_RESOURCE_ATTRIBUTES") {
-            for (key, value) in pairs("OTEL_RESOURCE_ATTRIBUTES", &value)? {
-                self = self.resource(&key, &value);
-            }
-        }
-        if let Some(name) = read("OTEL_SERVICE_NAME") {
-            self = self.service(&name);
-        }
-        if let Some(value) = read("OTEL_METRICS_EXPORTER") {
-            let known = [("otlp", false), ("none", true)];
-            self.disabled = choose("OTEL_METRICS_EXPORTER", &value, &known)?;
-        }
-        let disabled = read("OTEL_SDK_DISABLED").is_some_and(|value| value.trim() == "true");
-        self.disabled |= disabled;
+        self.process(set);
         Ok(self)
     }
 
+    /// Takes what the process is, and whether it sends anything.
+    fn process(&mut self, set: &Variables<'_>) {
+        // All of them or none: a part would make the process another one.
+        let attributes = set.first(
+            &["OTEL_RESOURCE_ATTRIBUTES"],
+            "write key=value,key=value, other marks as %2C",
+            |text| pairs(text).ok(),
+        );
+        for (key, value) in attributes.into_iter().flatten() {
+            self.attribute(&key, &value);
+        }
+        if let Some(name) = set.get("OTEL_SERVICE_NAME") {
+            self.attribute("service.name", &name);
+        }
+        self.disabled = set.is_true("OTEL_SDK_DISABLED") || self.is_switched_off(set);
+    }
+
+    /// Returns whether the list of exporters has none of which anything is known.
+    fn is_switched_off(&self, set: &Variables<'_>) -> bool {
+        const NAME: &str = "OTEL_METRICS_EXPORTER";
+        let Some(list) = set.get(NAME) else { return self.disabled };
+        let is = |item: &str, known: &str| item.eq_ignore_ascii_case(known);
+        let (mut sends, mut sends_none) = (false, false);
+        for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            sends |= is(item, "otlp");
+            sends_none |= is(item, "none");
+            if !is(item, "otlp") && !is(item, "none") {
+                set.ignored(NAME, item, "there are otlp and none");
+            }
+        }
+        sends_none && !sends
+    }
+
     /// Takes where to send to, and how.
-    fn transport(&mut self, read: &impl Fn(&str) -> Option<String>) -> Result<(), SettingError> {
-        let either = |name: &str| {
-            [METRICS, ALL].iter().find_map(|start| {
-                let name = format!("{start}{name}");
-                read(&name).map(|value| (name, value))
-            })
-        };
-        if let Some(url) = read(&format!("{METRICS}ENDPOINT")) {
+    fn transport(&mut self, set: &Variables<'_>) -> Result<(), SettingError> {
+        if let Some(url) = set.get(&format!("{METRICS}ENDPOINT")) {
             self.endpoint = Endpoint::Exact(Address::new(&url));
-        } else if let Some(url) = read(&format!("{ALL}ENDPOINT")) {
+        } else if let Some(url) = set.get(&format!("{ALL}ENDPOINT")) {
             self.endpoint = Endpoint::Receiver(Address::new(&url));
         }
-        if let Some((name, value)) = either("HEADERS") {
-            self.headers.0.extend(pairs(&name, &value)?);
+        let names = |name: &str| [format!("{METRICS}{name}"), format!("{ALL}{name}")];
+        let headers = names("HEADERS").into_iter().find_map(|name| Some((set.get(&name)?, name)));
+        if let Some((text, name)) = headers {
+            let headers =
+                pairs(&text).map_err(|why| SettingError::new(format!("{name}: {why}")))?;
+            self.headers.0.extend(headers);
         }
-        if let Some((name, value)) = either("TIMEOUT") {
-            self.timeout = milliseconds(&name, &value)?;
+        let [ours, all] = &names("TIMEOUT");
+        if let Some(timeout) = set.time(&[ours, all], Some(NONE)) {
+            self.timeout = timeout;
         }
-        if let Some((name, value)) = either("COMPRESSION") {
-            self.gzip = choose(&name, &value, &[("gzip", true), ("none", false)])?;
-        }
-        if let Some((name, value)) = either("PROTOCOL") {
-            let known = [("http/protobuf", Protocol::Http), ("grpc", Protocol::Grpc)];
-            self.protocol = choose(&name, &value, &known)?;
-        }
+        let [ours, all] = &names("COMPRESSION");
+        set.choice(&[ours, all], &[("gzip", true), ("none", false)], &mut self.gzip);
+        let [ours, all] = &names("PROTOCOL");
+        let known = [("http/protobuf", Protocol::Http), ("grpc", Protocol::Grpc)];
+        set.choice(&[ours, all], &known, &mut self.protocol);
         for (name, file) in [
             ("CERTIFICATE", &mut self.certificate),
             ("CLIENT_CERTIFICATE", &mut self.client_certificate),
             ("CLIENT_KEY", &mut self.client_key),
         ] {
-            if let Some((_, path)) = either(name) {
+            if let Some(path) = names(name).iter().find_map(|name| set.get(name)) {
                 *file = Some(path.into());
             }
         }
@@ -110,68 +131,140 @@ impl Builder {
     }
 }
 
-fn choose<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, SettingError> {
-    let value = value.trim();
-    let found = known.iter().find(|(text, _)| text.eq_ignore_ascii_case(value));
-    found.map(|(_, choice)| *choice).ok_or_else(|| {
-        let all: Vec<&str> = known.iter().map(|(text, _)| *text).collect();
-        SettingError::new(format!("{name}={value:?}: unset it, or set {}", all.join(" or ")))
-    })
+/// Variables, and who is told of those that are of no use.
+struct Variables<'a> {
+    /// Returns a value if there is one, and none in it if that is no text.
+    read: &'a dyn Fn(&str) -> Option<Option<String>>,
+    warn: &'a dyn Fn(String),
 }
 
-fn milliseconds(name: &str, value: &str) -> Result<Duration, SettingError> {
-    match value.trim().parse() {
-        Ok(ms) if ms > 0 => Ok(Duration::from_millis(ms)),
-        _ => {
-            let text = format!("{name}={value:?}: set a number of milliseconds above 0");
-            Err(SettingError::new(text))
+impl Variables<'_> {
+    /// Returns a variable's value, white space around it aside; an empty one counts as unset.
+    fn get(&self, name: &str) -> Option<String> {
+        let value = (self.read)(name)?;
+        if value.is_none() {
+            (self.warn)(format!("{name} is ignored, as it is not UTF-8"));
         }
+        value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn ignored(&self, name: &str, value: &str, remedy: &str) {
+        (self.warn)(format!("{name}={value:?} is ignored: {remedy}"));
+    }
+
+    /// Returns what the first variable has that has anything of use.
+    fn first<T>(
+        &self,
+        names: &[&str],
+        remedy: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        names.iter().find_map(|name| {
+            let value = self.get(name)?;
+            let found = read(&value);
+            if found.is_none() {
+                self.ignored(name, &value, remedy);
+            }
+            found
+        })
+    }
+
+    fn choice<T: Copy>(&self, names: &[&str], known: &[(&str, T)], chosen: &mut T) {
+        let all: Vec<&str> = known.iter().map(|(text, _)| *text).collect();
+        let remedy = format!("set {}", all.join(" or "));
+        let found = self.first(names, &remedy, |value| {
+            let found = known.iter().find(|(text, _)| text.eq_ignore_ascii_case(value));
+            found.map(|(_, choice)| *choice)
+        });
+        *chosen = found.unwrap_or(*chosen);
+    }
+
+    /// Reads milliseconds, of which 0 means `zero`.
+    fn time(&self, names: &[&str], zero: Option<Duration>) -> Option<Duration> {
+        let least = if zero.is_none() { " above 0" } else { "" };
+        self.first(names, &format!("set a number of milliseconds{least}"), |value| {
+            // A number of Rust's may have a sign.
+            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+            match u64::from_str(value).ok().filter(|_| digits)? {
+                0 => zero,
+                ms => Some(Duration::from_millis(ms)),
+            }
+        })
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        let mut is_true = false;
+        self.choice(&[name], &[("true", true), ("false", false)], &mut is_true);
+        is_true
     }
 }
 
-/// Reads `key=value,key=value`, with percent signs for what would end a value.
-fn pairs(name: &str, text: &str) -> Result<Vec<(String, String)>, SettingError> {
-    let mut pairs = Vec::new();
-    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        // The value is not shown: it may be a password.
-        let wrong = |what: &str| {
-            let key = pair.split('=').next().unwrap_or_default();
-            SettingError::new(format!("{name}: {key:?} {what}: write key=value,key=value"))
+/// Reads `key=value,key=value`, with percent signs for what would end either. The error does not
+/// show the value, which may be a password.
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let read = |pair: &str| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let wrong = |what: &str| format!("{key:?} {what}: write key=value,key=value");
+        if !pair.contains('=') {
+            return Err(wrong("has no value"));
+        }
+        let decoded = |text: &str| {
+            decode(text.trim())
+                .map_err(|error| wrong(&format!("cannot be read, or its value: {error}")))
         };
-        let (key, value) = pair.split_once('=').ok_or_else(|| wrong("has no value"))?;
-        let value = percent_decode_str(value.trim()).decode_utf8();
-        let value = value.map_err(|_| wrong("has a value that is not UTF-8"))?;
-        pairs.push((key.trim().to_owned(), value.into_owned()));
-    }
-    Ok(pairs)
+        let key = decoded(key)?;
+        if key.is_empty() {
+            return Err("a value has no key: write key=value,key=value".to_owned());
+        }
+        Ok((key, decoded(value)?))
+    };
+    pairs.map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::path::PathBuf;
 
     use submeter::{Schema, Tree};
 
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Builder, SettingError> {
+    /// What the variables make of a builder, and what is warned of.
+    fn read(variables: &[(&str, &str)]) -> (Result<Builder, SettingError>, Vec<String>) {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let value = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+            // No text where it ends so.
+            found.map(|(_, value)| (!value.ends_with('\0')).then(|| (*value).to_owned()))
         };
-        Builder::new(&tree).variables(value)
+        let warnings = RefCell::new(Vec::new());
+        let warn = |text| warnings.borrow_mut().push(text);
+        let built = Builder::new(&tree).variables(&Variables { read: &value, warn: &warn });
+        (built, warnings.into_inner())
+    }
+
+    /// The same where all of them are of use.
+    fn heeded(variables: &[(&str, &str)]) -> Builder {
+        let (built, warnings) = read(variables);
+        assert_eq!(warnings, [""; 0]);
+        built.expect("valid")
     }
 
     fn url(settings: &Builder) -> String {
         settings.url().expect("a URL").target()
     }
 
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
     #[test]
     fn each_variable_is_heeded_and_those_of_metrics_come_first() {
         let all = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1/"),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb, x=1=2"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb, x=1=2,%79 = , z=a+b;c"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "7"),
             ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "9"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
@@ -187,54 +280,136 @@ mod tests {
                 "base2_exponential_bucket_histogram",
             ),
             ("OTEL_METRIC_EXPORT_INTERVAL", "5"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=no,host=h%20i"),
+            ("OTEL_METRIC_EXPORT_TIMEOUT", "30000"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=no,h%6Fst=h%20i%3D,host=%C3%BC"),
             ("OTEL_SERVICE_NAME", "shop"),
         ];
-        let mut is = read(&all).expect("valid");
-        let grpc = read(&all).expect("valid");
+        let grpc = heeded(&all);
         assert_eq!(grpc.protocol, Protocol::Grpc);
-        let files = [grpc.certificate, grpc.client_certificate, grpc.client_key];
-        let files = files.map(|file| file.expect("set above"));
+        assert_eq!(url(&grpc), "http://a:1/");
+        let files = [&grpc.certificate, &grpc.client_certificate, &grpc.client_key];
+        let files = files.map(|file| file.clone().expect("set above"));
         assert_eq!(files, ["ours.pem", "c.pem", "c.key"].map(PathBuf::from));
-        assert_eq!(url(&is), "http://a:1/");
-        is = is.protocol(Protocol::Http);
+        let is = grpc.protocol(Protocol::Http);
         assert_eq!(url(&is), "http://a:1/v1/metrics");
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(is.headers.0, [pair("api-key", "a,b"), pair("x", "1=2")]);
+        let headers = [pair("api-key", "a,b"), pair("x", "1=2"), pair("y", ""), pair("z", "a+b;c")];
+        assert_eq!(is.headers.0, headers);
         assert_eq!((is.timeout.as_millis(), is.interval.as_millis()), (9, 5));
         assert!(is.gzip && is.exponential && !is.disabled);
         assert_eq!(is.temporality, Temporality::Delta);
-        assert_eq!(is.resource, [pair("host", "h i"), pair("service.name", "shop")]);
+        assert_eq!(is.resource[3..], [pair("host", "ü"), pair("service.name", "shop")]);
         let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://b:2/x");
-        assert_eq!(url(&read(&[all[0], own]).expect("valid")), "http://b:2/x");
-        for (protocol, url) in [
+        assert_eq!(url(&heeded(&[all[0], own])), "http://b:2/x");
+        let headers = [all[1], ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=b")];
+        assert_eq!(heeded(&headers).headers.0, [pair("a", "b")], "instead of all others");
+        for (protocol, target) in [
             ("grpc", "http://localhost:4317"),
             ("http/protobuf", "http://localhost:4318/v1/metrics"),
         ] {
-            let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
-            assert_eq!(self::url(&read(&[protocol]).expect("valid")), url);
-        }
-        for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_METRICS_EXPORTER", "none")] {
-            assert!(read(&[(name, value)]).expect("valid").disabled, "{name}");
+            assert_eq!(url(&heeded(&[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)])), target);
         }
         let empty = all.map(|(name, _)| (name, " "));
-        assert_eq!(read(&empty).expect("as if unset").timeout, Duration::from_secs(10));
+        assert_eq!(format!("{:?}", heeded(&empty)), format!("{:?}", heeded(&[])), "as if unset");
     }
 
     #[test]
-    fn a_value_that_cannot_be_used_is_named_with_its_variable_and_no_secret() {
-        for (name, value) in [
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "0"),
-            ("OTEL_METRIC_EXPORT_INTERVAL", "1s"),
-            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
-            ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "both"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "host"),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "key=secret%ff"),
+    fn what_is_not_set_is_as_the_specification_has_it() {
+        let is = heeded(&[]);
+        assert_eq!((is.timeout.as_secs(), is.interval.as_secs()), (10, 60));
+        assert_eq!((is.protocol, is.temporality), (Protocol::Http, Temporality::Cumulative));
+        assert!(!is.gzip && !is.exponential && !is.disabled);
+        let name = &is.resource[0].1;
+        assert!(is.resource[0].0 == "service.name" && name.starts_with("unknown_service:"));
+        let sdk = [
+            pair("telemetry.sdk.language", "rust"),
+            pair("telemetry.sdk.name", "submeter-otlp"),
+            pair("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        ];
+        assert_eq!(is.resource[1..], sdk);
+    }
+
+    #[test]
+    fn exporters_are_a_list_of_which_what_is_unknown_is_passed_over() {
+        for (list, is_off, unknown) in [
+            ("otlp", false, &[][..]),
+            ("none", true, &[]),
+            (" None ", true, &[]),
+            ("console", false, &["console"]),
+            ("otlp,console", false, &["console"]),
+            ("none, prometheus", true, &["prometheus"]),
+            ("none,otlp", false, &[]),
+            (",", false, &[]),
         ] {
-            let error = read(&[(name, value)]).expect_err(name).to_string();
-            assert!(error.contains(name), "{error}");
-            assert!(!error.contains("secret"), "{error}");
+            let (built, warnings) = read(&[("OTEL_METRICS_EXPORTER", list)]);
+            assert_eq!(built.expect("valid").disabled, is_off, "{list}");
+            assert_eq!(warnings.len(), unknown.len(), "{warnings:?}");
+            for (unknown, warning) in unknown.iter().zip(warnings) {
+                let named = format!("OTEL_METRICS_EXPORTER={unknown:?} is ignored");
+                assert!(warning.starts_with(&named), "{warning}");
+            }
+        }
+        for (value, is_off, warned) in [
+            ("true", true, 0),
+            ("TRUE", true, 0),
+            ("false", false, 0),
+            ("False", false, 0),
+            ("1", false, 1),
+            ("yes", false, 1),
+        ] {
+            let (built, warnings) = read(&[("OTEL_SDK_DISABLED", value)]);
+            assert_eq!(built.expect("valid").disabled, is_off, "{value}");
+            assert_eq!(warnings.len(), warned, "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_nothing_is_none_and_the_shorter_one_counts() {
+        let timeout = |variables: &[(&str, &str)]| heeded(variables).timeout;
+        assert_eq!(timeout(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]), NONE);
+        assert_eq!(timeout(&[("OTEL_METRIC_EXPORT_TIMEOUT", "0")]), Duration::from_secs(10));
+        assert_eq!(timeout(&[("OTEL_METRIC_EXPORT_TIMEOUT", "7")]), Duration::from_millis(7));
+        let both = [("OTEL_EXPORTER_OTLP_TIMEOUT", "5"), ("OTEL_METRIC_EXPORT_TIMEOUT", "7")];
+        assert_eq!(timeout(&both), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_used_is_ignored_and_warned_of_with_the_remedy() {
+        for (name, value, remedy) in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "set http/protobuf or grpc"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1", "milliseconds"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "+1", "milliseconds"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "milliseconds"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "1s", "milliseconds above 0"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "0", "milliseconds above 0"),
+            ("OTEL_METRIC_EXPORT_TIMEOUT", "1.5", "milliseconds"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "set gzip or none"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "both", "delta or lowmemory"),
+            ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "x", "explicit_bucket"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,host", "key=value"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=100%", "key=value"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=%ff", "key=value"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,=c", "key=value"),
+            ("OTEL_SERVICE_NAME", "shop\0", "not UTF-8"),
+        ] {
+            let (built, warnings) = read(&[(name, value)]);
+            let [warning] = &warnings[..] else { panic!("{name}={value}: {warnings:?}") };
+            assert!(warning.starts_with(name) && warning.contains(remedy), "{warning}");
+            let (built, unset) = (built.expect("ignored"), heeded(&[]));
+            assert_eq!(format!("{built:?}"), format!("{unset:?}"), "{name}={value}");
+        }
+        // What is of no use for metrics does not hide what is said for all.
+        let both =
+            [("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")];
+        assert_eq!(read(&both).0.expect("valid").timeout, Duration::from_millis(7));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_are_an_error_without_their_secrets() {
+        for text in ["key=secret%ff", "key=secret%", "a=b,key", "=secret"] {
+            for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"] {
+                let error = read(&[(name, text)]).0.expect_err(text).to_string();
+                assert!(error.starts_with(name) && !error.contains("secret"), "{error}");
+            }
         }
     }
 }

@@ -39,6 +39,7 @@ impl Http {
             // of which nobody knows whether the request was read.
             .max_idle_connections(0)
             .user_agent(USER_AGENT);
+        let config = if target.is_here { config.proxy(None) } else { config };
         #[cfg(feature = "tls")]
         let config = match target.uri.scheme_str() {
             Some("https") => config.tls_config(super::tls::Files::read(settings)?.http()?),

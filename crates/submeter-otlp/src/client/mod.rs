@@ -7,6 +7,7 @@ mod remedy;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
@@ -88,6 +89,8 @@ struct Target {
     uri: Uri,
     /// As it may be shown.
     place: String,
+    /// Whether it is this machine, which no proxy on another one reaches by that name.
+    is_here: bool,
     /// What may be wrong where a connection ends without a reason.
     guess: &'static str,
 }
@@ -97,9 +100,11 @@ impl Target {
         let like = like(settings.protocol);
         let wrong = |what: &str| SettingError::new(format!("endpoint \"{url}\": {what}"));
         let uri: Uri = url.target().parse().map_err(|_| wrong(&format!("not a URL: {like}")))?;
-        if url.hosts().is_none_or(|hosts| hosts.len() > 1) {
-            return Err(wrong(like));
-        }
+        let hosts = url.hosts().unwrap_or_default();
+        let [(host, _)] = hosts[..] else { return Err(wrong(like)) };
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_here = host.eq_ignore_ascii_case("localhost")
+            || address.is_ok_and(|address| address.is_loopback());
         let is_bare = ["", "/"].contains(&url.path()) && url.query().is_none();
         if settings.protocol == Protocol::Grpc && !is_bare {
             return Err(wrong(&format!("gRPC has paths of its own, and no query: {like}")));
@@ -116,7 +121,7 @@ impl Target {
             _ => return Err(wrong(like)),
         }
         let guess = remedy::guess(&uri, settings);
-        Ok(Target { uri, place: url.to_string(), guess })
+        Ok(Target { uri, place: url.to_string(), is_here, guess })
     }
 }
 

@@ -58,7 +58,7 @@ fn user_and_password_are_sent_decoded_and_the_path_is_appended_before_the_query(
 #[test]
 fn what_is_wrong_with_an_address_is_said_without_its_secrets() {
     for (protocol, url, says) in [
-        (Protocol::Http, "http://u:s3cret%@h:1", "\"http://h:1\": a % in its user or password"),
+        (Protocol::Http, "http://u:s3cret%@h:1", "\"http://h:1\": a % begins no escape"),
         (Protocol::Http, "http://u:s3cret%ff@h:1", "UTF-8"),
         (Protocol::Http, "http://u:s3/cret@h:1", "\"http://…\""),
         (Protocol::Http, "u:s3cret@h:1", "\"…\": it is no URL"),

@@ -169,9 +169,16 @@ fn a_process_is_told_from_others_by_what_it_is_told_or_else_by_the_epoch() {
         (attributes.collect::<BTreeMap<_, _>>(), epoch)
     };
     let attributes = |instance: &str, epoch: &str| {
-        [("service.name", "shop"), ("service.instance.id", instance), ("submeter.epoch", epoch)]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into()
+        [
+            ("service.name", "shop"),
+            ("service.instance.id", instance),
+            ("submeter.epoch", epoch),
+            ("telemetry.sdk.language", "rust"),
+            ("telemetry.sdk.name", "submeter-otlp"),
+            ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
     };
     let (anonymous, epoch) = sent(None);
     assert_eq!(anonymous, attributes(&epoch, &epoch));
@@ -200,6 +207,39 @@ fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
     assert_eq!(point.explicit_bounds, [255.0, 511.0, 1023.0, 2047.0, 4095.0]);
     assert_eq!(point.bucket_counts, [2, 2, 1, 0, 0, 1]);
     assert_eq!((point.count, point.sum), (6, Some((1534 + (1u64 << 40)) as f64)));
+}
+
+#[test]
+fn an_exponential_histogram_is_within_its_limits_at_the_borders_of_all_values() {
+    let mut key = None;
+    let tree = tree(|schema| {
+        key = Some(schema.histogram::<Count>("size", "", Buckets::powers(2, 62)));
+    });
+    let size = key.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).exponential(true).start().expect("valid");
+    let values = [0, 1, 3, 4, 5, 7, 8, (1 << 53) + 1, (1 << 62) - 1, 1 << 62, i64::MAX as u64];
+    for value in values {
+        tree.root().record(size, value);
+    }
+    exporter.export().expect("accepted");
+    let Some(Data::ExponentialHistogram(sent)) = receiver.taken()[0][0].data.clone() else {
+        panic!("not exponential")
+    };
+    let point = &sent.data_points[0];
+    let positive = point.positive.clone().expect("some");
+    assert!(positive.bucket_counts.len() <= 160, "the size at which others merge buckets");
+    let mut expected = vec![0; positive.bucket_counts.len()];
+    for value in values.into_iter().filter(|value| *value as f64 > point.zero_threshold) {
+        // A bucket is for what is above its lower bound: a power of two is one too high.
+        expected[usize::try_from(value.ilog2().cast_signed() - positive.offset).expect("its")] += 1;
+    }
+    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 3, 3.0));
+    assert_eq!((positive.offset, &positive.bucket_counts), (2, &expected));
+    assert_eq!(point.negative, None, "values are whole numbers from 0");
+    assert_eq!(point.count, values.len() as u64);
+    assert_eq!(point.sum, Some(values.iter().fold(0u64, |sum, n| sum.wrapping_add(*n)) as f64));
+    assert_eq!((point.min, point.max), (None, None), "which nobody counts");
 }
 
 #[test]

@@ -257,7 +257,7 @@ mod tests {
             ("a:b", "\"a:b\": give"),
             ("a:1,b:1", "\"a:1,b:1\": give"),
             ("http://localhost:1/?x=y", "\"http://localhost:1/\": give"),
-            ("http://x:100%@localhost:1", "\"http://localhost:1\": a % in its user or password"),
+            ("http://x:100%@localhost:1", "\"http://localhost:1\": a % begins no escape"),
         ] {
             let failure = client(url).expect_err("refused");
             assert!(failure.line().contains(named), "{failure:?} names {url:?}");

@@ -41,8 +41,19 @@ mod with {
             (head, body)
         });
         let flags = ["--otlp", &url, "--load", "1", "--seconds", "1", "--member", "south-7"];
-        let output = SUBMETER.run(&[&FREE[..], &flags].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        // Variables of no use are passed over, and the proxy has no way back to this machine.
+        let variables = [
+            ("OTEL_METRICS_EXPORTER", "otlp,console"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+            ("HTTP_PROXY", "http://127.0.0.1:1"),
+            ("http_proxy", "http://127.0.0.1:1"),
+            ("ALL_PROXY", "http://127.0.0.1:1"),
+        ];
+        let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &variables);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("OTEL_METRICS_EXPORTER=\"console\" is ignored"), "{said}");
+        assert!(said.contains("OTEL_EXPORTER_OTLP_TIMEOUT=\"soon\" is ignored"), "{said}");
         let (head, body) = receiver.join().expect("no panic");
         assert!(head.starts_with("POST /v1/metrics HTTP/1.1"), "{head}");
         for part in ["service.instance.id", "south-7", "submeter.cache.", "/load/tenant1"] {
@@ -65,10 +76,10 @@ mod with {
             &[&FREE[..], &["--otlp", "127.0.0.1:1"]].concat(),
             &["127.0.0.1:1", "http://"],
         );
-        let variable = ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon");
+        let variable = ("OTEL_EXPORTER_OTLP_HEADERS", "key");
         let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &[variable]);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("OTEL_EXPORTER_OTLP_TIMEOUT"));
+        assert!(text(&output.stderr).contains("OTEL_EXPORTER_OTLP_HEADERS"));
         #[cfg(not(feature = "tls"))]
         SUBMETER.refuses(
             &[&FREE[..], &["--otlp", "https://127.0.0.1:1"]].concat(),
