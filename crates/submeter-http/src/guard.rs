@@ -25,7 +25,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -97,11 +97,18 @@ impl Guard {
     fn refuses(&self, request: &Request) -> Option<String> {
         let headers = request.headers();
         let hosts: Vec<&str> = headers.get_all(HOST).iter().map(text).collect();
-        // A proxy's form of address says it in the first line too.
+        // A proxy's form of address says it in the first line too, and HTTP/2 there alone.
         let target = request.uri().authority().map(Authority::as_str);
+        let hosts = match target {
+            Some(target) if hosts.is_empty() && request.version() >= Version::HTTP_2 => {
+                vec![target]
+            }
+            _ => hosts,
+        };
         let foreign = hosts.iter().copied().chain(target).find(|host| !self.is_own(host));
-        if foreign.is_some() || hosts.is_empty() {
-            let named = foreign.map_or("none".to_owned(), |host| format!("{host:?}"));
+        if foreign.is_some() || hosts.len() != 1 {
+            let none = if hosts.is_empty() { "none" } else { "several" };
+            let named = foreign.map_or(none.to_owned(), |host| format!("{host:?}"));
             let instead = self.0.page.map(|(scheme, addr)| format!("{scheme}://{addr}/ or "));
             return Some(format!(
                 "the Host must be an address of this server, not {named}: use {}localhost, or have \

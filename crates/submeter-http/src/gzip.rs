@@ -29,15 +29,18 @@ impl Coding {
         let items = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
         let weights = items.filter_map(weight);
         // The name counts for more than `*`, wherever they stand.
-        let (mut named, mut any) = (None, None);
+        let (mut named, mut any, mut plain) = (None, None, None);
         for (name, weight) in weights {
             match name.to_ascii_lowercase().as_str() {
-                "gzip" | "x-gzip" => named = Some(weight > 0.0),
-                "*" => any = Some(weight > 0.0),
+                "gzip" | "x-gzip" => named = Some(weight),
+                "*" => any = Some(weight),
+                "identity" => plain = Some(weight),
                 _ => {}
             }
         }
-        let is_taken = named.or(any).unwrap_or(false) && cfg!(feature = "gzip");
+        let gzip = named.or(any).unwrap_or(0.0);
+        let is_preferred = gzip > 0.0 && plain.is_none_or(|plain| gzip >= plain);
+        let is_taken = is_preferred && cfg!(feature = "gzip");
         if is_taken { Coding::Gzip } else { Coding::Plain }
     }
 
@@ -79,7 +82,8 @@ fn weight(item: &str) -> Option<(&str, f32)> {
     let (name, parameter) = item.split_once(';').unwrap_or((item, "q=1"));
     let (q, weight) = parameter.split_once('=')?;
     let is_weight = q.trim().eq_ignore_ascii_case("q");
-    let weight = weight.trim().parse().ok().filter(|_| is_weight)?;
+    let weight = weight.trim().parse().ok();
+    let weight = weight.filter(|weight| is_weight && (0.0..=1.0).contains(weight))?;
     Some((name.trim(), weight))
 }
 
@@ -97,12 +101,36 @@ mod tests {
             let values = values.iter().map(|v| (ACCEPT_ENCODING, HeaderValue::from_static(v)));
             Coding::of(&values.collect())
         };
-        for yes in ["gzip", "br, GZIP", "deflate,gzip;q=0.1", "*", "x-gzip", "*;q=0, gzip ; q=1"] {
+        for yes in [
+            "gzip",
+            "br, GZIP",
+            "deflate,gzip;q=0.1",
+            "*",
+            "x-gzip",
+            "*;q=0, gzip ; q=1",
+            "gzip;Q=0.5",
+            "identity;q=0.5, gzip;q=0.5",
+            "identity;q=0, *",
+            ", gzip ,",
+        ] {
             assert_eq!(of(&[yes]), Coding::Gzip, "{yes}");
         }
-        for no in
-            ["", "br", "gzip;q=0", "gzip;q=0.000", "*, gzip;q=0", "gzip;q", "gzip;q=x", "gzipp"]
-        {
+        for no in [
+            "",
+            "br",
+            "gzip;q=0",
+            "gzip;q=0.000",
+            "*, gzip;q=0",
+            "*;q=0",
+            "gzip;q",
+            "gzip;q=x",
+            "gzip;q=2",
+            "gzip;q=-1",
+            "gzip;q=NaN",
+            "gzipp",
+            "identity, gzip;q=0.5",
+            "identity",
+        ] {
             assert_eq!(of(&[no]), Coding::Plain, "{no}");
         }
         assert_eq!(of(&[]), Coding::Plain);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
@@ -135,9 +136,11 @@ async fn event_stream(State(sampler): State<Sampler>) -> Response {
 }
 
 async fn metrics(State(sampler): State<Sampler>, headers: HeaderMap) -> Response {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    let format = Format::accepted(accept);
-    large(format.content_type(), sampler.exposition(format).await)
+    // Several lines are one list.
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().flat_map(|v| v.to_str()).collect();
+    let format = Format::accepted(&accept.join(","));
+    let vary = [(VARY, HeaderValue::from_static("accept"))];
+    (vary, large(format.content_type(), sampler.exposition(format).await)).into_response()
 }
 
 async fn healthz() -> &'static str {

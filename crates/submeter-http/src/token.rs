@@ -94,6 +94,8 @@ mod tests {
         for shown in [
             token.header(),
             "bearer correct-horse-battery".to_owned(),
+            "BEARER  correct-horse-battery ".to_owned(),
+            basic("any:correct-horse-battery").replace("Basic", "bASIC"),
             basic("any:correct-horse-battery"),
             basic(":correct-horse-battery"),
         ] {

@@ -247,6 +247,100 @@ fn metrics_are_in_the_format_that_the_client_asks_for() {
 }
 
 #[test]
+fn accept_is_one_list_however_many_lines_it_has() {
+    let world = World::start();
+    let [openmetrics, text] =
+        ["application/openmetrics-text;q=0.5", "text/plain"].map(|kind| format!("Accept: {kind}"));
+    for (lines, kind) in [
+        (&[&*openmetrics][..], "application/openmetrics-text"),
+        (&[&*openmetrics, &text], "text/plain"),
+        (&[&*text, &openmetrics], "text/plain"),
+    ] {
+        let answer = world.request_with("GET", "/metrics", &[&["Host: localhost"], lines].concat());
+        let sent = answer.header("content-type").expect("a type");
+        assert_eq!(sent.split(';').next(), Some(kind), "{lines:?}");
+        assert_eq!(answer.header("vary"), Some("accept"));
+    }
+}
+
+#[test]
+fn what_a_request_asks_for_besides_is_passed_over() {
+    let world = World::start();
+    world.jobs("/acme", 1);
+    for line in [
+        "Range: bytes=0-1",
+        "If-Range: \"x\"",
+        "If-None-Match: *",
+        "If-None-Match: W/\"x\", \"y\"",
+        "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT",
+        "TE: trailers, deflate;q=0.5",
+        "Connection: TE, X-Other",
+        "Upgrade: h2c, websocket",
+        "Expect: 100-continue",
+        "Max-Forwards: 0",
+        "Content-Type: nonsense",
+    ] {
+        let answer = world.request_with("GET", "/api/tree", &["Host: localhost", line]);
+        assert_eq!(answer.status, 200, "{line}");
+        assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
+        assert!(answer.header("content-range").is_none() && answer.body.contains("/acme"));
+    }
+    // A length that is none, or two, would let one request hide in another.
+    for lines in [
+        &["Content-Length: x"][..],
+        &["Content-Length: +1"],
+        &["Content-Length: 1", "Content-Length: 2"],
+        &["Content-Length: 1, 2"],
+    ] {
+        let answer =
+            world.request_with("POST", "/api/stat", &[&["Host: localhost"], lines].concat());
+        assert_eq!(answer.status, 400, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_waited_for_is_asked_for() {
+    let world = World::with(|shown| shown.on_limits(async |text| text));
+    let mut connection = world.connect();
+    connection.send(
+        "POST /api/limits HTTP/1.1\r\nHost: localhost\r\nX-Submeter: 1\r\nContent-Length: 5\r\n\
+         Expect: 100-Continue\r\nConnection: close\r\n\r\n",
+    );
+    assert_eq!(connection.head().status, 100);
+    connection.send("/a=1k");
+    assert_eq!(connection.head().status, 200);
+    assert_eq!(connection.line().as_deref(), Some("/a=1k"));
+}
+
+#[test]
+fn every_route_says_which_methods_it_has() {
+    let world = World::with(|shown| shown.on_limits(async |_| ""));
+    for (target, allowed) in [
+        ("/", "GET,HEAD"),
+        ("/api/tree", "GET,HEAD"),
+        ("/api/group?path=/", "GET,HEAD,DELETE"),
+        ("/api/totals", "GET,HEAD"),
+        ("/api/events", "GET,HEAD"),
+        ("/api/limits", "POST"),
+        ("/api/stat", "POST"),
+        ("/metrics", "GET,HEAD"),
+        ("/healthz", "GET,HEAD"),
+    ] {
+        for method in ["PUT", "PATCH", "OPTIONS", "TRACE", "PROPFIND"] {
+            let answer = world.request(method, target);
+            assert_eq!(answer.status, 405, "{method} {target}");
+            let allow: Vec<_> =
+                answer.headers.iter().filter(|(name, _)| name == "allow").map(|(_, v)| v).collect();
+            assert_eq!(allow, [allowed], "{method} {target}");
+        }
+        if allowed.contains("HEAD") {
+            let answer = world.request("HEAD", target);
+            assert_eq!((answer.status, &*answer.body), (200, ""), "{target}");
+        }
+    }
+}
+
+#[test]
 fn one_client_too_many_is_told_so_and_the_others_stay() {
     let world = World::start();
     let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.connect()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{Request, StatusCode, Version};
 use tokio::runtime::Handle;
 use tower::ServiceExt;
 
@@ -51,6 +51,25 @@ async fn it_answers_below_the_path_where_it_is_mounted_and_nowhere_else() {
     let (_, metrics) = ask(&app, "GET", "/tenants/metrics", &[HOST]).await;
     assert!(metrics.contains("program_jobs_total{group=\"/acme\"} 3\n"), "{metrics}");
     assert_eq!(ask(&app, "GET", "/api/tree", &[HOST]).await.0, 404);
+}
+
+#[tokio::test]
+async fn over_http_2_the_host_is_that_of_the_target() {
+    let app = router(Program::new().shown());
+    for (host, origin, status) in [
+        ("localhost:8080", None, 200),
+        ("localhost:8080", Some("http://localhost:8080"), 200),
+        ("localhost:8080", Some("http://evil.example"), 403),
+        ("evil.example", None, 403),
+    ] {
+        let mut request = Request::get(format!("http://{host}/api/tree"));
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        let request = request.version(Version::HTTP_2).body(Body::empty()).expect("a request");
+        let Ok(answer) = app.clone().oneshot(request).await;
+        assert_eq!(answer.status(), status, "{host} {origin:?}");
+    }
 }
 
 #[tokio::test]

@@ -78,11 +78,8 @@ impl Client for Http {
         };
         let status = answer.status();
         let after = retry_after(answer.headers(), SystemTime::now());
-        let json = answer
-            .headers()
-            .get("content-type")
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.starts_with("application/json"));
+        let kind = answer.body().mime_type();
+        let json = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
         let body = read(answer.body_mut());
         match status {
             status if status.is_success() => self.answered(body, json),

@@ -38,14 +38,12 @@ impl Format {
     pub fn accepted(accept: &str) -> Format {
         let quality = |of: &str| {
             let ranges = accept.split(',').filter_map(|range| quality_of(range, of));
-            ranges.fold(0.0, f64::max)
+            ranges.reduce(f64::max)
         };
-        let openmetrics = quality("application/openmetrics-text");
-        if openmetrics > 0.0 && openmetrics >= quality("text/plain") {
-            Format::OpenMetrics
-        } else {
-            Format::Text
-        }
+        let openmetrics = quality("application/openmetrics-text").unwrap_or(0.0);
+        // The closest range counts: RFC 9110, 12.5.1.
+        let text = ["text/plain", "text/*", "*/*"].into_iter().find_map(quality).unwrap_or(0.0);
+        if openmetrics > 0.0 && openmetrics >= text { Format::OpenMetrics } else { Format::Text }
     }
 
     /// Returns the value of the `Content-Type` header.
@@ -69,8 +67,8 @@ fn quality_of(range: &str, kind: &str) -> Option<f64> {
     for part in parts {
         let (name, value) = part.split_once('=')?;
         let value = value.trim().trim_matches('"');
-        match name.trim() {
-            "q" => quality = value.parse().ok()?,
+        match &*name.trim().to_ascii_lowercase() {
+            "q" => quality = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
             "version" if !matches!(value, "1.0.0" | "0.0.1" | "0.0.4") => return None,
             _ => {}
         }
@@ -103,6 +101,17 @@ mod tests {
             ("application/openmetrics-text;version=9.9.9", Format::Text),
             ("Application/OpenMetrics-Text; q=1", Format::OpenMetrics),
             ("application/openmetrics-text;q=nonsense", Format::Text),
+            ("application/openmetrics-text;q=2", Format::Text),
+            ("application/openmetrics-text;q=-1", Format::Text),
+            ("application/openmetrics-text;q=NaN", Format::Text),
+            ("application/openmetrics-text;Q=0.3, text/plain;Q=0.7", Format::Text),
+            ("application/openmetrics-text;VERSION=9.9.9", Format::Text),
+            ("application/openmetrics-text;q=0.5, */*", Format::Text),
+            ("application/openmetrics-text;q=0.5, text/*;q=0.4, */*", Format::OpenMetrics),
+            ("application/openmetrics-text, */*", Format::OpenMetrics),
+            ("application/openmetrics-text;q=0, */*;q=0", Format::Text),
+            ("application/openmetrics-text;q=0.5, text/plain;q=0, */*", Format::OpenMetrics),
+            ("application/*", Format::Text),
         ] {
             assert_eq!(Format::accepted(accept), format, "{accept}");
         }

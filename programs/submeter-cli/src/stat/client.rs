@@ -69,7 +69,7 @@ fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<()
     }
     let mut answer = request.send_empty().map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();
-    let plain = answer.headers().get("content-type").is_none_or(|kind| kind != NDJSON);
+    let plain = !answer.body().mime_type().is_some_and(|kind| kind.eq_ignore_ascii_case(NDJSON));
     if matches!(status, 404 | 405) && plain {
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         let why = match text.starts_with("no group ") {

@@ -54,6 +54,7 @@ mod with {
         assert!(output.status.success(), "{said}");
         assert!(said.contains("OTEL_METRICS_EXPORTER=\"console\" is ignored"), "{said}");
         assert!(said.contains("OTEL_EXPORTER_OTLP_TIMEOUT=\"soon\" is ignored"), "{said}");
+        assert!(!said.contains("has not arrived"), "{said}");
         let (head, body) = receiver.join().expect("no panic");
         assert!(head.starts_with("POST /v1/metrics HTTP/1.1"), "{head}");
         for part in ["service.instance.id", "south-7", "submeter.cache.", "/load/tenant1"] {
