@@ -30,10 +30,14 @@
 //! | `/api/group?path=` | one group with its past, as of the last sample: [`wire::DetailDoc`] |
 //! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
+//! | `DELETE /api/group?path=` | where [`Shown::on_delete`] is asked for: the program's own |
 //! | `POST /api/limits` | where [`Shown::on_limits`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
 //! | `/metrics` | OpenMetrics or Prometheus' text, whichever the client accepts |
 //! | `/healthz` | `ok` |
+//!
+//! `DELETE` and `POST` take the header `X-Submeter: 1`, which no page of another site can send:
+//! `curl -X DELETE -H 'X-Submeter: 1' 'http://HOST/api/group?path=/acme'`.
 //!
 //! # Costs
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
@@ -83,6 +87,8 @@ pub mod wire;
 use std::io;
 
 use axum::Router;
+/// What [`Shown::on_delete`] and [`Shown::on_limits`] may answer, alone or with a text.
+pub use axum::http::StatusCode;
 
 pub use self::connections::Door;
 use self::guard::Guard;

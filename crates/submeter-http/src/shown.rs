@@ -162,12 +162,33 @@ impl Shown {
         Shown { token: Some(token), ..self }
     }
 
-    /// Lets clients delete groups: `DELETE /api/group?path=` gets what `delete` answers of the
-    /// path. It runs to its end even if the client hangs up. Without it nothing here changes the
-    /// tree.
+    /// Lets clients delete groups: `DELETE /api/group?path=`, with the header `X-Submeter: 1`, gets
+    /// what `delete` answers of the path. It runs to its end even if the client hangs up. Without
+    /// it nothing here changes the tree.
     ///
     /// The path is as the client sent it. What belongs to a tenant besides its group only the
     /// program knows, so the program deletes both.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    /// use submeter_http::{Shown, StatusCode};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let tenants = tree.clone();
+    /// let shown = Shown::new("service", &tree).on_delete(move |path| {
+    ///     let group = tenants.get(&path);
+    ///     async move {
+    ///         match group.map(|group| group.kill()) {
+    ///             Some(Ok(_)) => (StatusCode::OK, "deleted\n".to_owned()),
+    ///             Some(Err(why)) => (StatusCode::CONFLICT, format!("{why}\n")),
+    ///             None => (StatusCode::NOT_FOUND, "no such tenant\n".to_owned()),
+    ///         }
+    ///     }
+    /// });
+    /// # let _ = shown;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn on_delete<F, Answer>(
         mut self,
@@ -182,8 +203,9 @@ impl Shown {
         self
     }
 
-    /// Lets clients set limits: `POST /api/limits` gets what `set` answers of its body. It runs to
-    /// its end even if the client hangs up.
+    /// Lets clients set limits: `POST /api/limits`, with the header `X-Submeter: 1`, gets what
+    /// `set` answers of its body, such as a [`StatusCode`](crate::StatusCode) with a text. It runs
+    /// to its end even if the client hangs up.
     ///
     /// The body is as the client sent it, up to 2 MiB of text: what a limit is, and how it is
     /// written, only the program knows. Where other machines reach the page, ask for a [`Token`]
