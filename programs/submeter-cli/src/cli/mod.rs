@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use submeter_address::Address;
 use submeter_terminal::one_line;
 
 use self::variables::variable;
@@ -179,7 +180,8 @@ fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>
     if error.kind() == ErrorKind::InvalidUtf8 {
         return clap::Error::raw(ErrorKind::InvalidUtf8, not_text(words));
     }
-    let said = one_line(&error);
+    let all = one_line(&error);
+    let said = without_secrets(&all, words);
     let is_part = |c: char| c.is_alphanumeric() || c == '-';
     let is_meant = |long: &str| {
         let flag = format!("--{long}");
@@ -198,10 +200,26 @@ fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>
     let lines = lines.map(|(key, place)| (key.to_owned(), place));
     let places = set.chain(lines).filter(|(long, _)| is_meant(long));
     let places: Vec<String> = places.map(|(long, place)| format!("{long}: {place}")).collect();
-    if places.is_empty() {
+    if places.is_empty() && said == all {
         return error;
     }
-    clap::Error::raw(error.kind(), format!("{said} ({})", places.join(", ")))
+    let places =
+        if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
+    clap::Error::raw(error.kind(), format!("{said}{places}"))
+}
+
+/// Returns what clap says with addresses as they may be shown: it repeats a word that is one too
+/// many.
+fn without_secrets(said: &str, words: &[OsString]) -> String {
+    let values =
+        words.iter().filter_map(|word| word.to_str()).map(|word| match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with('-') => value,
+            _ => word,
+        });
+    let addresses = values.filter(|value| value.contains("://"));
+    addresses.fold(said.to_owned(), |said, address| {
+        said.replace(address, &Address::new(address).to_string())
+    })
 }
 
 #[cfg(test)]
@@ -212,6 +230,19 @@ mod tests {
     fn definitions_are_consistent() {
         Cli::command().debug_assert();
         super::command().debug_assert();
+    }
+
+    #[test]
+    fn an_address_too_many_is_named_without_its_password() {
+        for args in [
+            &["submeter", "top", "h:1", "http://x:s3cret@h:2/?key=s3cret"][..],
+            &["submeter", "top", "--once=http://x:s3cret@h:2", "h:1"],
+            &["submeter", "top", "http://x:s3cret@h:2", "--http://x:s3cret@h:2"],
+        ] {
+            let error = parse(args.iter().map(OsString::from)).expect_err("one too many");
+            let line = one_line(&error);
+            assert!(!line.contains("s3cret") && line.contains("http://h:2"), "{line}");
+        }
     }
 
     #[test]
