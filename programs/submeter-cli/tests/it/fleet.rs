@@ -409,6 +409,9 @@ fn bad_input_is_one_line_with_the_remedy() {
             SUBMETER.refuses(&at("etcd://127.0.0.1:1"), &away);
             SUBMETER.refuses(&at("etcd://h"), &["etcd://h", "etcd://user:password@host:port"]);
         }
+        for wrong in ["redis://u:100%@127.0.0.1:1", "ETCD://u:100%@127.0.0.1:1"] {
+            SUBMETER.refuses(&at(wrong), &["://127.0.0.1:1: a % begins no escape", "--bank"]);
+        }
         let named = ["http://bank", "unix:/PATH", "redis://HOST:PORT", "etcd://HOST:PORT"];
         SUBMETER.refuses(&at("http://bank"), &named);
         SUBMETER.refuses(&at("unix:bank"), &["unix:bank", "unix:/PATH"]);

@@ -136,6 +136,9 @@ mod with {
         let url = format!("postgres://me:s3cret@{address}/bill?connect_timeout=1");
         let args = ["fleet", "bill", "--sum", "--postgres", &url];
         SUBMETER.refuses(&args, &[&address.to_string(), "no answer within 6 s", "--postgres"]);
+        let url = format!("postgres://me:s3cret%@{address}/bill");
+        let args = ["fleet", "bill", "--sum", "--postgres", &url];
+        SUBMETER.refuses(&args, &[&format!("postgres://{address}/bill: a % begins no escape")]);
     }
 
     #[test]
