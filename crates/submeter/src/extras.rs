@@ -5,6 +5,7 @@
 //! need not know who their owners are.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
@@ -79,8 +80,12 @@ impl Extras {
     }
 
     /// Returns the buckets, after making them.
-    pub(crate) fn make_rates(&self, schema: &Schema) -> &[TokenBucket] {
-        self.made.get_or_init(Box::default).rates.create(schema)
+    pub(crate) fn make_rates(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
+        self.rates().create(schema)
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.made.get_or_init(Box::default).rates
     }
 
     /// Returns the program's value, if it has set one of this type.

@@ -154,6 +154,7 @@ pub use aggregator::{
 };
 pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
+pub use buckets::RateState;
 pub use charge::{
     Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Reclaimable, Stall,
 };

@@ -37,6 +37,10 @@
 //!
 //! [`Group::kill_subtree`] kills a group and all its descendants behind one barrier.
 //!
+//! A name that comes back has a new group, without limits and with full buckets. Set its limits
+//! before its first charge, and let it go on with the rates of the group before it: see
+//! [`RateState`](crate::RateState).
+//!
 //! # Operating it
 //! - `submeter doctor` says which backend this machine gets and why, [`backend`](crate::backend)
 //!   which one this process has. `SUBMETER_RSEQ=off` forces the fallback; results are the same.

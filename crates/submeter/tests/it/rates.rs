@@ -191,3 +191,25 @@ fn a_weight_out_of_range_is_refused_and_changes_nothing() {
     }
     assert_eq!(root.weight(requests), Some(10_000));
 }
+
+#[test]
+fn a_group_that_follows_a_killed_one_has_what_that_one_left_of_rate_and_weight() {
+    let Fixture { tree, requests, .. } = fixture();
+    let rate = Some(Rate::new(10, DAY));
+    let before = tree.create("/acme").expect("room");
+    before.set_rate(requests, rate).expect("it can be kept");
+    before.set_weight(requests, Some(300)).expect("in range");
+    before.try_take(requests, 7).expect("10 are there");
+    let kept = before.rate_state();
+    before.kill().expect("it has no children");
+    let after = tree.create("/acme").expect("room");
+    assert!(after.share_rates(&kept));
+    assert_eq!((after.rate(requests), after.weight(requests)), (rate, Some(300)));
+    assert_eq!(after.available(requests), Some(3));
+    // A request that was already in takes from the same.
+    before.try_take(requests, 2).expect("3 are there");
+    after.set_rate(requests, rate).expect("it can be kept");
+    assert!(after.try_take(requests, 2).is_err(), "1 is left");
+    assert!(!after.share_rates(&tree.create("/new").expect("room").rate_state()));
+    assert_eq!(after.available(requests), Some(1), "it keeps its own");
+}
