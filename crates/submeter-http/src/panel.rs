@@ -162,7 +162,9 @@ fn family(
             Some(CellDoc::Text(now)) => {
                 for state in &column.states {
                     let is = u8::from(state == now);
-                    writeln!(text, "{name}{{{labels},{name}=\"{}\"}} {is}", escaped(state))?;
+                    let comma = if labels.is_empty() { "" } else { "," };
+                    let state = escaped(state);
+                    writeln!(text, "{name}{{{labels}{comma}{name}=\"{state}\"}} {is}")?;
                 }
             }
             None => {}

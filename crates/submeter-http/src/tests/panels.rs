@@ -64,3 +64,17 @@ fn figures_of_a_table_are_metrics_with_its_labels() {
         assert!(plain.lines().any(|found| found == line), "{line}: {plain}");
     }
 }
+
+#[test]
+fn a_table_without_labels_has_well_formed_metrics_too() {
+    let columns = vec![
+        Column::state("state", "State", "How it is", &["good", "slow"]),
+        Column::gauge("free", "Free", "Bytes that are free"),
+    ];
+    let row = || vec!["slow".into(), CellDoc::figure(7, Shape::Bytes)];
+    let disk = Panel::new("disk", "Disk", columns).rows(move || vec![row()]);
+    let metrics = World::with(|shown| shown.panel(disk)).get("/metrics").body;
+    for line in ["program_disk_state{program_disk_state=\"slow\"} 1", "program_disk_free{} 7"] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+}
