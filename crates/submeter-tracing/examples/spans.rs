@@ -20,6 +20,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         switch::add(tree.root(), queries, 1);
     });
     let sum = |path| tree.get(path).map(|group| group.sum(queries));
-    assert_eq!((sum("/acme"), sum("/other"), layer.refused()), (Some(1), Some(1), 1));
+    assert_eq!((sum("/acme"), sum("/:other"), layer.refused()), (Some(1), Some(1), 1));
     Ok(())
 }

@@ -74,7 +74,7 @@ impl TenantLayer {
     }
 
     /// Creates no group where the parent has so many children, 1000 unless this is called: what
-    /// further tenants do is charged to a child `other`. With 0, the program creates all.
+    /// further tenants do is charged to a child `:other`. With 0, the program creates all.
     ///
     /// Groups stay until the program kills them, and a dead one's place is free again. Counts begin
     /// anew: call it before the layer is used.
@@ -85,13 +85,13 @@ impl TenantLayer {
     }
 
     /// Returns how many spans had a tenant whose name no group can have: empty, too long, `.`,
-    /// with a `/`. They were charged to `other`.
+    /// with a `/`; or that is called `:other`, to which all of these were charged.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.tenants.refused()
     }
 
-    /// Returns how many spans were charged to `other` because there were [too
+    /// Returns how many spans were charged to `:other` because there were [too
     /// many](TenantLayer::groups_max) tenants, or no room in the tree.
     #[must_use]
     pub fn folded(&self) -> u64 {

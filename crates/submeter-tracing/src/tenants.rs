@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use submeter::Group;
 
-/// The group of those who get none of their own.
-const OTHER: &str = "other";
+/// The group of those who get none of their own. A tenant may be called by any name that a group
+/// has, so that it must be one; who has this name is refused.
+const OTHER: &str = ":other";
 
 /// Below which group tenants are, and how many may be created.
 #[derive(Debug)]
@@ -25,16 +26,19 @@ impl Tenants {
         Tenants { parent: parent.clone(), max, creating: Mutex::new(()), refused, folded }
     }
 
-    /// Returns the tenant's group or `other`; `None` if not even that can be created, as when the
+    /// Returns the tenant's group or `:other`; `None` if not even that can be created, as when the
     /// parent was killed.
     pub(crate) fn find(&self, name: &str) -> Option<Group> {
+        if name == OTHER {
+            return self.other(&self.refused);
+        }
         if let Some(group) = self.parent.child(name) {
             return Some(group);
         }
         let creating = self.creating.lock();
-        // Its own place is kept free for `other`, which is no tenant.
+        // Its own place is kept free for `:other`, which is no tenant.
         let others = usize::from(self.parent.child(OTHER).is_some());
-        // Saturating: the program may kill `other` in between.
+        // Saturating: the program may kill `:other` in between.
         let full = self.parent.child_count().saturating_sub(others) >= self.max;
         let counter = match (!full).then(|| self.parent.get_or_create_child(name)) {
             Some(Ok(group)) => return Some(group),
@@ -42,8 +46,13 @@ impl Tenants {
             _ => &self.folded,
         };
         drop(creating);
+        self.other(counter)
+    }
+
+    /// Counts why, and returns `:other`.
+    fn other(&self, why: &AtomicU64) -> Option<Group> {
         // Relaxed: a statistic.
-        counter.fetch_add(1, Ordering::Relaxed);
+        why.fetch_add(1, Ordering::Relaxed);
         self.parent.get_or_create_child(OTHER).ok()
     }
 
@@ -98,7 +107,7 @@ mod tests {
             }
         });
         for tenants in &all {
-            assert_eq!(tenants.parent().child_count(), 2, "one tenant, and `other`");
+            assert_eq!(tenants.parent().child_count(), 2, "one tenant, and `:other`");
             assert_eq!(tenants.folded(), 1);
         }
     }

@@ -13,17 +13,19 @@ fn a_name_that_no_group_can_have_is_refused_counted_and_charged_to_other() {
     let tenants = tree.create("/tenants").expect("room");
     let layer = TenantLayer::new(&tenants);
     let long = "x".repeat(1 << 20);
-    let hostile = ["", ".", "..", "a/b", "/", "\u{0}", &long];
+    let hostile = ["", ".", "..", "a/b", "/", "\u{0}", ":other", &long];
     with_default(&dispatch(&layer), || {
         let outer = info_span!("request", tenant = "acme").entered();
         for name in hostile {
             let seen = inside(&info_span!("request", tenant = name));
-            assert_eq!(seen.as_deref(), Some("/tenants/other"), "{:.20}", name);
+            assert_eq!(seen.as_deref(), Some("/tenants/:other"), "{:.20}", name);
         }
         drop(outer);
+        let seen = inside(&info_span!("request", tenant = "other"));
+        assert_eq!(seen.as_deref(), Some("/tenants/other"), "strays take nothing of it");
     });
     assert_eq!((layer.refused(), layer.folded()), (hostile.len() as u64, 0));
-    assert_eq!(tenants.child_count(), 2);
+    assert_eq!(tenants.child_count(), 3);
 }
 
 #[test]
@@ -34,11 +36,11 @@ fn tenants_beyond_the_most_share_other_and_known_ones_keep_their_group() {
         let seen = |name: &str| inside(&info_span!("request", tenant = name)).expect("in a group");
         assert_eq!(
             ["a", "b", "c", "d", "a", "b"].map(seen),
-            ["/a", "/b", "/other", "/other", "/a", "/b"]
+            ["/a", "/b", "/:other", "/:other", "/a", "/b"]
         );
         assert_eq!(layer.folded(), 2);
         tree.get("/a").expect("made above").kill().expect("no children");
-        assert_eq!(["c", "d"].map(seen), ["/c", "/other"]);
+        assert_eq!(["c", "d"].map(seen), ["/c", "/:other"]);
     });
     assert_eq!((layer.refused(), layer.folded()), (0, 3));
 }
