@@ -15,7 +15,7 @@ use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
-use crate::tenant::Tenants;
+use crate::tenant::{TenantPlaces, Tenants};
 
 /// A cache whose tenants are groups of its [`tree`](Cache::tree). Cloning it copies a pointer.
 ///
@@ -80,7 +80,7 @@ impl Cache {
             .build()
             .map_err(|e| internal("tree of tenants", &e))?;
         tree.root().set_limit(metrics.memory, Some(config.memory_max));
-        let tenants = Arc::new(Tenants::new(&config, tree.root().clone(), &metrics));
+        let tenants = Arc::new(Tenants::new(&config, &tree, &metrics));
         tenants.set_limits(&config.tenant_limits, &tree)?;
         let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
         let store = Store::new(&metrics, &config, totals, Arc::clone(&tenants));
@@ -165,6 +165,48 @@ impl Cache {
         if let Some(tenant) = self.inner.tenants.by_path(path) {
             while self.inner.store.yield_excess(&tenant) {}
         }
+    }
+
+    /// Returns how many tenants there may be, how many places are taken, and by whom. Costs a look
+    /// at each owner of places, of which there are as many as first names of keys at most.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config};
+    ///
+    /// let mut config = Config { tenants_max: 100, ..Config::default() };
+    /// config.tenant_limits.push(("/acme/web".to_owned(), (1 << 20).into()));
+    /// let places = Cache::new(config)?.places();
+    /// assert_eq!((places.taken, places.max, places.refused), (2, 100, 0));
+    /// # Ok::<(), submeter_cache::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn places(&self) -> TenantPlaces {
+        self.inner.tenants.places()
+    }
+
+    /// Makes tenants of the groups that the program has created in the tree, as by restoring a
+    /// checkpoint, and kills those for which there is no place: what they counted stays in those
+    /// above them. A tenant of this kind makes room for a new one like any that holds nothing.
+    ///
+    /// Takes some microseconds for each group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config};
+    ///
+    /// let cache = Cache::new(Config { tenants_max: 1, ..Config::default() })?;
+    /// let gets = cache.metrics().cmd_get;
+    /// for path in ["/acme", "/web"] {
+    ///     cache.tree().create(path).expect("there is room").add(gets, 1);
+    /// }
+    /// cache.adopt();
+    /// assert_eq!((cache.places().taken, cache.tree().root().child_count()), (1, 1));
+    /// assert_eq!(cache.tree().root().sum(gets), 2);
+    /// # Ok::<(), submeter_cache::ConfigError>(())
+    /// ```
+    pub fn adopt(&self) {
+        self.inner.tenants.adopt_groups();
     }
 
     pub(crate) fn tenants(&self) -> &Tenants {

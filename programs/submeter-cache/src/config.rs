@@ -8,6 +8,7 @@ use submeter::{Rate, WEIGHTS};
 
 use crate::limits::{OverRate, TenantLimits};
 use crate::protocol::KEYS_LINE_MAX;
+use crate::tenant::{GROUPS_OF_TENANT, other};
 
 /// The settings of a cache.
 #[derive(Clone, Debug)]
@@ -15,12 +16,22 @@ pub struct Config {
     /// The byte that separates the names of nested tenants at the front of a key: with `:`,
     /// `acme:web:k` belongs to `/acme/web`. A key without it belongs to the root.
     pub delimiter: u8,
-    /// The deepest tenant; keys of deeper ones are accounted to the child `other` of the tenant at
-    /// this depth.
+    /// The deepest tenant; keys of deeper ones are accounted to the child for strays of the tenant
+    /// at this depth. Its name is the delimiter and `other`, such as `/acme/:other`, so that no key
+    /// has a tenant of that name.
     pub depth_max: usize,
-    /// The most tenants, those called `other` aside; keys of further ones are accounted to their
-    /// parent's child `other`.
+    /// The most tenants, those for strays aside; keys of further ones are accounted to their
+    /// parent's child for strays.
+    ///
+    /// Those with limits or users always have a place, and half of the rest is divided evenly among
+    /// what is below them. Of the other half what is below each of them may have as many places as
+    /// it leaves to others; and so may what is below any other first name of a key. A tenant that
+    /// holds nothing, has no limit and got no request for some seconds makes room for a new one.
     pub tenants_max: usize,
+    /// Tenants that are to have a place from the start though `tenant_limits` does not name them:
+    /// for a program that limits groups by itself. They and those above them are never without a
+    /// group for want of a place.
+    pub tenants_kept: Vec<String>,
     /// The most memory that items may hold in all, in bytes.
     pub memory_max: u64,
     /// The largest value, in bytes.
@@ -66,6 +77,7 @@ impl Default for Config {
             delimiter: b':',
             depth_max: 4,
             tenants_max: 10_000,
+            tenants_kept: Vec::new(),
             memory_max: 64 << 20,
             value_max: 1 << 20,
             evictions: true,
@@ -95,7 +107,7 @@ impl Config {
                  other than '/'"
             ));
         }
-        // One level is kept for the child `other` of the deepest tenant.
+        // One level is kept for the strays of the deepest tenant.
         if self.depth_max >= submeter::DEPTH_MAX {
             return refuse(format!(
                 "depth_max {} is too deep: {} levels are the most",
@@ -122,6 +134,7 @@ impl Config {
             return refuse("memory_max 0 leaves no room for items: use 1 MiB or more".to_owned());
         }
         self.check_connections()?;
+        self.tenants_kept.iter().try_for_each(|path| self.check_tenant(path))?;
         self.check_limits(&self.tenant_limits)
     }
 
@@ -212,7 +225,12 @@ impl Config {
         if path == "/" && memory.is_some() {
             return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
         }
-        if path == "/" { Ok(()) } else { self.check_tenant(path) }
+        // Strays have a limit together, if any: no key names their tenant.
+        let of_strays = path.strip_suffix(&other(self.delimiter));
+        match of_strays.and_then(|path| path.strip_suffix('/')).unwrap_or(path) {
+            "" | "/" => Ok(()),
+            path => self.check_tenant(path),
+        }
     }
 
     /// Rejects a path that no key can belong to.
@@ -246,9 +264,8 @@ impl Config {
     }
 }
 
-/// The largest `tenants_max`: each tenant may have a child `other`, and as many groups again may be
-/// dying, which together fit into a tree.
-const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / 4;
+/// The largest `tenants_max`, whose groups fit into a tree.
+const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / GROUPS_OF_TENANT - 1;
 
 /// The largest `value_max`: memcached's own ceiling.
 const VALUE_MAX: usize = 1 << 30;

@@ -28,4 +28,5 @@ pub use metrics::Metrics;
 #[doc(hidden)]
 pub use protocol::outcomes::outcomes;
 pub use server::{Address, Server};
+pub use tenant::TenantPlaces;
 pub use users::Users;

@@ -76,6 +76,14 @@ impl Users {
         self.by_name.is_empty()
     }
 
+    /// Returns what the keys of those begin with who are confined to a tenant.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_name.values().filter_map(|user| match &user.access {
+            Access::Within(prefix) => Some(&**prefix),
+            _ => None,
+        })
+    }
+
     /// Returns the access of the user that `login` names, or nothing if there is no such user.
     pub(crate) fn admit(&self, login: &[u8]) -> Option<Access> {
         let space = memchr::memchr(b' ', login)?;

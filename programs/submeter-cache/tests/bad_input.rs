@@ -429,7 +429,7 @@ fn a_configuration_that_cannot_be_names_setting_and_remedy() {
         ),
         (
             Config { tenant_limits: limits("/a/b", 1), tenants_max: 1, ..default() },
-            "more tenants than tenants_max 1",
+            "2 tenants have limits or users, more than tenants_max 1",
         ),
     ] {
         let error = Cache::new(config).expect_err(text).to_string();

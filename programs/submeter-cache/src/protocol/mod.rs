@@ -42,7 +42,7 @@
 //! | `conns` | servers as number 0, connections: `conn_read` waits for a request, `conn_nread` |
 //! | | for its rest, `conn_mwrite` for the client; `secs_since_last_cmd` says for how long |
 //! | `detail` `on` `off` `dump` | requests by tenant below the root, with all below it, while on |
-//! | `tenants` | numbers of every tenant |
+//! | `tenants` | numbers of every tenant; `:other` is what found no tenant of its own |
 //!
 //! # Differences from memcached 1.6.18
 //! - A NUL in a command line is an error; there it ends the line.

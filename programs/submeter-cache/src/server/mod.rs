@@ -104,10 +104,12 @@ impl Server {
         })
     }
 
-    /// Executes requests only for these users, each on its own tenant. Without them anybody who
-    /// reaches the server may do everything.
+    /// Executes requests only for these users, each on its own tenant, which exists from now on and
+    /// always has a place: see [`Config::tenants_max`](crate::Config::tenants_max). Without them
+    /// anybody who reaches the server may do everything.
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
+        self.cache.tenants().set_users(users.prefixes());
         self.users = Some(Arc::new(users));
         self
     }

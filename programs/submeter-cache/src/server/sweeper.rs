@@ -21,6 +21,7 @@ pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
             _ = stopped.wait_for(|stopped| *stopped) => return,
             _ = ticks.tick() => {}
         }
+        cache.tenants().tick();
         let store = cache.store();
         let now = store.clock.now();
         store.flush_if_due(now);

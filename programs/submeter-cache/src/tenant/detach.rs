@@ -35,6 +35,26 @@ impl Tenants {
         tenants.for_each(|tenant| self.dying.add(&tenant));
     }
 
+    /// Makes tenants of groups that the program has created, and kills those without a place.
+    pub(crate) fn adopt_groups(&self) {
+        // Level by level: were all below one visited first, they could have the others' places.
+        let mut level = vec![Arc::clone(&self.root)];
+        while !level.is_empty() {
+            let mut next = Vec::new();
+            for parent in level {
+                for group in parent.group.children() {
+                    let prefix = self.prefix_of(&parent, group.name());
+                    match self.child(&parent, &prefix, group.name(), &pin()) {
+                        Ok(tenant) => next.push(tenant),
+                        // Refused only if somebody else was faster.
+                        Err(_) => _ = group.kill_subtree(),
+                    }
+                }
+            }
+            level = next;
+        }
+    }
+
     /// Returns the groups of the tenants below another, including dying ones, and how many it
     /// looked at. Not the tenants: of thousands, a search wants to know what they use, and then
     /// one.
@@ -70,15 +90,16 @@ impl Tenants {
 
     /// As [`sweep_some`](Tenants::sweep_some), with all parts.
     pub(crate) fn sweep_all(&self) {
-        (0..self.index.shards()).for_each(|shard| self.sweep(shard));
+        (0..self.index.shards()).for_each(|shard| _ = self.sweep(shard));
     }
 
-    fn sweep(&self, shard: usize) {
+    /// Takes what was killed out of a part of the index, and returns how many places that gave.
+    pub(super) fn sweep(&self, shard: usize) -> usize {
+        let mut places = 0;
         self.index.remove_killed(shard, |tenant| {
             self.dying.add(tenant);
-            if tenant.group.name() != super::OTHER {
-                self.give_place();
-            }
+            places += usize::from(self.give_place(tenant));
         });
+        places
     }
 }

@@ -108,6 +108,31 @@ impl Index {
         result.expect("the change has set it")
     }
 
+    /// Shows the tenant of a prefix, if it is listed, with its part locked: it cannot leave the
+    /// index meanwhile.
+    pub(super) fn with(&self, prefix: &[u8], look: impl FnOnce(&Arc<Tenant>)) {
+        let hash = self.hash(prefix);
+        let shard = self.shard(hash);
+        let _writing = shard.writing.lock();
+        let guard = pin();
+        if let Some(table) = shard.table.peek(&guard)
+            && let Some(entry) = table.find(hash, |entry| *entry.prefix == *prefix)
+        {
+            look(&entry.tenant);
+        }
+    }
+
+    /// Returns the tenants of one part that `which` accepts.
+    pub(super) fn select(
+        &self,
+        shard: usize,
+        which: impl Fn(&Arc<Tenant>) -> bool,
+    ) -> Vec<Arc<Tenant>> {
+        let guard = pin();
+        let Some(table) = self.shards[shard].table.peek(&guard) else { return Vec::new() };
+        table.iter().map(|entry| &entry.tenant).filter(|tenant| which(tenant)).cloned().collect()
+    }
+
     /// Returns how many parts there are that are locked one by one.
     pub(super) fn shards(&self) -> usize {
         self.shards.len()

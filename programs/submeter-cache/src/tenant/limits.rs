@@ -1,13 +1,13 @@
 //! The limits of tenants, which may change while they are served.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use submeter::refs::pin;
 use submeter::{Error, Group, Tree};
 
+use super::places::Place;
 use super::{Tenant, Tenants};
 use crate::config::ConfigError;
 use crate::limits::TenantLimits;
@@ -19,8 +19,14 @@ impl Tenants {
         limits: &[(String, TenantLimits)],
         tree: &Tree,
     ) -> Result<(), ConfigError> {
+        let users = self.users.lock();
         for (path, _) in limits {
-            self.preset(path)?;
+            self.check(path)?;
+        }
+        let paths = limits.iter().map(|(path, _)| &**path).chain(users.iter().map(|path| &**path));
+        self.name(paths)?;
+        for (path, _) in limits {
+            self.preset(path);
         }
         let limits: HashMap<_, _> = limits.iter().cloned().collect();
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
@@ -31,9 +37,60 @@ impl Tenants {
         self.has_rates.store(has_rates, Ordering::Relaxed);
         let gone = before.keys().filter(|path| !known.contains_key(*path));
         for path in known.keys().chain(gone) {
-            if let Some(group) = tree.get(path) {
-                known.get(path).copied().unwrap_or_default().set(&group, &self.metrics);
+            match tree.get(path) {
+                Some(group) => {
+                    known.get(path).copied().unwrap_or_default().set(&group, &self.metrics);
+                }
+                // Or one that is created later would find a rate that nobody gave it.
+                None => _ = self.rate_states.lock().remove(&**path),
             }
+        }
+        Ok(())
+    }
+
+    /// Keeps places for the tenants whose keys begin so, in place of those of users before, and
+    /// creates the tenants. Does nothing if there are not as many places.
+    pub(crate) fn set_users<'p>(&self, prefixes: impl Iterator<Item = &'p [u8]>) {
+        let path = |prefix: &[u8]| {
+            let names =
+                prefix.split(|byte| *byte == self.delimiter).filter(|name| !name.is_empty());
+            names.flat_map(|name| ["/".into(), String::from_utf8_lossy(name)]).collect()
+        };
+        let paths: Vec<String> = prefixes.map(path).collect();
+        let mut users = self.users.lock();
+        let limits: Vec<String> = self.limits.read().keys().cloned().collect();
+        if self.name(limits.iter().chain(&paths).map(|path| &**path)).is_ok() {
+            paths.iter().for_each(|path| self.preset(path));
+            *users = paths;
+        }
+    }
+
+    /// Names those that are to have a place whether they live or not. Not by two at once.
+    fn name<'p>(&'p self, paths: impl Iterator<Item = &'p str>) -> Result<(), ConfigError> {
+        let kept = self.kept.iter().map(|path| &**path);
+        let [new, gone] = self.places.name(paths.chain(kept)).map_err(|count| {
+            let max = self.tenants_max;
+            ConfigError::new(format!(
+                "{count} tenants have limits or users, more than tenants_max {max}: raise it"
+            ))
+        })?;
+        for path in new {
+            self.index.with(&self.key_prefix(&path), |tenant| {
+                let mut place = tenant.place.lock();
+                if let Place::Of(_) = *place {
+                    self.places.give(std::mem::replace(&mut *place, Place::Kept));
+                }
+                self.keep_rates(&tenant.group);
+            });
+        }
+        for path in gone {
+            self.index.with(&self.key_prefix(&path), |tenant| {
+                let mut place = tenant.place.lock();
+                if *place == Place::Kept {
+                    *place = self.places.take_anyway(&path);
+                }
+            });
+            self.rate_states.lock().remove(&path);
         }
         Ok(())
     }
@@ -45,11 +102,19 @@ impl Tenants {
         }
     }
 
+    /// Lets the group of a tenant that is named go on with the rates of the one before it.
+    pub(super) fn keep_rates(&self, group: &Group) {
+        let mut states = self.rate_states.lock();
+        let is_shared = states.get(group.path()).is_some_and(|state| group.share_rates(state));
+        if !is_shared {
+            states.insert(group.path().into(), group.rate_state());
+        }
+    }
+
     /// Finds a tenant of a group's path.
     pub(crate) fn by_path(&self, path: &str) -> Option<Arc<Tenant>> {
-        let mut names = path.split('/').filter(|name| !name.is_empty());
         let child = |tenant: Arc<Tenant>, name| Tenant::of(&tenant.group.child(name)?);
-        names.try_fold(Arc::clone(&self.root), child)
+        names(path).try_fold(Arc::clone(&self.root), child)
     }
 
     /// Returns whether any tenant may make only so many requests per time.
@@ -59,24 +124,36 @@ impl Tenants {
         self.has_rates.load(Ordering::Relaxed)
     }
 
-    /// Creates a tenant that has limits, so that it is seen before its first request.
-    fn preset(&self, path: &str) -> Result<(), ConfigError> {
-        let refuse =
-            |why: &dyn fmt::Display| ConfigError::new(format!("tenant {path:?}: {why}")).of(path);
-        if path == "/" {
-            return Ok(());
-        }
+    /// Refuses a tenant that cannot be.
+    fn check(&self, path: &str) -> Result<(), ConfigError> {
         let mut group = self.root.group.clone();
-        for name in path.trim_start_matches('/').split('/') {
-            group = group.get_or_create_child(name).map_err(|e: Error| refuse(&e))?;
-        }
-        let mut tenant = Arc::clone(&self.root);
-        for name in path.trim_start_matches('/').split('/') {
-            let prefix = self.prefix_of(&tenant, name);
-            tenant = self.child(&tenant, &prefix, &pin()).map_err(|_| {
-                refuse(&format_args!("more tenants than tenants_max {}", self.tenants_max))
+        for name in names(path) {
+            group = group.get_or_create_child(name).map_err(|error: Error| {
+                ConfigError::new(format!("tenant {path:?}: {error}")).of(path)
             })?;
         }
         Ok(())
     }
+
+    /// Creates a tenant that is named, so that it is seen before its first request. Does nothing if
+    /// the tree is full: then it is created with its first request that finds room.
+    fn preset(&self, path: &str) {
+        let mut tenant = Arc::clone(&self.root);
+        for name in names(path) {
+            let prefix = self.prefix_of(&tenant, name);
+            let Ok(child) = self.child(&tenant, &prefix, name, &pin()) else { return };
+            tenant = child;
+        }
+    }
+
+    /// Returns what the keys of a tenant begin with.
+    fn key_prefix(&self, path: &str) -> Vec<u8> {
+        let delimiter = char::from(self.delimiter).to_string();
+        names(path).collect::<Vec<_>>().join(&delimiter).into_bytes()
+    }
+}
+
+/// Returns the names of a path; the root has none.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty())
 }

@@ -15,17 +15,22 @@ mod detach;
 mod dying;
 mod index;
 mod limits;
+mod places;
+mod reclaim;
 mod resolver;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use submeter::Group;
 use submeter::refs::Guard;
+use submeter::{Group, RateState, Tree};
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::item::{self, Ring};
 use crate::limits::TenantLimits;
@@ -33,16 +38,25 @@ use crate::metrics::Metrics;
 
 use dying::Dying;
 use index::Index;
+pub use places::TenantPlaces;
+use places::{Place, Places};
+use reclaim::Reclaiming;
 use resolver::Found;
 pub(crate) use resolver::{Account, Resolver};
 
-/// The child that is charged for keys without a tenant of their own.
-pub(crate) const OTHER: &str = "other";
+/// Returns the name of the child that is charged for keys without a tenant of their own. It begins
+/// with the delimiter, which is in no name of a key: what strays use up is no tenant's.
+pub(crate) fn other(delimiter: u8) -> String {
+    format!("{}other", char::from(delimiter))
+}
 
 /// A group with its items.
 pub(crate) struct Tenant {
     pub(crate) group: Group,
     pub(crate) parent: Option<Arc<Tenant>>,
+    /// Since when it may be without requests, on the store's scale.
+    used_ms: AtomicU64,
+    place: Mutex<Place>,
     /// The items that this tenant itself holds.
     pub(crate) ring: Mutex<Ring<Tenant>>,
     /// Where eviction last found items below this tenant: what spares `low`, and what only `min`.
@@ -72,10 +86,12 @@ pub(crate) struct Hint {
 
 impl Tenant {
     /// Makes the tenant of a group; `None` if a program has set data of its own there.
-    fn new(group: Group, parent: Option<&Arc<Tenant>>) -> Option<Arc<Tenant>> {
+    fn new(group: Group, parent: Option<&Arc<Tenant>>, now_ms: u64) -> Option<Arc<Tenant>> {
         let tenant = Arc::new(Tenant {
             group,
             parent: parent.cloned(),
+            used_ms: AtomicU64::new(now_ms),
+            place: Mutex::new(Place::None),
             ring: Mutex::default(),
             hints: Default::default(),
         });
@@ -96,21 +112,32 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// All tenants.
+/// All tenants. Of the locks, `users` comes before `reclaiming`, that before a part of the index, and
+/// that before all others.
 pub(crate) struct Tenants {
+    tree: Tree,
     root: Arc<Tenant>,
     index: Index,
     delimiter: u8,
+    other: String,
     depth_max: usize,
     tenants_max: usize,
-    /// How many there are, without the root and those called [`OTHER`].
-    places: AtomicUsize,
+    places: Places,
     dying: Dying,
     /// The part of the index that is looked at next for those that were killed.
     swept: AtomicUsize,
-    /// The limits, by path: a tenant that is created again gets its limits again. Locked after a
-    /// part of the index.
+    reclaiming: Mutex<Reclaiming>,
+    clock: Clock,
+    /// The time as of the last [`tick`](Tenants::tick).
+    now_ms: AtomicU64,
+    /// The limits, by path: a tenant that is created again gets its limits again.
     limits: RwLock<HashMap<String, TenantLimits>>,
+    /// What was taken of rates, by the path of those that are named: one that is created again has
+    /// used up what it had used up.
+    rate_states: Mutex<HashMap<Box<str>, RateState>>,
+    /// Whose tenants are named beside those with limits.
+    users: Mutex<Vec<String>>,
+    kept: Vec<String>,
     /// Whether any of them is a rate, so that requests need not look for one.
     has_rates: AtomicBool,
     /// Whether there may be others.
@@ -128,49 +155,69 @@ struct Lease {
 
 /// The reason why there is no child.
 enum Refused {
-    /// It cannot or may not exist: its parent's `other` stands in.
+    /// It cannot exist: its parent's child for strays stands in, as it does in the next case.
     Overflow,
+    /// It may not exist, as there is no place for it.
+    NoPlace,
     /// Its parent was killed: the walk must start again at the root.
     Dead,
 }
+
+/// How many groups the tree has for each tenant that there may be. The last of them is for those
+/// that are named.
+pub(crate) const GROUPS_OF_TENANT: usize = 8;
 
 /// How often a walk starts again when groups are killed under it, before the root is charged.
 const WALKS_MAX: usize = 8;
 
 impl Tenants {
-    /// Without limits. The root is of a new tree.
-    pub(crate) fn new(config: &Config, root: Group, metrics: &Metrics) -> Tenants {
+    /// Without limits, of a new tree.
+    pub(crate) fn new(config: &Config, tree: &Tree, metrics: &Metrics) -> Tenants {
+        let clock = Clock::new();
+        let now_ms = clock.now().ms;
+        let root = Tenant::new(tree.root().clone(), None, now_ms);
         Tenants {
-            root: Tenant::new(root, None).expect("nobody knows this group yet"),
+            tree: tree.clone(),
+            root: root.expect("nobody knows this group yet"),
             index: Index::new(config.tenants_max),
             delimiter: config.delimiter,
+            other: other(config.delimiter),
             depth_max: config.depth_max,
             tenants_max: config.tenants_max,
-            places: AtomicUsize::new(0),
+            places: Places::new(config.tenants_max),
             dying: Dying::default(),
             swept: AtomicUsize::new(0),
+            reclaiming: Mutex::default(),
+            clock,
+            now_ms: AtomicU64::new(now_ms),
             limits: RwLock::default(),
+            rate_states: Mutex::default(),
+            users: Mutex::default(),
+            kept: config.tenants_kept.clone(),
             has_rates: AtomicBool::new(false),
             rates: config.rates,
             metrics: metrics.clone(),
         }
     }
 
-    /// Returns how many groups a tree needs: each tenant and the root may have a child `other`, and
-    /// as many again may be dying while tenants of the same names exist.
+    /// Returns how many groups a tree needs. There may be twice `tenants_max` tenants while limits
+    /// are replaced by those of other tenants, and the root and each of them may have a child for
+    /// strays; as many again may be dying while tenants of the same names exist.
     pub(crate) fn groups_max(tenants_max: usize) -> usize {
-        4 * (tenants_max + 1)
+        GROUPS_OF_TENANT * (tenants_max + 1)
     }
 
     /// Finds the tenant of a prefix with this hash, and creates what is missing.
     fn find<'g>(&'g self, hash: u64, prefix: &[u8], guard: &'g Guard) -> Found<'g> {
         for _ in 0..WALKS_MAX {
             if let Some(tenant) = self.index.find(hash, prefix, guard) {
+                self.note_use(tenant);
                 return Found::Listed(tenant);
             }
             // Not listed under this prefix: clients can invent more such prefixes than there may be
             // tenants.
             let Some(tenant) = self.walk(prefix, guard) else { continue };
+            self.note_use(&tenant);
             if let Some(hold) = tenant.group.try_clone_live() {
                 return Found::Instead(Lease { tenant, _hold: hold });
             }
@@ -199,25 +246,26 @@ impl Tenants {
     fn walk(&self, prefix: &[u8], guard: &Guard) -> Option<Arc<Tenant>> {
         'walk: for _ in 0..WALKS_MAX {
             let mut tenant = Arc::clone(&self.root);
-            let ends = memchr::memchr_iter(self.delimiter, prefix).chain([prefix.len()]);
-            for (depth, end) in ends.enumerate() {
-                let refused = if depth == self.depth_max {
-                    Refused::Overflow
-                } else {
-                    match self.child(&tenant, &prefix[..end], guard) {
+            let (mut start, ends) = (0, memchr::memchr_iter(self.delimiter, prefix));
+            for (depth, end) in ends.chain([prefix.len()]).enumerate() {
+                let name = std::str::from_utf8(&prefix[start..end]).ok();
+                let refused = match name.filter(|_| depth < self.depth_max) {
+                    None => Refused::Overflow,
+                    Some(name) => match self.child(&tenant, &prefix[..end], name, guard) {
                         Ok(child) => {
-                            tenant = child;
+                            (tenant, start) = (child, end + 1);
                             continue;
                         }
                         Err(refused) => refused,
-                    }
+                    },
                 };
-                if matches!(refused, Refused::Overflow) {
-                    match self.child(&tenant, &self.prefix_of(&tenant, OTHER), guard) {
+                if !matches!(refused, Refused::Dead) {
+                    let other = self.prefix_of(&tenant, &self.other);
+                    match self.child(&tenant, &other, &self.other, guard) {
                         Ok(other) => return Some(other),
-                        // The tree is full: the parent itself is charged.
-                        Err(Refused::Overflow) => return Some(tenant),
                         Err(Refused::Dead) => {}
+                        // The tree is full: the parent itself is charged.
+                        Err(_) => return Some(tenant),
                     }
                 }
                 continue 'walk;
@@ -232,37 +280,72 @@ impl Tenants {
         &self,
         parent: &Arc<Tenant>,
         prefix: &[u8],
+        name: &str,
         guard: &Guard,
     ) -> Result<Arc<Tenant>, Refused> {
         let hash = self.index.hash(prefix);
         if let Some(child) = self.index.find(hash, prefix, guard) {
             return Ok(Arc::clone(child));
         }
-        let name = prefix.rsplit(|&byte| byte == self.delimiter).next().unwrap_or_default();
-        let name = std::str::from_utf8(name).map_err(|_| Refused::Overflow)?;
-        self.index.find_or_insert(hash, prefix, |killed| {
-            // A name that returns after a kill takes over its place.
-            let counted = killed.is_none() && name != OTHER;
-            if counted && !self.take_place() {
-                return Err(Refused::Overflow);
-            }
-            let child = self.create(parent, name);
-            match (&child, killed) {
-                (Ok(_), Some(killed)) => self.dying.add(killed),
-                (Err(_), _) if counted => self.give_place(),
-                _ => {}
-            }
-            child
-        })
+        let make = || {
+            self.index.find_or_insert(hash, prefix, |killed| {
+                if let Some(killed) = killed {
+                    self.give_place(killed);
+                }
+                let child = self.create(parent, name)?;
+                killed.into_iter().for_each(|killed| self.dying.add(killed));
+                Ok(child)
+            })
+        };
+        let made = match make() {
+            // Outside of the lock on a part of the index: it looks at all of them.
+            Err(Refused::NoPlace) if self.reclaim() => make(),
+            made => made,
+        };
+        if matches!(made, Err(Refused::NoPlace)) {
+            self.places.refuse();
+        }
+        made
     }
 
     fn create(&self, parent: &Arc<Tenant>, name: &str) -> Result<Arc<Tenant>, Refused> {
+        let path = format!("{}/{name}", parent.group.path().trim_end_matches('/'));
+        let place = match name == self.other {
+            true => Place::None,
+            false => self.places.take(&path).ok_or(Refused::NoPlace)?,
+        };
+        let made = self.create_at(parent, name, &path);
+        match &made {
+            Ok(tenant) => *tenant.place.lock() = place,
+            Err(_) => self.places.give(place),
+        }
+        made
+    }
+
+    fn create_at(
+        &self,
+        parent: &Arc<Tenant>,
+        name: &str,
+        path: &str,
+    ) -> Result<Arc<Tenant>, Refused> {
+        let is_named = self.places.is_named(path);
+        // What others may fill up with groups that are dying: those that are named have the rest.
+        let of_all = Self::groups_max(self.tenants_max) / GROUPS_OF_TENANT * (GROUPS_OF_TENANT - 1);
+        if !is_named && self.tree.group_count() >= of_all {
+            self.tree.flush();
+            if self.tree.group_count() >= of_all {
+                return Err(Refused::Overflow);
+            }
+        }
         let group = parent
             .group
             .get_or_create_child(name)
             .map_err(|error| if error.is_killed() { Refused::Dead } else { Refused::Overflow })?;
+        if is_named {
+            self.keep_rates(&group);
+        }
         self.limit(&group);
-        Tenant::new(group, Some(parent)).ok_or(Refused::Overflow)
+        Tenant::new(group, Some(parent), self.clock.now().ms).ok_or(Refused::Overflow)
     }
 
     /// Returns the prefix of the keys of a tenant's child.
@@ -272,19 +355,18 @@ impl Tenants {
         names.join(&char::from(self.delimiter).to_string()).into_bytes()
     }
 
-    /// Takes a free place for a tenant.
-    fn take_place(&self) -> bool {
-        // Relaxed: only the number itself is shared; the group is published by the index.
-        self.places
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                (n < self.tenants_max).then_some(n + 1)
-            })
-            .is_ok()
+    /// Gives the place of a tenant that was killed back. To be called with its part of the index
+    /// locked. Returns whether it had one.
+    fn give_place(&self, killed: &Tenant) -> bool {
+        let place = std::mem::replace(&mut *killed.place.lock(), Place::None);
+        let had = place != Place::None;
+        self.places.give(place);
+        had
     }
 
-    fn give_place(&self) {
-        // Relaxed: a number on its own, see `take_place`.
-        self.places.fetch_sub(1, Ordering::Relaxed);
+    /// Returns how many places there are and who has them.
+    pub(crate) fn places(&self) -> TenantPlaces {
+        self.places.look()
     }
 }
 
@@ -298,5 +380,7 @@ impl Drop for Tenants {
     }
 }
 
+#[cfg(test)]
+mod place_tests;
 #[cfg(test)]
 mod tests;

@@ -50,7 +50,7 @@ fn traffic(server: &Running, seed: u64, steps: usize) -> Books {
             ("/p", "p:"),
             ("/q", "q:"),
             ("/", ""),
-            ("/p/other", "p::"),
+            ("/p/:other", "p::"),
         ][rng.usize(..6)];
         let key = format!("{prefix}k{}", rng.usize(..50));
         let value = "7".repeat(1 + rng.usize(..15));
@@ -182,7 +182,7 @@ fn totals_are_what_concurrent_clients_counted() {
             merge(&mut books, client.join().expect("no client failed"));
         }
     });
-    for path in ["/", "/p", "/p/a", "/p/b", "/p/other", "/q"] {
+    for path in ["/", "/p", "/p/a", "/p/b", "/p/:other", "/q"] {
         assert_eq!(read(&server, path), total(&books, path), "{path}");
     }
     let metrics = server.cache.metrics();

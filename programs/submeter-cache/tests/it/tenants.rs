@@ -159,7 +159,7 @@ fn a_tenant_deleted_fifty_times_under_load_loses_no_count() {
 
 #[test]
 fn a_subtree_goes_with_its_root_and_its_places_come_back() {
-    let server = start(Config { tenants_max: 4, ..Config::default() });
+    let server = start(Config { tenants_max: 5, ..Config::default() });
     let mut client = server.connect();
     for round in 0..3 {
         for key in ["acme:web:1", "acme:web:2", "acme:api:1", "acme:1", "q:1"] {

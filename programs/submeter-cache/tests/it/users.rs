@@ -73,6 +73,8 @@ fn nothing_is_executed_before_the_login() {
 #[test]
 fn whoever_has_not_logged_in_makes_no_tenant() {
     let server = server();
+    // Its users' tenants exist when it serves.
+    drop(logged_in(&server, "ops tr0ub4dor"));
     let groups = server.cache.tree().group_count();
     let large = "v".repeat((1 << 20) + 1);
     for (n, request) in [
@@ -169,6 +171,25 @@ fn a_user_has_the_keys_of_one_tenant_and_no_others() {
     }
     let stores = server.cache.tree().get("/other").expect("ops stored there");
     assert_eq!(stores.sum(server.cache.metrics().cmd_set), 1, "nothing else was charged to it");
+}
+
+#[test]
+fn a_user_has_places_for_tenants_however_many_names_another_one_invents() {
+    let config = Config { tenants_max: 100, ..Config::default() };
+    let server = start_with(config, |server| server.users(users()));
+    let mut acme = logged_in(&server, "acme correct-horse");
+    for n in 0..200 {
+        assert_eq!(acme.set(&format!("acme:j{n}:k"), b"v"), "STORED");
+    }
+    let mut web = logged_in(&server, "web battery-staple");
+    for key in ["acme:web:k", "acme:web:api:k"] {
+        assert_eq!(web.set(key, b"v"), "STORED");
+    }
+    let tree = server.cache.tree();
+    assert_eq!(
+        ["/acme/web", "/acme/web/api", "/acme/:other"].map(|it| tree.get(it).is_some()),
+        [true; 3]
+    );
 }
 
 #[test]

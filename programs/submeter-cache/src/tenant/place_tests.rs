@@ -1,0 +1,197 @@
+//! Who gets a place, who keeps it and who gives it back.
+
+use std::time::{Duration, Instant};
+
+use submeter::Rate;
+
+use super::tests::{cache, put, tenant};
+use super::*;
+use crate::clock::Tick;
+use crate::{Cache, Config, TenantLimits};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn path(cache: &Cache, key: &str) -> String {
+    tenant(cache, key.as_bytes()).group.path().to_owned()
+}
+
+fn limited(path: &str, limits: TenantLimits) -> Config {
+    Config { tenant_limits: vec![(path.to_owned(), limits)], ..Config::default() }
+}
+
+/// Asks for tenants of these names until one finds no place.
+fn fill(cache: &Cache, prefix: &str) -> usize {
+    let got_one = |n: &usize| !path(cache, &format!("{prefix}j{n}:k")).ends_with("/:other");
+    (0..20_000).take_while(got_one).count()
+}
+
+/// Looks for places as it will be done in a while.
+fn reclaim_later(cache: &Cache) -> bool {
+    let ms = cache.tenants().clock.now().ms + 10_000;
+    cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 })
+}
+
+#[test]
+fn users_have_tenants_of_their_own_however_many_others_fill_the_table() {
+    let cache = cache(Config { tenants_max: 200, ..Config::default() });
+    cache.tenants().set_users([&b"acme:"[..], b"eve:", b"bob:", b"team:web:"].into_iter());
+    for hog in ["acme:", "eve:", "eve:deep:er:", "", "anon:", "team:"] {
+        fill(&cache, hog);
+    }
+    for (key, expected) in [
+        ("bob:k", "/bob"),
+        ("bob:web:k", "/bob/web"),
+        ("bob:api:k", "/bob/api"),
+        ("team:web:a:k", "/team/web/a"),
+        ("late:k", "/:other"),
+    ] {
+        assert_eq!(path(&cache, key), expected);
+    }
+    let places = cache.places();
+    assert!(places.refused >= 6 && places.taken <= 200, "{places:?}");
+}
+
+#[test]
+fn one_prefix_leaves_half_of_the_table_to_others() {
+    let cache = cache(Config { tenants_max: 100, ..Config::default() });
+    assert_eq!(fill(&cache, "acme:"), 49, "and /acme");
+    assert_eq!(path(&cache, "acme:x:y:k"), "/acme/:other");
+    assert_eq!(path(&cache, "bob:web:k"), "/bob/web");
+    assert_eq!(cache.places().largest, Some(("/acme".to_owned(), 50)));
+}
+
+#[test]
+fn tenants_that_hold_nothing_make_room_for_new_ones_and_others_stay() {
+    let limits = TenantLimits { requests: Some(Rate::new(9, DAY)), ..TenantLimits::default() };
+    let cache = cache(Config { tenants_max: 20, ..limited("/limited", limits) });
+    put(&cache, &tenant(&cache, b"full:k"), b"full:k");
+    put(&cache, &tenant(&cache, b"above:full:k"), b"above:full:k");
+    let own = tenant(&cache, b"own:k").group.clone();
+    own.set_low(cache.metrics().memory, Some(9));
+    fill(&cache, "");
+    assert_eq!(path(&cache, "late:k"), "/:other");
+    assert!(reclaim_later(&cache));
+    assert_eq!(path(&cache, "late:k"), "/late");
+    for stays in ["/limited", "/full", "/above/full", "/own"] {
+        assert!(cache.tree().get(stays).is_some(), "{stays}");
+    }
+    assert!(cache.tree().get("/j0").is_none() && cache.tree().get("/:other").is_none());
+    // Used again in the meantime.
+    let now_ms = cache.tenants().clock.now().ms + 9_000;
+    // Relaxed: one thread.
+    cache.tenants().now_ms.store(now_ms, Ordering::Relaxed);
+    drop(tenant(&cache, b"late:k"));
+    reclaim_later(&cache);
+    assert!(cache.tree().get("/late").is_some());
+}
+
+#[test]
+fn places_of_tenants_that_the_program_killed_are_had_after_a_pause() {
+    let cache = cache(Config { tenants_max: 100, ..Config::default() });
+    fill(&cache, "");
+    for group in cache.tree().root().children().iter().filter(|group| group.name() != ":other") {
+        group.kill().expect("it has no children");
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while path(&cache, "new:k") != "/new" {
+        assert!(Instant::now() < deadline, "no place came back");
+    }
+}
+
+#[test]
+fn a_limit_is_in_force_again_though_the_table_is_full() {
+    let memory = TenantLimits { weight: Some(7), low: Some(1), ..(1 << 20).into() };
+    let cache = cache(Config { tenants_max: 20, ..limited("/acme/web", memory) });
+    fill(&cache, "");
+    for victim in ["/acme/web", "/acme"] {
+        cache.tree().get(victim).expect(victim).kill_subtree().expect("it lives");
+        cache.tenants().sweep_all();
+        fill(&cache, "more");
+        assert_eq!(path(&cache, "acme:web:k"), "/acme/web");
+        let group = cache.tree().get("/acme/web").expect("it was asked for");
+        let usage = group.usage(cache.metrics().memory);
+        assert_eq!((usage.limit, usage.low), (Some(1 << 20), Some(1)));
+        assert_eq!(group.weight(cache.metrics().requests), Some(7));
+    }
+}
+
+#[test]
+fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
+    let rate = TenantLimits { requests: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
+    let cache = cache(limited("/acme", rate));
+    let requests = cache.metrics().requests;
+    let mut granted = 0;
+    for _ in 0..5 {
+        let acme = tenant(&cache, b"acme:k").group.clone();
+        granted += (0..4).filter(|_| acme.try_take(requests, 1).is_ok()).count();
+        acme.kill().expect("it has no children");
+        drop(cache.tenants().detach(&acme));
+    }
+    assert_eq!(granted, 10);
+    // Nor does one find a rate that it has no longer.
+    cache.set_limits(&[("/acme".to_owned(), (1 << 20).into())]).expect("sound");
+    let acme = tenant(&cache, b"acme:k");
+    assert_eq!((acme.group.rate(requests), acme.group.try_take(requests, 1).is_ok()), (None, true));
+}
+
+#[test]
+fn strays_use_up_nothing_of_a_tenant_and_can_have_a_limit_of_their_own() {
+    for (delimiter, strays) in [(b':', "/:other"), (b'o', "/oother"), (b'.', "/.other")] {
+        let rate = |n| TenantLimits { requests: Some(Rate::new(n, DAY)), ..Default::default() };
+        let limits = vec![("/name".to_owned(), rate(1)), (strays.to_owned(), rate(40))];
+        let cache = cache(Config { delimiter, tenant_limits: limits, ..Config::default() });
+        let mark = char::from(delimiter);
+        for key in [format!("{mark}k"), format!("{mark}{mark}k"), format!("/{mark}k")] {
+            assert_eq!(path(&cache, &key), strays, "{key}");
+        }
+        let keys = [format!("other{mark}k"), format!("{mark}other{mark}k")];
+        for key in &keys {
+            let found = tenant(&cache, key.as_bytes());
+            let is_own = found.group.path() == "/other";
+            assert!(is_own || found.group.path() == strays, "{key}: {found:?}");
+        }
+        assert_eq!(
+            tenant(&cache, format!("{mark}k").as_bytes()).group.rate(cache.metrics().requests),
+            Some(Rate::new(40, DAY))
+        );
+    }
+    let cache = cache(Config::default());
+    assert_eq!(path(&cache, "other:k"), "/other");
+    assert_eq!(path(&cache, "other::k"), "/other/:other");
+}
+
+#[test]
+fn places_follow_limits_that_are_replaced() {
+    let cache = cache(Config { tenants_max: 10, ..limited("/a", 1000.into()) });
+    assert_eq!(path(&cache, "b:k"), "/b");
+    for (limits, taken) in [(vec!["/b"], 2), (vec!["/b", "/c/d"], 4), (vec![], 4), (vec!["/a"], 4)]
+    {
+        let limits: Vec<_> = limits.iter().map(|path| ((*path).to_owned(), 1000.into())).collect();
+        cache.set_limits(&limits).expect("few");
+        assert_eq!(cache.places().taken, taken, "{limits:?}");
+    }
+    for group in cache.tree().root().children() {
+        group.kill_subtree().expect("it lives");
+    }
+    cache.tenants().sweep_all();
+    assert_eq!(cache.places().taken, 1, "that of /a, which may come back");
+}
+
+#[test]
+fn groups_of_the_program_become_tenants_or_end_where_there_is_no_place() {
+    let cache = cache(Config { tenants_max: 10, ..limited("/a", 1000.into()) });
+    let get = cache.metrics().cmd_get;
+    for n in 0..20 {
+        for path in [format!("/g{n}"), format!("/a/g{n}"), format!("/a/g0/g{n}")] {
+            cache.tree().get_or_create(&path).expect("room").add(get, 1);
+        }
+    }
+    cache.adopt();
+    cache.tree().flush();
+    assert!(cache.tree().group_count() <= 11, "{}", cache.tree().group_count());
+    assert_eq!(cache.tree().root().sum(get), 60);
+    assert_eq!(cache.tree().get("/a").expect("it has a limit").sum(get), 40);
+    assert!(Tenant::of(&cache.tree().get("/a/g0").expect("there was a place")).is_some());
+    assert!(reclaim_later(&cache));
+    assert_eq!(path(&cache, "new:k"), "/new");
+}

@@ -1,0 +1,257 @@
+//! Who may have how many tenants: the places of the table.
+//!
+//! There are `tenants_max` places. A tenant that is *named*, because it has limits or users, and
+//! each above such a one, has a place of its own, whether it lives or not: what limits a group is
+//! there before its first request, and still there when it was deleted and the table is full.
+//!
+//! Each other tenant's place counts to its *owner*: the nearest named tenant above it, or else the
+//! one of its path that is directly below the root. Half of what the named leave is divided evenly
+//! among them, and is kept for them. Of the rest an owner may have as many places as it leaves to
+//! others: one that takes all that it can get has half, and who comes after it half of the rest. A
+//! fixed part for each was rejected, as nobody knows beforehand how many owners there will be.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// How many tenants there may be, and are: see [`Cache::places`](crate::Cache::places).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantPlaces {
+    /// As [`Config::tenants_max`](crate::Config::tenants_max) says.
+    pub max: usize,
+    /// Of those, how many are taken: by tenants that exist, and by those with limits or users,
+    /// which may not.
+    pub taken: usize,
+    /// How often a request was for a tenant that did not exist and got no place.
+    pub refused: u64,
+    /// Who has most of what is taken, with all below it: of tenants with neither limits nor users,
+    /// the nearest above them that has, or else the first name of their path. With how many.
+    pub largest: Option<(String, usize)>,
+}
+
+/// The place that a tenant has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// As it is named.
+    Kept,
+    /// Counted to this owner.
+    Of(Arc<str>),
+    /// It needs none, or has it no longer.
+    None,
+}
+
+pub(super) struct Places {
+    max: usize,
+    ledger: Mutex<Ledger>,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ledger {
+    named: HashSet<Box<str>>,
+    /// How many places count to an owner, where any do.
+    held: HashMap<Arc<str>, usize>,
+    /// All of them together.
+    taken: usize,
+    /// Of those, how many are in what is kept for the named.
+    of_kept: usize,
+    /// How many are kept for each of the named.
+    floor: usize,
+}
+
+impl Places {
+    pub(super) fn new(max: usize) -> Places {
+        Places { max, ledger: Mutex::default(), refused: AtomicU64::new(0) }
+    }
+
+    /// Names these tenants and all above them, in place of those before. Returns which are named
+    /// from now on, and which no longer; or how many there would be, if that is too many.
+    pub(super) fn name<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> Result<[Vec<Box<str>>; 2], usize> {
+        let named: HashSet<Box<str>> = paths.flat_map(up).map(Box::from).collect();
+        if named.len() > self.max {
+            return Err(named.len());
+        }
+        let mut ledger = self.ledger.lock();
+        let before = std::mem::replace(&mut ledger.named, named);
+        let count = ledger.named.len();
+        ledger.floor = ((self.max - count) / 2).checked_div(count).unwrap_or(0);
+        ledger.of_kept = ledger.named.iter().map(|path| ledger.of_kept(path)).sum();
+        let new = ledger.named.difference(&before).cloned().collect();
+        Ok([new, before.difference(&ledger.named).cloned().collect()])
+    }
+
+    pub(super) fn is_named(&self, path: &str) -> bool {
+        self.ledger.lock().named.contains(path)
+    }
+
+    /// Takes a place for a tenant of this path, if there is one for it.
+    pub(super) fn take(&self, path: &str) -> Option<Place> {
+        self.ledger.lock().take(path, self.max, false)
+    }
+
+    /// Takes a place for a tenant that exists.
+    pub(super) fn take_anyway(&self, path: &str) -> Place {
+        self.ledger.lock().take(path, self.max, true).expect("it is not asked whether there is one")
+    }
+
+    pub(super) fn give(&self, place: Place) {
+        if let Place::Of(owner) = place {
+            self.ledger.lock().give(&owner);
+        }
+    }
+
+    /// Counts a request that found no place for its tenant.
+    pub(super) fn refuse(&self) {
+        // Relaxed: a statistic.
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many are taken by tenants that are not named.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.ledger.lock().taken
+    }
+
+    pub(super) fn look(&self) -> TenantPlaces {
+        let ledger = self.ledger.lock();
+        let largest = ledger.held.iter().max_by_key(|(_, held)| **held);
+        TenantPlaces {
+            max: self.max,
+            taken: ledger.named.len() + ledger.taken,
+            // Relaxed: a statistic.
+            refused: self.refused.load(Ordering::Relaxed),
+            largest: largest.map(|(owner, held)| (owner.to_string(), *held)),
+        }
+    }
+}
+
+impl Ledger {
+    fn take(&mut self, path: &str, max: usize, anyway: bool) -> Option<Place> {
+        if self.named.contains(path) {
+            return Some(Place::Kept);
+        }
+        let owner = up(path).find(|above| self.named.contains(*above)).unwrap_or_else(|| top(path));
+        let held = self.held.get(owner).copied().unwrap_or(0);
+        let is_kept = self.named.contains(owner) && held < self.floor;
+        let free = max.saturating_sub(self.named.len() + self.taken);
+        let in_common = free.saturating_sub(self.named.len() * self.floor - self.of_kept);
+        let of_common = held - self.of_kept(owner);
+        let has_one = if is_kept { free > 0 } else { of_common < in_common };
+        if !has_one && !anyway {
+            return None;
+        }
+        self.taken += 1;
+        self.of_kept += usize::from(is_kept);
+        let owner = match self.held.get_key_value(owner) {
+            Some((owner, _)) => Arc::clone(owner),
+            None => Arc::from(owner),
+        };
+        *self.held.entry(Arc::clone(&owner)).or_default() += 1;
+        Some(Place::Of(owner))
+    }
+
+    fn give(&mut self, owner: &Arc<str>) {
+        let of_kept = self.of_kept(owner);
+        let Some(held) = self.held.get_mut(owner) else { return };
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(owner);
+        }
+        self.taken -= 1;
+        self.of_kept -= of_kept - self.of_kept(owner);
+    }
+
+    /// Returns how many of an owner's places are in what is kept for it.
+    fn of_kept(&self, owner: &str) -> usize {
+        let held = self.held.get(owner).copied().unwrap_or(0);
+        if self.named.contains(owner) { held.min(self.floor) } else { 0 }
+    }
+}
+
+/// Returns a path and those above it, without the root's.
+fn up(path: &str) -> impl Iterator<Item = &str> {
+    let all = std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0));
+    all.take_while(|path| path.len() > 1)
+}
+
+/// Returns the path of the first name.
+fn top(path: &str) -> &str {
+    let end = path.bytes().skip(1).position(|byte| byte == b'/');
+    end.map_or(path, |end| &path[..=end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes as many as there are for tenants below `path`.
+    fn fill(places: &Places, path: &str) -> usize {
+        (0..10_000).take_while(|n| places.take(&format!("{path}/{n}")).is_some()).count()
+    }
+
+    #[test]
+    fn who_takes_all_it_can_get_leaves_half_and_the_next_half_of_that() {
+        let places = Places::new(1000);
+        let got = ["/a", "/b", "/c/d/e", "/f"].map(|path| fill(&places, path));
+        assert_eq!(got, [500, 250, 125, 63]);
+        assert_eq!(fill(&places, "/a/b/c"), 0, "all below /a are its");
+        let found = places.look();
+        assert_eq!((found.taken, found.largest), (938, Some(("/a".to_owned(), 500))));
+    }
+
+    #[test]
+    fn what_is_kept_for_the_named_nobody_else_gets() {
+        let places = Places::new(1000);
+        places.name(["/a", "/b/web"].into_iter()).expect("few");
+        // Three have a place: /b too. A third of the half of 997 is kept for each.
+        assert_eq!(fill(&places, ""), 1000 - 3 - 3 * 166, "names below the root");
+        assert_eq!(["/a/x", "/b/web/y", "/b"].map(|path| fill(&places, path)), [166; 3]);
+        assert_eq!(
+            ["/a", "/b/web", "/b"].map(|path| places.take(path)),
+            [const { Some(Place::Kept) }; 3]
+        );
+        assert_eq!(places.take("/c"), None);
+    }
+
+    #[test]
+    fn places_that_are_given_back_are_had_by_others_and_none_is_lost() {
+        let places = Places::new(100);
+        let mut taken: Vec<Place> = Vec::new();
+        let mut rng = fastrand::Rng::with_seed(1);
+        let paths = ["/a/x", "/a/b/x", "/b/x", "/c/x", "/d"];
+        for step in 0..20_000 {
+            match rng.u8(..8) {
+                0..4 => taken.extend(places.take(paths[rng.usize(..5)])),
+                4..7 if !taken.is_empty() => {
+                    places.give(taken.swap_remove(rng.usize(..taken.len())))
+                }
+                _ if step % 50 == 0 => {
+                    let named = paths.iter().filter(|_| rng.bool()).copied();
+                    places.name(named.chain(["/a/b"])).expect("few");
+                }
+                _ => {}
+            }
+            let ledger = places.ledger.lock();
+            let counted = taken.iter().filter(|place| matches!(place, Place::Of(_))).count();
+            assert_eq!((ledger.taken, ledger.held.values().sum()), (counted, counted));
+            let of_kept = ledger.named.iter().map(|path| ledger.of_kept(path)).sum::<usize>();
+            assert_eq!(ledger.of_kept, of_kept);
+        }
+        taken.into_iter().for_each(|place| places.give(place));
+        assert_eq!((places.taken(), places.ledger.lock().held.len()), (0, 0));
+    }
+
+    #[test]
+    fn more_named_than_places_are_refused_and_nothing_changes() {
+        let places = Places::new(2);
+        places.name(["/a"].into_iter()).expect("one");
+        assert_eq!(places.name(["/b/c/d"].into_iter()), Err(3));
+        assert_eq!(places.take("/a"), Some(Place::Kept));
+    }
+}
