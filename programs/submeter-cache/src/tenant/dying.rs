@@ -1,5 +1,6 @@
 //! Tenants whose group was killed.
 
+use std::collections::HashSet;
 use std::iter::successors;
 use std::sync::{Arc, Weak};
 
@@ -34,18 +35,28 @@ impl Dying {
     }
 
     /// Adds to `children` those that a search below `parent` finds there: its own, and those of
-    /// killed ones below it, which may be in no list. Returns how many it looked at.
+    /// killed ones below it, which may be in no list. Not those below one that it adds, which has
+    /// what they use in its own. Returns how many it looked at.
     pub(super) fn add_children(&self, parent: &Group, children: &mut Vec<Group>) -> usize {
         let mut list = self.list.lock();
         let looked_at = list.len();
+        let mut found = Vec::new();
+        let killed_above = |group: &Group| {
+            let parents = successors(group.parent().cloned(), |group| group.parent().cloned());
+            parents.take_while(|group| group != parent && group.is_killed())
+        };
         list.retain(|tenant| {
             let Some(tenant) = tenant.upgrade() else { return false };
             let mut above = successors(tenant.group.parent(), |group| group.parent());
             if above.find(|&group| group == parent || !group.is_killed()) == Some(parent) {
-                children.push(tenant.group.clone());
+                found.push(tenant.group.clone());
             }
             true
         });
+        drop(list);
+        let all: HashSet<Group> = found.iter().cloned().collect();
+        children
+            .extend(found.into_iter().filter(|it| !killed_above(it).any(|at| all.contains(&at))));
         looked_at
     }
 

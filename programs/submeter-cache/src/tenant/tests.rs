@@ -370,3 +370,29 @@ fn a_search_for_children_counts_the_dying_that_it_looks_at() {
     let (children, looked_at) = cache.tenants().children(&parent.group);
     assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
+
+#[test]
+fn what_a_killed_tenant_below_a_killed_one_holds_is_found_once() {
+    let cache = cache(Config::default());
+    let held = [&b"a:b:c:k"[..], b"a:b:k", b"a:x:y:k"].map(|key| {
+        let tenant = tenant(&cache, key);
+        put(&cache, &tenant, key);
+        tenant
+    });
+    let [lower, upper, orphan] = &held;
+    // From below, so that the lower one is listed first.
+    for group in [&lower.group, &upper.group, &orphan.group] {
+        group.kill().expect("its children are gone");
+        cache.tenants().sweep_all();
+    }
+    orphan.group.parent().expect("/a/x").kill().expect("its child is gone");
+    drop(cache.tenants().detach(orphan.group.parent().expect("/a/x")));
+    cache.tenants().adopt([Arc::clone(orphan)].into_iter());
+    let a = upper.group.parent().expect("/a");
+    let found = cache.tenants().children(a).0;
+    assert_eq!(found, [upper.group.clone(), orphan.group.clone()]);
+    let memory = cache.metrics().memory;
+    let sum: u64 = found.iter().map(|group| group.usage(memory).current).sum();
+    assert_eq!(sum, a.usage(memory).current);
+    assert!(held.iter().all(|tenant| is_found(&cache, tenant)));
+}
