@@ -76,7 +76,7 @@ impl Default for Config {
         Config {
             delimiter: b':',
             depth_max: 4,
-            tenants_max: 10_000,
+            tenants_max: TENANTS_MAX_DEFAULT,
             tenants_kept: Vec::new(),
             memory_max: 64 << 20,
             value_max: 1 << 20,
@@ -263,6 +263,9 @@ impl Config {
         Ok(())
     }
 }
+
+/// The default of `tenants_max`.
+pub(crate) const TENANTS_MAX_DEFAULT: usize = 10_000;
 
 /// The largest `tenants_max`, whose groups fit into a tree.
 const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / GROUPS_OF_TENANT - 1;

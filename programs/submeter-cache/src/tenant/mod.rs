@@ -31,7 +31,7 @@ use submeter::refs::Guard;
 use submeter::{Group, RateState, Tree};
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, TENANTS_MAX_DEFAULT};
 use crate::item::{self, Ring};
 use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
@@ -202,9 +202,11 @@ impl Tenants {
 
     /// Returns how many groups a tree needs. There may be twice `tenants_max` tenants while limits
     /// are replaced by those of other tenants, and the root and each of them may have a child for
-    /// strays; as many again may be dying while tenants of the same names exist.
+    /// strays; as many again may be dying while tenants of the same names exist. Not fewer where
+    /// tenants are few: a checkpoint of a time when there were more is restored before its groups
+    /// are killed.
     pub(crate) fn groups_max(tenants_max: usize) -> usize {
-        GROUPS_OF_TENANT * (tenants_max + 1)
+        GROUPS_OF_TENANT * (tenants_max.max(TENANTS_MAX_DEFAULT) + 1)
     }
 
     /// Finds the tenant of a prefix with this hash, and creates what is missing.

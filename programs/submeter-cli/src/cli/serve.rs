@@ -118,6 +118,13 @@ pub(crate) struct ServeArgs {
     /// Let clients stop the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,
+    /// Maximum number of tenants. Those with limits or users always have a place, and half of the
+    /// rest is kept for what is below them. Of the other half, what is below one of them, or below
+    /// another first name, may have as many places as it leaves to others. Requests for a tenant
+    /// without a place count to ":other" below its parent, a name that no key has
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tenants_max: u32,
     /// Maximum number of connections to the cache; more are refused with a message
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -173,6 +180,9 @@ pub(crate) struct ServeArgs {
     /// counted after its last save is lost. /metrics and --otlp have what this run counted
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
+    /// How often they are saved, for tests
+    #[arg(long, hide = true, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) checkpoint_seconds: Duration,
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,

@@ -21,7 +21,8 @@ struct Server {
 impl Server {
     fn start(file: &Path, more: &[&str]) -> Server {
         let file = file.to_str().expect("UTF-8");
-        let args = [&FREE[..], &["--checkpoint", file], more].concat();
+        let often = ["--checkpoint", file, "--checkpoint-seconds", "0.05"];
+        let args = [&FREE[..], &often, more].concat();
         Server::of(SUBMETER.start(&args))
     }
 
@@ -93,6 +94,25 @@ fn totals_outlive_the_server_and_are_counted_once() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("sums    exact: "), "{said}");
         assert!(said.contains(&format!("saved   totals, in {}", file.display())), "{said}");
+    }
+}
+
+#[test]
+fn names_that_come_and_go_do_not_fill_the_tree_of_later_runs() {
+    let directory = Directory::new("checkpoint-names");
+    let file = directory.0.join("totals");
+    for (run, max) in [(0, "10000"), (1, "4"), (2, "4"), (3, "4")] {
+        let limit = format!("/limited{run}=1m");
+        let mut server = Server::start(&file, &["--tenants-max", max, "--tenant-limit", &limit]);
+        let tree: Value = serde_json::from_str(&get(server.page, "/api/tree")).expect("JSON");
+        let groups = tree["groups"].as_array().expect("groups").len();
+        assert!(groups <= 9, "{groups} in run {run}: a place and one for strays for each");
+        assert_eq!(server.stores("/"), 50 * run, "in those above");
+        for n in 0..50 {
+            server.store(&format!("run{run}x{n}"), 1);
+        }
+        assert_eq!(server.values(&format!("/limited{run}"))["memory"]["limit"], 1 << 20);
+        assert_eq!(server.end_by("TERM").0, Some(0));
     }
 }
 

@@ -10,16 +10,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use submeter::checkpoint::{CheckpointError, CheckpointFile, Restored};
+use submeter::{Error, Tree};
 use submeter_cache::Cache;
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Panel, Shown};
 use submeter_terminal::{BOLD, DIM, Failure};
 
 use crate::cli::ServeArgs;
-
-/// How often totals are saved: at most so much is lost with a process that is killed, and a save
-/// costs a snapshot and a write to the disk that is waited for.
-const EVERY: Duration = Duration::from_secs(10);
 
 /// A file whose totals the cache has, and that nothing was written to yet.
 pub(super) struct Opened {
@@ -28,24 +25,36 @@ pub(super) struct Opened {
 }
 
 /// Takes the file for this process, if one is named, and adds what it has to the cache's tree:
-/// once, and before anything is counted or shown.
+/// once, and before anything is counted or shown. The restored groups become tenants as far as
+/// there are places.
 pub(super) fn open(args: &ServeArgs, cache: &Cache) -> Result<Option<Opened>, Failure> {
     let Some(path) = &args.checkpoint else { return Ok(None) };
     let mut file = CheckpointFile::open(path).map_err(|error| refused(&error))?;
     let restored = cache.tree().restore(&mut file).map_err(|error| refused(&error))?;
+    cache.adopt();
     Ok(Some(Opened { file, restored }))
 }
 
 /// The library's text has the remedy, but for errors of the system.
 fn refused(error: &CheckpointError) -> Failure {
-    let is_system = error.source().is_some_and(|cause| cause.is::<io::Error>());
-    let remedy = if is_system { "; name a file in a folder that may be written" } else { "" };
+    let cause = error.source();
+    let is_full = cause.and_then(|cause| cause.downcast_ref::<Error>()).is_some_and(Error::is_full);
+    let remedy = match cause {
+        Some(cause) if cause.is::<io::Error>() => "; name a file in a folder that may be written",
+        _ if is_full => "; it is of a server with more tenants, so raise --tenants-max",
+        _ => "",
+    };
     Failure::new(format_args!("{error}{remedy} (--checkpoint)"))
 }
 
 /// Saves once, so that a folder that cannot be written is an error at the start, and starts to save
-/// from time to time.
-pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Option<Saver>, Failure> {
+/// from time to time: at most so much is lost with a process that is killed, and a save costs a
+/// snapshot and a write to the disk that is waited for.
+pub(super) async fn start(
+    opened: Option<Opened>,
+    every: Duration,
+    cache: &Cache,
+) -> Result<Option<Saver>, Failure> {
     let Some(Opened { mut file, restored }) = opened else { return Ok(None) };
     let path = file.path().to_owned();
     let tree = cache.tree().clone();
@@ -57,24 +66,19 @@ pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Optio
     let state = Arc::new(Mutex::new(State { saved: 1, ..State::default() }));
     let (end, ended) = mpsc::channel();
     let (cache, noted) = (cache.clone(), Arc::clone(&state));
-    let saves = move || save_until(&ended, file, &cache, &noted);
+    let saves = move || save_until(&ended, every, file, &cache, &noted);
     // A thread of its own: a disk that hangs must not keep those of requests or of the page.
     let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(saves);
     let thread = thread.map_err(|e| super::no_threads(&e))?;
-    Ok(Some(Saver { path, restored, state, end, thread }))
+    Ok(Some(Saver { path, every, restored, state, end, thread }))
 }
 
 /// Saves for the last time, when nothing is counted any more. Returns a line for the summary, and
 /// whether the totals that were to be saved are.
 pub(super) async fn finish(saver: Option<Saver>, cache: &Cache) -> (String, bool) {
-    let Some(Saver { path, end, thread, .. }) = saver else { return (String::new(), true) };
-    let tree = cache.tree().clone();
-    let saved = tokio::task::spawn_blocking(move || {
-        drop(end);
-        let file = thread.join().map_err(|_| "its thread panicked".to_owned())?;
-        tree.checkpoint_last(file).map_err(|error| error.to_string())
-    });
-    match saved.await.unwrap_or_else(|error| Err(error.to_string())) {
+    let Some(saver) = saver else { return (String::new(), true) };
+    let path = saver.path.clone();
+    match saver.end(cache, Tree::checkpoint_last).await {
         Ok(()) => (format!("{DIM}saved{DIM:#}   totals, in {}\n", path.display()), true),
         Err(why) => {
             log::warn!("the last totals are not saved: {why}");
@@ -84,14 +88,25 @@ pub(super) async fn finish(saver: Option<Saver>, cache: &Cache) -> (String, bool
     }
 }
 
+/// Saves when the server ends because something failed. Parts of it may still count, so that the
+/// totals are not the last, and the next process says so.
+pub(super) async fn give_up(saver: Option<Saver>, cache: &Cache) {
+    let Some(saver) = saver else { return };
+    let save = |tree: &Tree, mut file| tree.checkpoint(&mut file);
+    if let Err(why) = saver.end(cache, save).await {
+        log::warn!("the last totals are not saved: {why}");
+    }
+}
+
 /// Saves until the other end of the channel is gone, and returns the file.
 fn save_until(
     ended: &mpsc::Receiver<()>,
+    every: Duration,
     mut file: CheckpointFile,
     cache: &Cache,
     state: &Mutex<State>,
 ) -> CheckpointFile {
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(EVERY) {
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(every) {
         let saved = cache.tree().checkpoint(&mut file);
         state.lock().note(saved.map_err(|error| error.to_string()));
     }
@@ -128,6 +143,7 @@ impl State {
 /// Saves from time to time, on its thread.
 pub(super) struct Saver {
     path: PathBuf,
+    every: Duration,
     restored: Option<Restored>,
     state: Arc<Mutex<State>>,
     end: mpsc::Sender<()>,
@@ -135,10 +151,26 @@ pub(super) struct Saver {
 }
 
 impl Saver {
+    /// Ends the thread and saves once more.
+    async fn end(
+        self,
+        cache: &Cache,
+        save: impl FnOnce(&Tree, CheckpointFile) -> Result<(), CheckpointError> + Send + 'static,
+    ) -> Result<(), String> {
+        let Saver { end, thread, .. } = self;
+        let tree = cache.tree().clone();
+        let saved = tokio::task::spawn_blocking(move || {
+            drop(end);
+            let file = thread.join().map_err(|_| "its thread panicked".to_owned())?;
+            save(&tree, file).map_err(|error| error.to_string())
+        });
+        saved.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
     /// Says what was restored, for the greeting.
     pub(super) fn line(&self) -> String {
         let restored = self.restored.map_or_else(|| "new".to_owned(), |of| of.to_string());
-        format!("{}, saved every {} s: {restored}", self.path.display(), EVERY.as_secs())
+        format!("{}, saved every {} s: {restored}", self.path.display(), self.every.as_secs())
     }
 
     /// Shows how the saves go.
@@ -162,5 +194,30 @@ impl Saver {
             let why = error.as_deref().unwrap_or("");
             vec![vec![path.as_str().into(), is.into(), count(*saved), count(*failed), why.into()]]
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_cache::Config;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_gives_up_saves_what_it_counted_and_that_it_may_not_be_all() {
+        let path = std::env::temp_dir().join(format!("submeter-{}-up", std::process::id()));
+        let cache = || Cache::new(Config::default()).expect("the default configuration");
+        let ended = cache();
+        let file = CheckpointFile::open(&path).expect("a folder");
+        let opened = Some(Opened { file, restored: None });
+        let saver = start(opened, Duration::from_secs(3600), &ended).await.expect("it is saved");
+        ended.tree().root().add(ended.metrics().cmd_get, 3);
+        give_up(saver, &ended).await;
+        let next = cache();
+        let mut file = CheckpointFile::open(&path).expect("it is nobody's");
+        let restored = next.tree().restore(&mut file).expect("whole").expect("saved");
+        assert_eq!(next.tree().root().sum(next.metrics().cmd_get), 3);
+        assert!(!restored.is_complete());
+        std::fs::remove_file(&path).expect("there");
     }
 }

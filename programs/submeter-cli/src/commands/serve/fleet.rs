@@ -38,6 +38,12 @@ pub(super) fn has_rates(args: &ServeArgs) -> bool {
     budgets(args).any(|(budget, _)| budget.resource() != MEMORY)
 }
 
+/// Returns the tenants that the fleet limits, which are to have a place from the start.
+pub(super) fn tenants(args: &ServeArgs) -> Vec<String> {
+    let paths = budgets(args).map(|(budget, _)| budget.path().to_owned());
+    paths.filter(|path| path != "/").collect()
+}
+
 fn budgets(args: &ServeArgs) -> impl Iterator<Item = &(Budget, u64)> {
     args.member.limit_fleet.iter().flat_map(|limit| &limit.budgets)
 }

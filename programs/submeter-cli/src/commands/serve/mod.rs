@@ -9,6 +9,7 @@ mod files;
 mod fleet;
 mod limits;
 mod otlp;
+mod places;
 mod reload;
 mod service;
 mod shown;
@@ -101,10 +102,11 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
+    tokio::spawn(places::watch(cache.clone()));
     tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     let member = fleet::join(args, &cache, &listen)?;
     // Only now: what cannot serve leaves the file as it was.
-    let saver = checkpoint::start(totals, &cache).await?;
+    let saver = checkpoint::start(totals, args.checkpoint_seconds, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
@@ -132,12 +134,21 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     };
     service::stopping();
     end.send_replace(true);
-    let outcome = driven?;
-    // Only when the last answer has been counted do the server's counts stand still.
-    finished("the cache", serving).await?;
-    let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
-    finished("the page", paging).await?;
-    let saved = checkpoint::finish(saver, &cache).await;
+    let ended = async {
+        let outcome = driven?;
+        // Only when the last answer has been counted do the server's counts stand still.
+        finished("the cache", serving).await?;
+        let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
+        finished("the page", paging).await?;
+        Ok((outcome, took))
+    };
+    let (saved, outcome, took) = match ended.await {
+        Ok((outcome, took)) => (checkpoint::finish(saver, &cache).await, outcome, took),
+        Err(failure) => {
+            checkpoint::give_up(saver, &cache).await;
+            return Err(failure);
+        }
+    };
     if let Some(member) = member {
         member.leave().await;
     }
@@ -160,6 +171,8 @@ fn asked_for(
         None => shown,
     };
     let shown = saver.into_iter().fold(shown, |shown, saver| saver.show(shown));
+    // Last: what else is shown is more likely to be news.
+    let shown = places::show(shown, cache);
     if !args.limits_api {
         return shown;
     }
@@ -268,6 +281,8 @@ fn config(args: &ServeArgs, limits: &reload::Limits) -> Config {
     Config {
         delimiter: args.delimiter,
         memory_max: args.memory.0,
+        tenants_max: usize::try_from(args.tenants_max).unwrap_or(usize::MAX),
+        tenants_kept: fleet::tenants(args),
         tenant_limits: limits.settings(),
         rates: fleet::has_rates(args),
         over_rate: args.over_rate.into(),

@@ -74,6 +74,7 @@ fn in_flags(text: &str) -> String {
     let flag = |word| match word {
         "memory_max" => "--memory",
         "value_max" => "--value-max",
+        "tenants_max" => "--tenants-max",
         "buffers_max" => "--buffers",
         word => word,
     };
