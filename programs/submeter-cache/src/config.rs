@@ -23,14 +23,14 @@ pub struct Config {
     /// The most tenants, those for strays aside; keys of further ones are accounted to their
     /// parent's child for strays.
     ///
-    /// Those with limits or users always have a place, and half of the rest is divided evenly among
-    /// what is below them. Of the other half what is below each of them may have as many places as
-    /// it leaves to others; and so may what is below any other first name of a key. A tenant that
-    /// holds nothing, has no limit and got no request for some seconds makes room for a new one.
+    /// Those with limits or users always have a place, and some are kept for what is below each of
+    /// them: a sixteenth of all, or less where they are many. Of the rest what is below each of
+    /// them may have as many places as it leaves to others; and so may what is below any other
+    /// first name of a key. A tenant that holds nothing, has no limit and got no request for some
+    /// seconds makes room for a new one.
     pub tenants_max: usize,
-    /// Tenants that are to have a place from the start though `tenant_limits` does not name them:
-    /// for a program that limits groups by itself. They and those above them are never without a
-    /// group for want of a place.
+    /// Tenants that exist from the start and always have a place, though `tenant_limits` does not
+    /// name them: for a program that limits groups by itself.
     pub tenants_kept: Vec<String>,
     /// The most memory that items may hold in all, in bytes.
     pub memory_max: u64,

@@ -8,7 +8,7 @@ use submeter::Group;
 use submeter::refs::pin;
 
 use super::index::SHARD_TENANTS;
-use super::{Tenant, Tenants};
+use super::{Refused, Tenant, Tenants};
 
 /// So many empty parts of the index are passed over in one go, each for a load.
 const EMPTY_MAX: usize = 64;
@@ -47,7 +47,9 @@ impl Tenants {
                     match self.child(&parent, &prefix, group.name(), &pin()) {
                         Ok(tenant) => next.push(tenant),
                         // Refused only if somebody else was faster.
-                        Err(_) => _ = group.kill_subtree(),
+                        Err(Refused::NoPlace) => _ = group.kill_subtree(),
+                        // Or with data of the program's: no tenant, but none of ours to kill.
+                        Err(_) => {}
                     }
                 }
             }

@@ -25,9 +25,7 @@ impl Tenants {
         }
         let paths = limits.iter().map(|(path, _)| &**path).chain(users.iter().map(|path| &**path));
         self.name(paths)?;
-        for (path, _) in limits {
-            self.preset(path);
-        }
+        limits.iter().map(|(path, _)| path).chain(&self.kept).for_each(|path| self.preset(path));
         let limits: HashMap<_, _> = limits.iter().cloned().collect();
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
         let mut known = self.limits.write();

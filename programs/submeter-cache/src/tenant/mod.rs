@@ -112,8 +112,8 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// All tenants. Of the locks, `users` comes before `reclaiming`, that before a part of the index, and
-/// that before all others.
+/// All tenants. Of the locks, `users` comes before `reclaiming`, that before a part of the index,
+/// and that before all others.
 pub(crate) struct Tenants {
     tree: Tree,
     root: Arc<Tenant>,

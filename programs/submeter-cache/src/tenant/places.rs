@@ -5,10 +5,11 @@
 //! there before its first request, and still there when it was deleted and the table is full.
 //!
 //! Each other tenant's place counts to its *owner*: the nearest named tenant above it, or else the
-//! one of its path that is directly below the root. Half of what the named leave is divided evenly
-//! among them, and is kept for them. Of the rest an owner may have as many places as it leaves to
-//! others: one that takes all that it can get has half, and who comes after it half of the rest. A
-//! fixed part for each was rejected, as nobody knows beforehand how many owners there will be.
+//! one of its path that is directly below the root. For each of the named some are kept, up to a
+//! sixteenth of the table, and no more for all of them than half of what they leave. Of the rest an
+//! owner may have as many places as it leaves to others: one that takes all that it can get has
+//! half, and who comes after it half of the rest. A fixed part for each was rejected, as nobody
+//! knows beforehand how many owners there will be.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,6 +63,10 @@ struct Ledger {
     floor: usize,
 }
 
+/// The part of the table that is kept for what is below one of the named, at most: with few of them
+/// the rest is of more use to whom it may concern.
+const KEPT_PART: usize = 16;
+
 impl Places {
     pub(super) fn new(max: usize) -> Places {
         Places { max, ledger: Mutex::default(), refused: AtomicU64::new(0) }
@@ -80,7 +85,8 @@ impl Places {
         let mut ledger = self.ledger.lock();
         let before = std::mem::replace(&mut ledger.named, named);
         let count = ledger.named.len();
-        ledger.floor = ((self.max - count) / 2).checked_div(count).unwrap_or(0);
+        let even = ((self.max - count) / 2).checked_div(count).unwrap_or(0);
+        ledger.floor = even.min(self.max.div_ceil(KEPT_PART));
         ledger.of_kept = ledger.named.iter().map(|path| ledger.of_kept(path)).sum();
         let new = ledger.named.difference(&before).cloned().collect();
         Ok([new, before.difference(&ledger.named).cloned().collect()])
@@ -209,9 +215,9 @@ mod tests {
     fn what_is_kept_for_the_named_nobody_else_gets() {
         let places = Places::new(1000);
         places.name(["/a", "/b/web"].into_iter()).expect("few");
-        // Three have a place: /b too. A third of the half of 997 is kept for each.
-        assert_eq!(fill(&places, ""), 1000 - 3 - 3 * 166, "names below the root");
-        assert_eq!(["/a/x", "/b/web/y", "/b"].map(|path| fill(&places, path)), [166; 3]);
+        // Three have a place: /b too.
+        assert_eq!(fill(&places, ""), 1000 - 3 - 3 * 63, "names below the root");
+        assert_eq!(["/a/x", "/b/web/y", "/b"].map(|path| fill(&places, path)), [63; 3]);
         assert_eq!(
             ["/a", "/b/web", "/b"].map(|path| places.take(path)),
             [const { Some(Place::Kept) }; 3]

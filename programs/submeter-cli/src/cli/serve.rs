@@ -118,10 +118,10 @@ pub(crate) struct ServeArgs {
     /// Let clients stop the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,
-    /// Maximum number of tenants. Those with limits or users always have a place, and half of the
-    /// rest is kept for what is below them. Of the other half, what is below one of them, or below
-    /// another first name, may have as many places as it leaves to others. Requests for a tenant
-    /// without a place count to ":other" below its parent, a name that no key has
+    /// Maximum number of tenants. Those with limits or users always have a place, and a part of the
+    /// others is kept for what is below them. Of the rest, what is below one of them, or below any
+    /// other first name, may have as many as it leaves to others. Requests for a tenant without a
+    /// place count to ":other" below its parent, a name that no key has
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tenants_max: u32,

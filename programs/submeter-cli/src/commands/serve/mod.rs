@@ -134,21 +134,14 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     };
     service::stopping();
     end.send_replace(true);
-    let ended = async {
-        let outcome = driven?;
-        // Only when the last answer has been counted do the server's counts stand still.
-        finished("the cache", serving).await?;
-        let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
-        finished("the page", paging).await?;
-        Ok((outcome, took))
-    };
-    let (saved, outcome, took) = match ended.await {
-        Ok((outcome, took)) => (checkpoint::finish(saver, &cache).await, outcome, took),
+    let (outcome, took) = match both_ended(driven, serving, paging, started).await {
+        Ok(ended) => ended,
         Err(failure) => {
             checkpoint::give_up(saver, &cache).await;
             return Err(failure);
         }
     };
+    let saved = checkpoint::finish(saver, &cache).await;
     if let Some(member) = member {
         member.leave().await;
     }
@@ -156,6 +149,21 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let code = conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took, saved);
     otlp::finish(exporter).await;
     code
+}
+
+/// Waits until neither port is served. Returns what the load came to, and how long it took.
+async fn both_ended(
+    driven: Result<Option<Outcome>, Failure>,
+    serving: JoinHandle<std::io::Result<()>>,
+    paging: JoinHandle<std::io::Result<()>>,
+    started: Instant,
+) -> Result<(Option<Outcome>, Duration), Failure> {
+    let outcome = driven?;
+    // Only when the last answer has been counted do the server's counts stand still.
+    finished("the cache", serving).await?;
+    let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
+    finished("the page", paging).await?;
+    Ok((outcome, took))
 }
 
 /// Adds what flags ask for to what the page shows and lets clients do.
