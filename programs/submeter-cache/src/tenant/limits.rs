@@ -34,13 +34,15 @@ impl Tenants {
         // Relaxed: whoever misses it is a request that came before.
         self.has_rates.store(has_rates, Ordering::Relaxed);
         let gone = before.keys().filter(|path| !known.contains_key(*path));
+        // Before the look: a tenant that is created after it must not find a rate that nobody gave
+        // it, and one that has found it is in the tree.
+        gone.clone().for_each(|path| _ = self.rate_states.lock().remove(&**path));
         for path in known.keys().chain(gone) {
-            match tree.get(path) {
-                Some(group) => {
-                    known.get(path).copied().unwrap_or_default().set(&group, &self.metrics);
+            if let Some(group) = tree.get(path) {
+                known.get(path).copied().unwrap_or_default().set(&group, &self.metrics);
+                if known.contains_key(path) {
+                    self.keep_rates(&group);
                 }
-                // Or one that is created later would find a rate that nobody gave it.
-                None => _ = self.rate_states.lock().remove(&**path),
             }
         }
         Ok(())

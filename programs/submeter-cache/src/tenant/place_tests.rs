@@ -119,19 +119,37 @@ fn a_limit_is_in_force_again_though_the_table_is_full() {
 fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
     let rate = TenantLimits { requests: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
     let cache = cache(limited("/acme", rate));
+    cache.tenants().set_users([&b"acme:"[..]].into_iter());
     let requests = cache.metrics().requests;
-    let mut granted = 0;
-    for _ in 0..5 {
-        let acme = tenant(&cache, b"acme:k").group.clone();
-        granted += (0..4).filter(|_| acme.try_take(requests, 1).is_ok()).count();
+    let acme = || tenant(&cache, b"acme:k").group.clone();
+    let take = || (0..4).filter(|_| acme().try_take(requests, 1).is_ok()).count();
+    let delete = || {
+        let acme = acme();
         acme.kill().expect("it has no children");
         drop(cache.tenants().detach(&acme));
+    };
+    let mut granted = 0;
+    for _ in 0..5 {
+        granted += take();
+        delete();
     }
     assert_eq!(granted, 10);
-    // Nor does one find a rate that it has no longer.
-    cache.set_limits(&[("/acme".to_owned(), (1 << 20).into())]).expect("sound");
-    let acme = tenant(&cache, b"acme:k");
-    assert_eq!((acme.group.rate(requests), acme.group.try_take(requests, 1).is_ok()), (None, true));
+    // Nor does one find a rate that it has no longer, whether it lives meanwhile or not.
+    for lives in [false, true] {
+        cache.set_limits(&[("/acme".to_owned(), rate)]).expect("sound");
+        if lives {
+            take();
+        }
+        cache.set_limits(&[]).expect("sound");
+        assert_eq!((acme().rate(requests), take()), (None, 4));
+        delete();
+        assert_eq!((acme().rate(requests), take()), (None, 4));
+    }
+    // One that is given back is kept again.
+    cache.set_limits(&[("/acme".to_owned(), rate)]).expect("sound");
+    assert_eq!((take(), take()), (4, 4));
+    delete();
+    assert_eq!((take(), take()), (2, 0));
 }
 
 #[test]
