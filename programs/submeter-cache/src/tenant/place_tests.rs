@@ -213,3 +213,27 @@ fn groups_of_the_program_become_tenants_or_end_where_there_is_no_place() {
     assert!(reclaim_later(&cache));
     assert_eq!(path(&cache, "new:k"), "/new");
 }
+
+#[test]
+fn a_tenant_that_comes_back_has_the_limits_of_the_program_before_its_first_charge() {
+    let config =
+        Config { tenants_kept: vec!["/a/b".to_owned()], tenants_max: 9, ..Config::default() };
+    let cache = cache(config);
+    let (memory, requests) = (cache.metrics().memory, cache.metrics().requests);
+    cache.on_tenant(move |group| {
+        assert!(Tenant::of(group).is_none(), "nobody can charge it yet");
+        _ = group.set_limit(memory, Some(group.depth() as u64));
+    });
+    let group = tenant(&cache, b"a:b:k").group.clone();
+    group.set_rate(requests, Some(Rate::new(5, DAY))).expect("it can be kept");
+    group.try_take(requests, 5).expect("5 are there");
+    group.parent().expect("/a").kill_subtree().expect("it lives");
+    cache.tenants().sweep_all();
+    fill(&cache, "");
+    let group = tenant(&cache, b"a:b:k").group.clone();
+    assert_eq!((group.path(), group.usage(memory).limit), ("/a/b", Some(2)));
+    assert_eq!(
+        (group.rate(requests), group.available(requests)),
+        (Some(Rate::new(5, DAY)), Some(0))
+    );
+}
