@@ -184,8 +184,8 @@ impl Cache {
     }
 
     /// Calls `hook` with the group of each tenant that is created from now on, before anything is
-    /// charged to it: for a program that limits groups by itself, and whose limits are to hold for a
-    /// tenant that is deleted and comes back. Only the first hook is called. Others that create
+    /// charged to it: for a program that limits groups by itself, and whose limits are to hold for
+    /// a tenant that is deleted and comes back. Only the first hook is called. Others that create
     /// tenants may wait for it, and it must not call the cache.
     ///
     /// # Examples
