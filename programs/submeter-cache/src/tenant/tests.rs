@@ -342,15 +342,18 @@ fn a_group_with_data_of_the_programs_is_no_tenant() {
 #[test]
 fn names_that_come_and_go_do_not_gather_where_nothing_is_evicted() {
     let cache = cache(Config::default());
-    for _ in 0..500 {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut lives = 0;
+    // Epochs move on only while no test beside this one is held up in the middle of a look.
+    while lives < 500 || cache.tenants().dying.len() >= lives / 2 {
         let tenant = tenant(&cache, b"a:k");
         tenant.group.kill().expect("it has no children");
         drop(tenant);
         // Old tables of the index, which keep their tenants, are freed with their epochs.
         pin().flush();
+        lives += 1;
+        assert!(std::time::Instant::now() < deadline, "none of {lives} is gone");
     }
-    let listed = cache.tenants().dying.len();
-    assert!(listed < 250, "{listed} of 500 that are gone");
 }
 
 #[test]
