@@ -94,6 +94,11 @@ impl GroupPool {
         &self.group
     }
 
+    /// Whose the group is: of a query's the one that it was made in.
+    fn tenant(&self) -> &Group {
+        self.group.parent().filter(|_| self.is_query).unwrap_or(&self.group)
+    }
+
     /// Charges `more` for a reservation, unless it should spill or a limit refuses.
     fn charge<'g>(&'g self, reservation: &MemoryReservation, more: u64) -> Result<(), Refused<'g>> {
         if more == 0 {
@@ -178,12 +183,13 @@ impl MemoryPool for GroupPool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         // The text of a refusal is made without the lock: it asks other pools.
-        self.charge(reservation, additional as u64).map_err(|refused| match refused {
+        let (more, tenant) = (additional as u64, self.tenant());
+        self.charge(reservation, more).map_err(|refused| match refused {
             Refused::ToSpill(tightest) => {
-                refusal::to_spill(&self.group, reservation, additional as u64, &tightest)
+                refusal::to_spill(&self.group, reservation, more, tenant, &tightest)
             }
             Refused::BeyondLimit(refused) => {
-                refusal::beyond_limit(reservation, &refused, &self.queries)
+                refusal::beyond_limit(reservation, &refused, tenant, &self.queries)
             }
         })
     }

@@ -1,4 +1,8 @@
 //! The text of a refusal.
+//!
+//! It ends up with whoever sent the query, and DataFusion's error has no second text for logs. So
+//! it names what is the tenant's own, down to its operators; of a limit above it says that it is
+//! shared, and neither whose, nor how much, nor who holds it.
 
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
@@ -12,17 +16,22 @@ use crate::levels::Tightest;
 pub(crate) fn beyond_limit(
     reservation: &MemoryReservation,
     refused: &LimitError,
+    tenant: &Group,
     queries: &Queries,
 ) -> DataFusionError {
     let (group, limiting) = (refused.group().path(), refused.limiting().path());
     let mut text = format!(
-        "{group}: {} more of {} for {} would exceed the limit of {limiting}: {} of {} held",
+        "{group}: {} more of {} for {} would exceed ",
         size(refused.requested()),
         refused.metric().name(),
         reservation.consumer().name(),
-        size(refused.current()),
-        size(refused.limit()),
     );
+    if is_shared(refused.limiting(), tenant) {
+        text.push_str("a limit shared with others");
+        return DataFusionError::ResourcesExhausted(text);
+    }
+    let (held, limit) = (size(refused.current()), size(refused.limit()));
+    text.push_str(&format!("the limit of {limiting}: {held} of {limit} held"));
     // The limiting group itself where it is a query: it has nobody below.
     let holders = refused.holders();
     let holder = |(group, current): &(Group, u64)| {
@@ -46,19 +55,26 @@ pub(crate) fn to_spill(
     group: &Group,
     reservation: &MemoryReservation,
     more: u64,
+    tenant: &Group,
     tightest: &Tightest<'_>,
 ) -> DataFusionError {
+    let Tightest { group: level, current, ceiling } = *tightest;
+    let below = match is_shared(level, tenant) {
+        true => "a limit shared with others".to_owned(),
+        false => format!("{level}: {} of {} held", size(current), size(ceiling)),
+    };
     DataFusionError::ResourcesExhausted(format!(
-        "{}: {} more for {}, which can spill the {} that it holds, would leave too little for \
-         others below {}: {} of {} held",
-        group.path(),
+        "{group}: {} more for {}, which can spill the {} that it holds, would leave too little for \
+         others below {below}",
         size(more),
         reservation.consumer().name(),
         size(reservation.size() as u64),
-        tightest.group.path(),
-        size(tightest.current),
-        size(tightest.ceiling),
     ))
+}
+
+/// Whether a level on the way from a group of the tenant to the root is above the tenant's.
+fn is_shared(level: &Group, tenant: &Group) -> bool {
+    level.depth() < tenant.depth()
 }
 
 fn parenthesised(text: String) -> String {

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tree.get_or_create("/acme")?.set_limit(memory, Some(1 << 20));
     let buffer = web.try_charge(memory, 4096)?;
     let refused = web.try_charge(memory, 1 << 20).expect_err("the parent's limit");
-    println!("{refused}");
+    println!("{}", refused.detail()); // for logs; `{refused}` is for the tenant
 
     // A parent includes its children, even those that are gone.
     drop(buffer);

@@ -208,8 +208,10 @@ impl Group {
 
 /// The error of a take that would exceed a rate. It says which, and when to try again.
 ///
-/// Its text can go to the tenant: `/acme/web: 1 more of requests would exceed the rate of /acme:
-/// 100 per 1s, burst 20; retry after 8.2ms`.
+/// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
+/// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
+/// burst 20; retry after 8.2ms`. A rate above is one `shared with others`, and no more.
+/// [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
 ///
 /// # Examples
 /// ```
@@ -311,22 +313,66 @@ impl RateError {
     pub fn is_by_share(&self) -> bool {
         self.0.by_share
     }
+
+    /// Returns the whole text, for logs: whose take it was, and whose rate. Not for tenants: it
+    /// names others.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Rate, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
+    /// let refused = tree.create("/web")?.try_take(requests, 11).expect_err("more than all of it");
+    /// let told = "11 more of requests would exceed a rate shared with others; \
+    ///             take at most the burst at once";
+    /// assert_eq!(refused.to_string(), told);
+    /// let detail = "/web: 11 more of requests would exceed the rate of /: 10 per 3600s, burst 10; \
+    ///               take at most the burst at once";
+    /// assert_eq!(refused.detail().to_string(), detail);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detail(&self) -> impl fmt::Display + '_ {
+        Detail(self)
+    }
+
+    fn write_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.retry_after {
+            Some(after) => write!(f, "; retry after {after:?}"),
+            None => f.write_str("; take at most the burst at once"),
+        }
+    }
 }
 
+/// For the tenant: of other groups it says nothing.
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { group, limiting, requested, rate, by_share, retry_after, .. } = &*self.0;
-        let name = self.name();
-        let (group, limiting) = (group.path(), limiting.path());
+        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0;
+        write!(f, "{requested} more of {} would exceed ", self.name())?;
+        match (group == limiting, by_share) {
+            (true, _) => write!(f, "the rate: {rate}")?,
+            (false, false) => f.write_str("a rate shared with others")?,
+            (false, true) => f.write_str("its share of a rate shared with others")?,
+        }
+        self.write_advice(f)
+    }
+}
+
+/// For the program's logs.
+struct Detail<'a>(&'a RateError);
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0.0;
         let whose = if *by_share { "its share of the rate" } else { "the rate" };
+        let name = self.0.name();
         write!(
             f,
             "{group}: {requested} more of {name} would exceed {whose} of {limiting}: {rate}"
         )?;
-        match retry_after {
-            Some(after) => write!(f, "; retry after {after:?}"),
-            None => write!(f, "; take at most the burst at once"),
-        }
+        self.0.write_advice(f)
     }
 }
 

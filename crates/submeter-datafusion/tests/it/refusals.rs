@@ -76,11 +76,37 @@ fn tenants_are_refused_by_their_own_limits_and_by_the_limit_of_all() {
     assert!(text(held.try_grow(1).expect_err("a is full")).contains("the limit of /a: "));
     other.try_grow(500).expect("what a holds is not b's matter while the root has room");
     let refused = text(other.try_grow(1).expect_err("the root is full"));
-    assert!(
-        refused
-            .contains("the limit of /: 1500.0 B of 1500.0 B held; most by /a 1000.0 B, /b 500.0 B"),
-        "{refused}"
+    assert_eq!(
+        refused,
+        "/b/q: 1.0 B more of memory for join would exceed a limit shared with others"
     );
+}
+
+#[test]
+fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
+    let world = World::new();
+    let root = world.tree.root();
+    let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));
+    let [a, b] = [0, 1].map(|at| query(&pools[at], "q"));
+    // And a group of the program's own, which has no queries.
+    let c: Arc<dyn MemoryPool> =
+        Arc::new(GroupPool::new(&world.tenant("/c", 1000), world.memory));
+    let other = fixed("join", &a);
+    other.try_grow(777).expect("it fits");
+    for pool in [&b, &c] {
+        let (held, sort) = (fixed("merge", pool), spillable("sort", pool));
+        sort.try_grow(100).expect("it fits");
+        root.set_limit(world.memory, Some(root.usage(world.memory).current + 9));
+        let [refused, spills] = [held.try_grow(10), sort.try_grow(9)].map(|grown| {
+            let told = text(grown.expect_err("the root is full"));
+            let secrets = ["/a", "777", "877", "below /:", "limit of /:"];
+            assert!(secrets.iter().all(|secret| !told.contains(secret)), "{told}");
+            told
+        });
+        assert!(refused.ends_with("would exceed a limit shared with others"), "{refused}");
+        assert!(spills.ends_with("others below a limit shared with others"), "{spills}");
+        root.set_limit(world.memory, None);
+    }
 }
 
 #[test]

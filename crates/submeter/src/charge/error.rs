@@ -5,11 +5,13 @@ use std::fmt;
 use crate::group::Group;
 use crate::schema::{Key, Metric};
 
-/// The error of a charge that would exceed a limit. It says which limit, and which groups hold the
-/// most of what it limits.
+/// The error of a charge that would exceed a limit.
 ///
-/// Its text can go to the tenant: `/acme/web: 600 more of memory would exceed the limit of /: 600
-/// of 1000 held; most by /acme (600)`.
+/// Its text (`Display`) may go to the tenant. It says what was asked for, and of a limit of the
+/// charged group itself what is held: `600 more of memory would exceed the limit: 600 of 1000
+/// held`. A limit above is one `shared with others`: whose it is, how much it is and who
+/// holds it is not the tenant's business. [`detail`](Self::detail), `Debug` and the methods are
+/// for the program and its logs.
 ///
 /// # Examples
 /// ```
@@ -21,7 +23,9 @@ use crate::schema::{Key, Metric};
 /// let web = tree.create("/web")?;
 /// let held = web.try_charge(memory, 60)?;
 /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-/// println!("{refused}");
+/// assert_eq!(refused.to_string(), "50 more of memory would exceed a limit shared with others");
+/// let detail = refused.detail().to_string();
+/// assert!(detail.starts_with("/web: 50 more of memory would exceed the limit of /: 60 of 100"));
 /// assert_eq!((refused.group(), refused.limiting()), (&web, tree.root()));
 /// assert_eq!((refused.requested(), refused.limit(), refused.current()), (50, 100, 60));
 /// # drop(held);
@@ -103,6 +107,29 @@ impl LimitError {
         self.0.current
     }
 
+    /// Returns the whole text, for logs: whose charge it was and whose limit, what is held there,
+    /// and by whom. Not for tenants: it names others. Costs as [`holders`](Self::holders) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let held = tree.create("/acme")?.try_charge(memory, 60)?;
+    /// let refused = tree.create("/web")?.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// let detail = "/web: 50 more of memory would exceed the limit of /: 60 of 100 held; \
+    ///               most by /acme (60)";
+    /// assert_eq!(refused.detail().to_string(), detail);
+    /// assert!(!refused.to_string().contains("acme"));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detail(&self) -> impl fmt::Display + '_ {
+        Detail(self)
+    }
+
     /// Returns up to three children of the limiting group with the largest usage, largest first,
     /// with their current usage. Visits every child: for messages, not for hot paths.
     ///
@@ -144,22 +171,38 @@ fn above(group: &Group, levels: usize) -> &Group {
     up.nth(levels).expect("a limit is of a group up to the root")
 }
 
+/// For the tenant: of other groups it says nothing.
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.metric().name();
+        let Refused { requested, levels, current, limit, .. } = *self.0;
+        write!(f, "{requested} more of {} would exceed ", self.metric().name())?;
+        match levels {
+            0 => write!(f, "the limit: {current} of {limit} held"),
+            _ => f.write_str("a limit shared with others"),
+        }
+    }
+}
+
+/// For the program's logs.
+struct Detail<'a>(&'a LimitError);
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = self.0;
         write!(
             f,
-            "{}: {} more of {name} would exceed the limit of {}: {} of {} held",
-            self.0.group.path(),
-            self.0.requested,
-            self.limiting().path(),
-            self.0.current,
-            self.0.limit,
+            "{}: {} more of {} would exceed the limit of {}: {} of {} held",
+            error.group(),
+            error.requested(),
+            error.metric().name(),
+            error.limiting(),
+            error.current(),
+            error.limit(),
         )?;
-        let holders = self.holders();
+        let holders = error.holders();
         for (index, (group, current)) in holders.iter().enumerate() {
             let lead = if index == 0 { "; most by" } else { "," };
-            write!(f, "{lead} {} ({current})", group.path())?;
+            write!(f, "{lead} {group} ({current})")?;
         }
         Ok(())
     }

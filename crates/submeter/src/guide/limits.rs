@@ -19,7 +19,7 @@
 //!
 //! let mut buffer = web.try_charge(memory, 600)?;
 //!
-//! // A refusal says whose limit it was and who holds what.
+//! // A refusal knows whose limit it was and who holds what.
 //! let refused = batch.try_charge(memory, 500).expect_err("600 of 1000 are held");
 //! assert_eq!(refused.limiting(), &acme);
 //! assert_eq!(refused.holders()[0], (web.clone(), 600));
@@ -38,6 +38,10 @@
 //! **Never exceeded.** Concurrent charges cannot pass a limit together, at any level, and a charge
 //! is refused only if it does not fit. Lowering a limit below what is held revokes nothing; further
 //! charges are refused until enough was returned.
+//!
+//! **Two readers.** The text of a refusal may be sent to the tenant: it says nothing of other
+//! groups. [`LimitError::detail`] and [`RateError::detail`] say whose limit it was and who holds
+//! the most: write that to the log.
 //!
 //! **Exceeded on purpose.** [`Group::charge_forced`] charges what has happened already, for callers
 //! that cannot refuse. A limit that [`Group::set_limit_mode`] makes soft grants what exceeds it, so
@@ -132,6 +136,8 @@
 //! [`Group::try_charge`]: crate::Group::try_charge
 //! [`Group::try_charge_all`]: crate::Group::try_charge_all
 //! [`Group::try_take`]: crate::Group::try_take
+//! [`LimitError::detail`]: crate::LimitError::detail
+//! [`RateError::detail`]: crate::RateError::detail
 //! [`Usage::overdrafts`]: crate::Usage::overdrafts
 //! [`Usage::peak`]: crate::Usage::peak
 //! [`Usage::peak_low`]: crate::Usage::peak_low

@@ -446,7 +446,7 @@ fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
     let [secret, web] = ["/secret", "/web"].map(|path| tree.create(path).expect("new"));
     let _held = secret.try_charge(memory, 8).expect("room");
     let refused = web.try_charge(memory, 8).expect_err("no room");
-    assert!(refused.to_string().contains("secret"), "what the operator reads");
+    assert!(refused.detail().to_string().contains("secret"), "what the operator reads");
     let response = submeter::http::refused(&refused);
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(response.headers()["retry-after"], "1");

@@ -56,13 +56,55 @@ fn a_refusal_says_whose_rate_when_to_retry_and_what_for() {
     let refused = web.try_take(requests, 1).expect_err("it is used up");
     let after = refused.retry_after().expect("it will be earned");
     assert!(after <= DAY / 4 && after > DAY / 5, "{after:?}");
-    let text = refused.to_string();
+    let text = refused.detail().to_string();
     let start = "/acme/web: 1 more of requests would exceed the rate of /acme: 4 per 86400s, \
          burst 4; retry after 21";
     assert!(text.starts_with(start), "{text}");
     let refused = web.try_take(requests, 5).expect_err("more than a burst");
     assert_eq!(refused.retry_after(), None);
     assert!(refused.to_string().ends_with("; take at most the burst at once"), "{refused}");
+}
+
+#[test]
+fn the_text_of_a_throttled_take_tells_a_tenant_nothing_of_others() {
+    let Fixture { tree, requests, .. } = fixture();
+    let [web, hog] = ["/acme/web", "/hog"].map(|path| tree.get_or_create(path).expect("room"));
+    let acme = web.parent().expect("below the root");
+    let told = |n| {
+        let refused = web.try_take(requests, n).expect_err("used up");
+        (refused.to_string(), refused.detail().to_string())
+    };
+    let silent = |text: &str| {
+        let secrets = ["acme", "web", "hog", "/", "4321", "86400", "77"];
+        assert!(secrets.iter().all(|secret| !text.contains(secret)), "{text}");
+    };
+    for above in [acme, tree.root()] {
+        above.set_rate(requests, Some(Rate::new(4321, DAY))).expect("it can be kept");
+        let taken = above.available(requests).expect("it has a rate");
+        let by = if above == acme { acme } else { &hog };
+        by.try_take(requests, taken).expect("a whole burst");
+        let (told, detail) = told(1);
+        assert!(told.starts_with("1 more of requests would exceed a rate shared with others; "));
+        silent(&told);
+        assert!(detail.contains(&format!("the rate of {above}: 4321 per 86400s")), "{detail}");
+        above.set_rate(requests, None).expect("nothing to keep");
+    }
+    // A share of a rate that others have too.
+    acme.set_rate(requests, Some(Rate::new(4321, DAY))).expect("it can be kept");
+    for (group, weight) in [(&web, 77), (&acme.create_child("mail").expect("new"), 4321)] {
+        group.set_weight(requests, Some(weight)).expect("in range");
+        group.try_take(requests, 1).expect("it contends");
+    }
+    let refused = (0..4321).find_map(|_| web.try_take(requests, 1).err()).expect("its share");
+    assert!(refused.is_by_share());
+    let told = refused.to_string();
+    silent(&told);
+    assert!(told.contains("its share of a rate shared with others; retry after "), "{told}");
+    // What is its own it is told.
+    web.set_rate(requests, Some(Rate::new(10, DAY))).expect("it can be kept");
+    let told = web.try_take(requests, 11).expect_err("more than a burst").to_string();
+    let own = "11 more of requests would exceed the rate: 10 per 86400s, burst 10; take at most";
+    assert!(told.starts_with(own), "{told}");
 }
 
 #[test]
@@ -164,7 +206,7 @@ fn children_share_a_rate_by_weight_and_the_refusal_says_so() {
     let refused = take_all().expect("half of it, and a fifth of the other");
     assert_eq!(acme.available(requests), Some(400));
     assert!(refused.is_by_share() && refused.limiting() == &acme && refused.group() == &jobs);
-    let text = refused.to_string();
+    let text = refused.detail().to_string();
     let start =
         "/acme/web/jobs: 1 more of requests would exceed its share of the rate of /acme: 1000 ";
     assert!(text.starts_with(start) && text.contains("; retry after "), "{text}");

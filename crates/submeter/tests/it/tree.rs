@@ -1,6 +1,7 @@
 //! Groups, statistics and limits through the public interface.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
@@ -217,7 +218,7 @@ fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
     let error = b.try_charge(f.memory, 1).expect_err("over /p");
     assert_eq!(error.limiting(), &parent);
     assert_eq!((error.limit(), error.current(), error.requested()), (1000, 1000, 1));
-    let text = error.to_string();
+    let text = error.detail().to_string();
     assert!(text.contains("limit of /p: 1000 of 1000 held"), "{text}");
     assert!(text.contains("most by /p/b (700), /p/a (300)"), "{text}");
     assert!(second.resize(701).is_err());
@@ -229,6 +230,37 @@ fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
     let usage = parent.usage(f.memory);
     assert_eq!((usage.current, usage.peak, usage.refused), (0, 1000, 2));
     assert_eq!(f.tree.root().usage(f.memory).current, 0);
+}
+
+#[test]
+fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
+    let f = fixture();
+    let paths = ["/acme/web", "/acme/mail", "/hog"];
+    let [web, mail, hog] = paths.map(|path| f.tree.get_or_create(path).expect("created"));
+    let acme = web.parent().expect("below the root");
+    let mut own = web.try_charge(f.memory, 40).expect("no limit");
+    let _others = [&mail, &hog].map(|other| other.try_charge(f.memory, 777).expect("no limit"));
+    for above in [acme, f.tree.root()] {
+        above.set_limit(f.memory, Some(above.usage(f.memory).current + 5));
+        let wait = Duration::from_micros(1);
+        for refused in [
+            web.try_charge(f.memory, 6).expect_err("no room"),
+            web.charge_reclaiming(f.memory, 6).expect_err("nobody frees any"),
+            web.charge_timeout(f.memory, 6, wait).expect_err("no room"),
+            web.try_charge_all([f.memory.amount(6)]).expect_err("no room"),
+            own.resize(46).expect_err("no room"),
+        ] {
+            let told = "6 more of memory would exceed a limit shared with others";
+            assert_eq!(refused.to_string(), told);
+            let detail = refused.detail().to_string();
+            let whose = format!("/acme/web: 6 more of memory would exceed the limit of {above}: ");
+            assert!(detail.starts_with(&whose) && detail.contains("(777)"), "{detail}");
+        }
+        above.set_limit(f.memory, None);
+    }
+    web.set_limit(f.memory, Some(45));
+    let told = web.try_charge(f.memory, 6).expect_err("its own limit").to_string();
+    assert_eq!(told, "6 more of memory would exceed the limit: 40 of 45 held");
 }
 
 #[test]
