@@ -63,7 +63,7 @@ pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 #[cfg(not(loom))]
 pub use dirty_set::DirtySet;
 #[cfg(any(test, not(loom)))]
-pub use limits::LimitMode;
+pub use limits::{Cause, LimitMode};
 #[cfg(not(loom))]
 pub use limits::{LimitNode, LimitTurn, LimitUsage, Pressure, Refused, Stall};
 #[cfg(not(loom))]

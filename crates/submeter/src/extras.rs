@@ -11,7 +11,7 @@ use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
 
 use crate::buckets::Rates;
-use crate::group::OtherStats;
+use crate::group::{KillWaits, OtherStats};
 use crate::schema::Schema;
 
 mod added;
@@ -37,10 +37,15 @@ struct Made {
     rates: Rates,
     #[cfg(feature = "aggregator")]
     owned: Owned,
-    /// The program's own value. Boxed twice, as a pointer that is swapped in knows no type. Not in
-    /// a `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
-    data: OnceBox<Box<dyn Any + Send + Sync>>,
+    /// The program's own value. In a box, as a pointer that is swapped in knows no type. Not in a
+    /// `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
+    data: OnceBox<Data>,
+    /// Made with the first that waits for the kill.
+    kill_waits: OnceBox<KillWaits>,
 }
+
+/// A program's own value of a group, which its [`Killed`](crate::Killed) keeps, too.
+pub(crate) type Data = Arc<dyn Any + Send + Sync>;
 
 impl Extras {
     /// Those of a group with words of further sections, if the schema has such.
@@ -96,9 +101,24 @@ impl Extras {
     /// Sets the program's value, or returns it if there is one already.
     pub(crate) fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
         let made = self.made.get_or_init(Box::default);
-        made.data.set(Box::new(Box::new(data))).map_err(|data| {
-            *data.downcast().unwrap_or_else(|_| unreachable!("boxed as a `T` above"))
+        made.data.set(Box::new(Arc::new(data))).map_err(|data| {
+            let mine = Arc::downcast(*data).ok().and_then(Arc::into_inner);
+            mine.unwrap_or_else(|| unreachable!("a `T` from above, of which there is no other"))
         })
+    }
+
+    /// Returns the program's value, to be kept beyond the group.
+    pub(crate) fn share_data(&self) -> Option<Data> {
+        self.made.get()?.data.get().cloned()
+    }
+
+    pub(crate) fn kill_waits(&self) -> &KillWaits {
+        self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
+    }
+
+    /// Those that wait for the kill, if ever anybody did.
+    pub(crate) fn kill_waits_if_any(&self) -> Option<&KillWaits> {
+        self.made.get()?.kill_waits.get()
     }
 
     /// Returns the values with owners, if anything is attached yet.

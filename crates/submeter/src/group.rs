@@ -21,9 +21,13 @@ use crate::schema::{Key, Schema};
 use crate::tree_stats::TreeStats;
 
 mod declare;
+mod ends;
 mod life;
 mod reads;
 mod updates;
+
+pub(crate) use ends::KillWaits;
+pub use ends::WhenKilled;
 
 /// A handle to one group. Look it up once and keep it.
 ///
@@ -194,7 +198,9 @@ impl Group {
     }
 
     /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
-    /// the group's storage lives. It is dropped with the last handle.
+    /// the group's storage lives. It is dropped with the last handle, or later with its
+    /// [`Killed`](crate::Killed), which has it too: what ends a tenant's work, such as a token to
+    /// cancel it, is at hand after a [`kill_subtree`](Group::kill_subtree).
     ///
     /// Of threads that set it at once one does. A killed group keeps its value, and one that is
     /// created under its name has none. Costs three allocations, and nothing for groups without.

@@ -1,5 +1,6 @@
 //! Waiting for a killed group to be released.
 
+use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::percpu_ref::{Released, StillHeldError};
 
+use crate::extras::Data;
 use crate::group::GroupInner;
 
 /// A killed group. When its last handle and its last charge are dropped, it is *released*.
@@ -47,6 +49,8 @@ use crate::group::GroupInner;
 /// ```
 pub struct Killed {
     pub(crate) owner: PercpuOwner<GroupInner>,
+    /// What the program had set when the group was killed.
+    pub(crate) data: Option<Data>,
 }
 
 impl Killed {
@@ -54,6 +58,31 @@ impl Killed {
     #[must_use]
     pub fn path(&self) -> &str {
         self.owner.name()
+    }
+
+    /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,
+    /// if it is a `T`: also when the group is released, as long as this lives.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use submeter::{Schema, Tree};
+    ///
+    /// /// A tenant's work looks at this; a `CancellationToken` serves as well.
+    /// #[derive(Default)]
+    /// struct Stop(AtomicBool);
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?.set_data(Stop::default()).ok();
+    ///
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// let stops = killed.iter().filter_map(|killed| killed.data::<Stop>());
+    /// assert_eq!(stops.map(|stop| stop.0.store(true, Ordering::Relaxed)).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.data.as_deref()?.downcast_ref()
     }
 
     /// Returns whether the last handle was dropped.

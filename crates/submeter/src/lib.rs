@@ -160,7 +160,7 @@ pub use charge::{
 };
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
-pub use group::Group;
+pub use group::{Group, WhenKilled};
 pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;
 pub use path::{DEPTH_MAX, NAME_MAX};

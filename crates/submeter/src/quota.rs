@@ -243,6 +243,13 @@ impl Quotas {
         self.nodes.get().map(|nodes| nodes.at(slot))
     }
 
+    /// Returns the nodes of all quotas, if there are any.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &LimitNode> {
+        let made = self.nodes.get().into_iter();
+        let all = made.flat_map(|nodes| std::iter::once(&nodes.first).chain(&nodes.others));
+        all.map(|limits| &limits.node)
+    }
+
     /// Makes the nodes where there are none, below those of the parent, which has some.
     pub(crate) fn make_below(&self, parent: &Quotas, schema: &Schema) {
         let above = parent.nodes.get().expect("nodes are made from the root down");

@@ -21,6 +21,19 @@ pub enum LimitMode {
     Soft,
 }
 
+/// Why a charge was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It would have exceeded the limit.
+    Limit,
+    /// It would have fitted, but another charge waited for that limit before it.
+    Behind,
+    /// It would have had to wait, and the waits of its group
+    /// [have ended](crate::LimitNode::end_waits).
+    Ended,
+}
+
 /// What a group and its descendants hold of one quota, and how much they may.
 #[derive(Debug)]
 pub(crate) struct Level {

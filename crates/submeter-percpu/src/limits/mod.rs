@@ -73,7 +73,7 @@ mod wait;
 
 #[cfg(not(loom))]
 pub(crate) use flat::Flat;
-pub use level::LimitMode;
+pub use level::{Cause, LimitMode};
 #[cfg(not(loom))]
 pub use node::{LimitNode, LimitUsage, Refused};
 #[cfg(not(loom))]

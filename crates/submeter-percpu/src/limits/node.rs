@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::common::Common;
 use super::leaf::Leaf;
-use super::level::{Level, LimitMode};
+use super::level::{Cause, Level, LimitMode};
 use super::pressure::Meter;
 use super::tree::{self, Path};
 use super::wait::SharedQueue;
@@ -86,6 +86,8 @@ pub struct Refused {
     pub held: u64,
     /// The limit.
     pub limit: u64,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// Laid out as written: what charges only read comes first.
@@ -101,6 +103,9 @@ pub(super) struct Node {
     pub(super) level: Level,
     /// Whether it ever had a child.
     is_parent: AtomicBool,
+    /// Whether its own charges wait no more. Written before the queue is locked, and read with it
+    /// locked.
+    pub(super) ended: AtomicBool,
     /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
     pub(super) has_stalled: AtomicBool,
     /// Since a charge waited first. Locked with the queue only.
@@ -179,7 +184,7 @@ impl LimitNode {
             Leaf::without_words(stock, CAP, tree.area.data_rows() as u64)
         };
         let [place, users] = [NOWHERE, 1].map(AtomicU32::new);
-        let [is_parent, has_stalled] = [false, false].map(AtomicBool::new);
+        let [is_parent, ended, has_stalled] = [false; 3].map(AtomicBool::new);
         let (level, stalls) = (Level::new(), ProcessMutex::new(None));
         if let Some(parent) = &parent {
             // Relaxed, both: a reference to the parent's handle, or to a child's that counts there,
@@ -187,7 +192,8 @@ impl LimitNode {
             parent.users.fetch_add(1, Ordering::Relaxed);
             parent.is_parent.store(true, Ordering::Relaxed);
         }
-        let node = Node { leaf, parent, tree, place, users, level, is_parent, has_stalled, stalls };
+        let node =
+            Node { leaf, parent, tree, place, users, level, is_parent, ended, has_stalled, stalls };
         LimitNode { node: Arc::new(node) }
     }
 
@@ -366,6 +372,11 @@ impl Path for Arc<Node> {
 
     fn common(&self) -> &Common {
         &self.tree.common
+    }
+
+    fn has_ended(&self) -> bool {
+        // Relaxed: the queue's lock orders it, see `wake_ended`.
+        self.ended.load(Ordering::Relaxed)
     }
 
     fn serve(&self) {

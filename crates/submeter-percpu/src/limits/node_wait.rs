@@ -5,10 +5,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::level::Refusal;
+use super::level::{Cause, Refusal};
 use super::node::{LimitNode, Node, Refused};
 use super::tree::{Path, charge_stock, is_awaited, release, try_charge};
-use super::wait::{Cancelled, Polled};
+use super::wait::{Cancelled, Failure, Polled};
+use crate::sync::atomic::Ordering;
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
 #[derive(Debug, Default)]
@@ -30,7 +31,8 @@ impl LimitNode {
     ///
     /// # Errors
     /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
-    /// before it; in a forked child in which another thread of the parent stayed behind in the
+    /// before it; when it would wait and the waits of its group have
+    /// [ended](LimitNode::end_waits), or end; in a forked child in which another thread of the parent stayed behind in the
     /// queue or with the stock of the tree, if it does not fit: room that comes back might not be
     /// seen there.
     pub fn poll_charge(
@@ -58,7 +60,7 @@ impl LimitNode {
                     Polled::Unknown => {}
                     Polled::Done(outcome) => {
                         turn.number = None;
-                        return Poll::Ready(outcome.map_err(|at| node.refuse(at)));
+                        return Poll::Ready(outcome.map_err(|failure| node.fail(failure)));
                     }
                 }
             }
@@ -88,13 +90,47 @@ impl LimitNode {
         self.node().serve();
     }
 
+    /// Has charges of this group wait no more. Those that wait end with [`Cause::Ended`] at the next
+    /// [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to wait.
+    /// What fits is granted as before, and charges of groups below wait as before.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter_percpu::{Area, Cause, LimitNode};
+    ///
+    /// let root = LimitNode::root(Area::common()?);
+    /// let web = root.child();
+    /// root.set_limit(100);
+    /// root.try_charge(60).expect("it fits");
+    /// web.end_waits();
+    /// root.wake_ended();
+    /// let refused = web.charge_timeout(50, Duration::from_secs(60)).expect_err("at once");
+    /// assert_eq!(refused.cause, Cause::Ended);
+    /// assert_eq!(web.try_charge(40), Ok(()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn end_waits(&self) {
+        // Relaxed: the queue's lock orders it, see `wake_ended`.
+        self.node().ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends and wakes the charges of this tree whose groups have [ended](LimitNode::end_waits)
+    /// their waits: once for many groups, as it looks at all that wait.
+    pub fn wake_ended(&self) {
+        // No wakeup is lost. A charge looks whether its group has ended with the queue locked, and
+        // is in the queue when it lets go; a group is marked before the queue is locked here. So
+        // whoever locks it first: this finds the charge, or the charge finds the mark.
+        self.node().reconsider();
+    }
+
     /// As [`try_charge`](LimitNode::try_charge), and counts no refusal: for callers that wait or
     /// make room then.
     ///
     /// # Errors
     /// As those of `try_charge`.
     pub fn charge_uncounted(&self, n: u64) -> Result<(), Refused> {
-        charge_uncounted(self.node(), n).map_err(refused)
+        charge_uncounted(self.node(), n).map_err(|at| refused(Failure::limit(at)))
     }
 
     /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and
@@ -168,42 +204,58 @@ impl LimitNode {
             }
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                // A thread that released something may not have served the queue yet.
-                self.node().serve();
-                return self.give_up(&turn);
+                return self.give_up(&mut turn, n);
             }
             thread::park_timeout(left);
         }
     }
 
-    /// Ends a turn that took too long, unless it was granted by now.
-    fn give_up(&self, turn: &LimitTurn) -> Result<(), Refused> {
+    /// Ends a turn that took too long, unless its charge is granted by now.
+    ///
+    /// # Errors
+    /// Why it was not: there is no room, or another waits before it.
+    pub fn give_up(&self, turn: &mut LimitTurn, n: u64) -> Result<(), Refused> {
         let node = self.node();
-        let number = turn.number.expect("it was polled");
-        // Its waker is this thread's own, which does not panic.
-        let index = match node.waiting().with(|queue| queue.cancel(number)) {
-            Some(Cancelled::Granted) => return Ok(()),
-            Some(Cancelled::Waited(index, _waker)) => index,
-            None => 0,
-        };
-        let level = node.levels().nth(index).expect("it waited there");
-        let refused = node.refuse((index, level.refusal()));
+        // A thread that released something may not have served the queue yet.
         node.serve();
-        Err(refused)
+        let number = turn.number.take();
+        let cancelled = number.and_then(|number| node.waiting().with(|queue| queue.cancel(number)));
+        let (failed, waker) = match cancelled {
+            Some(Cancelled::Granted) => return Ok(()),
+            Some(Cancelled::Waited(failed, waker)) => (failed, Some(waker)),
+            None => (None, None),
+        };
+        node.serve();
+        // Nobody is before it, so that it may try: what came back in between is granted, and what
+        // is said of the limit otherwise is of the moment at which it refused.
+        let charged = match failed {
+            Some(failed) => Err(failed),
+            None => charge_uncounted(node, n).map_err(Failure::limit),
+        };
+        // Last, as it may panic.
+        drop(waker);
+        charged.map_err(|failure| node.fail(failure))
     }
 }
 
 impl Node {
-    /// Counts a refusal.
+    /// Counts a refusal by a limit.
     pub(super) fn refuse(&self, at: (usize, Refusal)) -> Refused {
-        self.levels().nth(at.0).expect("it refused").refuse();
-        refused(at)
+        self.fail(Failure::limit(at))
+    }
+
+    /// Counts what a limit refused, or those who wait for it held up.
+    fn fail(&self, failure: Failure) -> Refused {
+        if failure.cause != Cause::Ended {
+            self.levels().nth(failure.index).expect("it refused").refuse();
+        }
+        refused(failure)
     }
 }
 
-fn refused((levels, refusal): (usize, Refusal)) -> Refused {
-    let Refusal { held, limit } = refusal;
-    Refused { levels, held, limit }
+fn refused(failure: Failure) -> Refused {
+    let Failure { index: levels, refusal: Refusal { held, limit }, cause } = failure;
+    Refused { levels, held, limit, cause }
 }
 
 /// Out of line, once for all that wait.
@@ -320,6 +372,75 @@ mod tests {
         assert_eq!(root.usage().refused, 1);
         assert_eq!(root.charge_uncounted(50).expect_err("it does not fit").held, 90);
         assert_eq!((root.usage().refused, root.charge_uncounted(10)), (1, Ok(())));
+    }
+
+    #[test]
+    fn a_charge_that_gives_up_says_whether_there_was_no_room_or_another_before_it() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        let [web, mail] = [root.child(), root.child()];
+        root.set_limit(100);
+        web.set_limit(70);
+        web.try_charge(60).expect("it fits");
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns: [LimitTurn; 2] = Default::default();
+        assert!(web.poll_charge(&mut turns[0], 50, &mut context).is_pending());
+        // The first waits at /web; who waits for other limits is before nobody there.
+        let refused = |charged: Result<(), Refused>| {
+            let Refused { levels, held, limit, cause } = charged.expect_err("no room, or behind");
+            (levels, held, limit, cause)
+        };
+        let timeout = |node: &LimitNode, n| node.charge_timeout(n, Duration::ZERO);
+        assert_eq!(refused(timeout(&web, 10)), (0, 60, 70, Cause::Behind));
+        assert_eq!(refused(timeout(&web, 11)), (0, 60, 70, Cause::Limit), "nor does it fit");
+        assert_eq!(timeout(&mail, 10), Ok(()));
+        assert!(mail.poll_charge(&mut turns[1], 60, &mut context).is_pending());
+        assert_eq!(refused(timeout(&mail, 30)), (1, 70, 100, Cause::Behind));
+        assert_eq!(refused(timeout(&mail, 31)), (1, 70, 100, Cause::Limit));
+        // One that is behind another at its own level may have no room above: that comes first.
+        assert_eq!(refused(timeout(&web, 101)), (0, 60, 70, Cause::Limit));
+        assert_eq!([&web, &root].map(|node| node.usage().refused), [3, 2]);
+        root.end_turn(&mut turns[1], 60);
+        web.end_turn(&mut turns[0], 50);
+        assert_eq!(timeout(&web, 10), Ok(()));
+    }
+
+    #[test]
+    fn waits_that_end_are_those_of_the_groups_named_and_wake_their_owners() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        let web = root.child();
+        let [page, mail] = [web.child(), root.child()];
+        root.set_limit(100);
+        root.try_charge(60).expect("it fits");
+        let nodes = [&root, &web, &page, &mail];
+        let flags: [Arc<Flag>; 4] = Default::default();
+        let mut turns: [LimitTurn; 4] = Default::default();
+        let poll = |at: usize, turn: &mut LimitTurn| {
+            let waker = Waker::from(Arc::clone(&flags[at]));
+            nodes[at].poll_charge(turn, 41, &mut Context::from_waker(&waker))
+        };
+        for (at, turn) in turns.iter_mut().enumerate() {
+            assert!(poll(at, turn).is_pending());
+        }
+        [&web, &page].map(LimitNode::end_waits);
+        mail.wake_ended();
+        // Relaxed: one thread.
+        let woken = flags.each_ref().map(|flag| flag.0.load(Ordering::Relaxed));
+        assert_eq!(woken, [false, true, true, false]);
+        for (at, turn) in turns.iter_mut().enumerate().skip(1).take(2) {
+            let Poll::Ready(Err(refused)) = poll(at, turn) else { panic!("it ended") };
+            assert_eq!((refused.levels, refused.cause), (0, Cause::Ended));
+            // And for ever, unless it fits.
+            assert!(matches!(
+                poll(at, turn),
+                Poll::Ready(Err(Refused { cause: Cause::Ended, .. }))
+            ));
+        }
+        assert_eq!(nodes.map(|node| node.usage().refused), [0; 4], "no limit refused it");
+        root.release(40);
+        assert_eq!(poll(0, &mut turns[0]), Poll::Ready(Ok(())));
+        assert!(poll(3, &mut turns[3]).is_pending(), "the others keep their places");
+        root.end_turn(&mut turns[3], 41);
+        assert_eq!(web.charge_timeout(39, Duration::ZERO), Ok(()), "it fits");
     }
 
     /// Panics where it is woken or dropped.

@@ -58,6 +58,10 @@ pub(crate) trait Path: Sized {
     /// somebody visits them.
     fn join(&self, open: &mut dyn FnMut() -> bool);
     fn common(&self) -> &Common;
+    /// Whether charges of this group wait no more.
+    fn has_ended(&self) -> bool {
+        false
+    }
     /// Has the charges that wait tried again.
     fn serve(&self);
     /// As [`serve`](Self::serve), after a limit or its mode has changed.

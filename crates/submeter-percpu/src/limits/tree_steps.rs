@@ -12,7 +12,7 @@ use super::level::{Level, LimitMode, REST_MS, Refusal};
 use super::stepped::{arm, disarm, refuel, step};
 use super::stock::Stock;
 use super::tree::{Path, charge_forced, release, set_limit, set_mode, try_charge};
-use super::wait::{Cancelled, Polled, Queue};
+use super::wait::{Cancelled, Failure, Polled, Queue};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {

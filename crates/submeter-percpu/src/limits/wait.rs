@@ -13,7 +13,7 @@ use std::task::Waker;
 #[cfg(not(loom))]
 use submeter_sys::fork;
 
-use super::level::{Effects, Level, Refusal};
+use super::level::{Cause, Effects, Level, LimitMode, Refusal};
 use super::tree::{Path, decide};
 #[cfg(not(loom))]
 use crate::process_lock::ProcessMutex;
@@ -41,7 +41,21 @@ struct Entry<P> {
     /// Whether its owner is about to have room made for it: for as long as that takes it holds up
     /// nobody.
     asks: bool,
-    outcome: Option<Result<(), (usize, Refusal)>>,
+    outcome: Option<Result<(), Failure>>,
+}
+
+/// Why a charge is not granted: the index of the level, what it says of itself, and the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) index: usize,
+    pub(crate) refusal: Refusal,
+    pub(crate) cause: Cause,
+}
+
+impl Failure {
+    pub(crate) fn limit((index, refusal): (usize, Refusal)) -> Failure {
+        Failure { index, refusal, cause: Cause::Limit }
+    }
 }
 
 impl<P> Default for Queue<P> {
@@ -51,7 +65,7 @@ impl<P> Default for Queue<P> {
 }
 
 impl<P: Path> Queue<P> {
-    /// Has a charge wait behind those that do, unless a limit refuses it for ever. Returns its
+    /// Has a charge wait behind those that do, unless it can never be granted. Returns its
     /// number. Followed by [`serve`](Self::serve).
     pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
         let number = self.next;
@@ -111,23 +125,39 @@ impl<P: Path> Queue<P> {
     /// Has a charge wait no longer. Those behind it are to be served.
     pub(crate) fn cancel(&mut self, number: u64) -> Cancelled {
         let Some(place) = self.place(number) else {
-            return Cancelled::Waited(0, Waker::noop().clone());
+            return Cancelled::Waited(None, Waker::noop().clone());
         };
+        let held_up = self.held_up(place);
         let mut entry = self.entries.remove(place);
-        // Where another waits, if not itself: it was behind that.
-        let behind = || entry.path.levels().position(Level::is_awaited);
-        let at = entry.at.or_else(behind).unwrap_or(0);
         entry.leave();
         entry.end_wait();
         match entry.outcome {
             Some(Ok(())) => Cancelled::Granted,
-            Some(Err((index, _))) => Cancelled::Waited(index, entry.waker),
-            None => Cancelled::Waited(at, entry.waker),
+            Some(Err(failure)) => Cancelled::Waited(Some(failure), entry.waker),
+            None => Cancelled::Waited(held_up, entry.waker),
         }
     }
 
-    /// As [`serve`](Self::serve), after a limit or its mode has changed: those that it refuses for
-    /// ever wait no longer, whoever is before them.
+    /// Says where a charge that would fit by itself is behind another, as [`serve`](Self::serve)
+    /// keeps those behind.
+    fn held_up(&self, place: usize) -> Option<Failure> {
+        let entry = &self.entries[place];
+        let is_full =
+            |level: &Level| level.mode() == LimitMode::Enforced && !level.has_room(entry.n);
+        if entry.path.levels().any(is_full) {
+            return None;
+        }
+        let before = self.entries[..place].iter();
+        let before = before.filter(|before| before.outcome.is_none() && !before.asks);
+        let mut waited_for = before.filter_map(|before| before.path.levels().nth(before.at?));
+        let index = waited_for
+            .find_map(|level| entry.path.levels().position(|at| std::ptr::eq(at, level)))?;
+        let refusal = entry.path.levels().nth(index).expect("found there").refusal();
+        Some(Failure { index, refusal, cause: Cause::Behind })
+    }
+
+    /// As [`serve`](Self::serve), after a limit or its mode has changed or waits of groups end:
+    /// those that can never be granted wait no longer, whoever is before them.
     pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
         for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
             if entry.fail_if_hopeless() {
@@ -185,7 +215,7 @@ impl<P: Path> Queue<P> {
 /// What has become of a charge that waits.
 pub(crate) enum Polled {
     Waits,
-    Done(Result<(), (usize, Refusal)>),
+    Done(Result<(), Failure>),
     /// A fork copied this process; what waited in it is forgotten.
     Unknown,
 }
@@ -194,9 +224,9 @@ pub(crate) enum Polled {
 pub(crate) enum Cancelled {
     /// It is to be released.
     Granted,
-    /// For the level of this index. The waker is to be dropped without the lock: see
-    /// [`Queue::poll`].
-    Waited(usize, Waker),
+    /// It was not granted, for this reason; for want of room, if none is said. The waker is to be
+    /// dropped without the lock: see [`Queue::poll`].
+    Waited(Option<Failure>, Waker),
 }
 
 impl<P: Path> Entry<P> {
@@ -211,7 +241,7 @@ impl<P: Path> Entry<P> {
             let index = match decided {
                 // There may be stock that nobody can look at: what is released there is not seen.
                 Err(index) if effects.is_blind => {
-                    self.decide(Err((index, effects.refusal())));
+                    self.decide(Err(Failure::limit((index, effects.refusal()))));
                     return None;
                 }
                 Err(index) => index,
@@ -231,16 +261,22 @@ impl<P: Path> Entry<P> {
         }
     }
 
-    /// Ends its wait if a limit refuses it however much is released. Returns whether one does.
+    /// Ends its wait if a limit refuses it however much is released, or those of its group
+    /// have ended.
+    /// Returns whether that is so.
     fn fail_if_hopeless(&mut self) -> bool {
-        let mut levels = self.path.levels().enumerate();
-        let found = levels.find(|(_, level)| level.never_fits(self.n));
-        let refused = found.map(|(index, level)| (index, level.refusal()));
-        drop(levels);
-        refused.inspect(|refused| self.decide(Err(*refused))).is_some()
+        let failed = if self.path.has_ended() {
+            let refusal = self.path.level().refusal();
+            Some(Failure { index: 0, refusal, cause: Cause::Ended })
+        } else {
+            let mut levels = self.path.levels().enumerate();
+            let found = levels.find(|(_, level)| level.never_fits(self.n));
+            found.map(|(index, level)| Failure::limit((index, level.refusal())))
+        };
+        failed.inspect(|failed| self.decide(Err(*failed))).is_some()
     }
 
-    fn decide(&mut self, outcome: Result<(), (usize, Refusal)>) {
+    fn decide(&mut self, outcome: Result<(), Failure>) {
         self.outcome = Some(outcome);
         self.leave();
         self.end_wait();

@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use submeter_percpu::Cause;
+
 use crate::group::Group;
 use crate::schema::{Key, Metric};
 
-/// The error of a charge that would exceed a limit.
+/// The error of a charge that would exceed a limit, or that waited in vain: because another waited
+/// before it ([`is_behind`](Self::is_behind)), or because its group was killed
+/// ([`is_killed`](Self::is_killed)).
 ///
 /// Its text (`Display`) may go to the tenant. It says what was asked for, and of a limit of the
 /// charged group itself what is held: `600 more of memory would exceed the limit: 600 of 1000
@@ -48,6 +52,7 @@ struct Refused {
     requested: u64,
     /// How many levels above the group the limit is.
     levels: u32,
+    cause: Cause,
 }
 
 /// How many holders an error names.
@@ -62,12 +67,14 @@ impl LimitError {
         requested: u64,
         refused: &submeter_percpu::Refused,
     ) -> Self {
-        let submeter_percpu::Refused { levels, held: current, limit, .. } = *refused;
-        above(group, levels).add_refused(key);
+        let submeter_percpu::Refused { levels, held: current, limit, cause, .. } = *refused;
+        if cause != Cause::Ended {
+            above(group, levels).add_refused(key);
+        }
         // Fewer than 2^32: each is a group in memory.
         let levels = levels as u32;
         let group = group.clone();
-        LimitError(Box::new(Refused { group, key, levels, requested, current, limit }))
+        LimitError(Box::new(Refused { group, key, levels, cause, requested, current, limit }))
     }
 
     /// Returns the group of the refused charge.
@@ -76,7 +83,8 @@ impl LimitError {
         &self.0.group
     }
 
-    /// Returns the group whose limit refused the charge: the group itself, or an ancestor.
+    /// Returns the group whose limit refused the charge: the group itself, or an ancestor. The group
+    /// itself if it was [killed](Self::is_killed).
     #[must_use]
     pub fn limiting(&self) -> &Group {
         above(&self.0.group, self.0.levels as usize)
@@ -93,6 +101,43 @@ impl LimitError {
     #[must_use]
     pub fn requested(&self) -> u64 {
         self.0.requested
+    }
+
+    /// Returns whether the charge would have fitted when it gave up, but another waited for that
+    /// limit before it: those that wait are served in order. What is [held](Self::current) is less
+    /// than the limit by what was asked for, then.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Waker};
+    /// tree.root().set_limit(memory, Some(100));
+    /// let held = tree.root().try_charge(memory, 60)?;
+    /// let mut waits = pin!(tree.root().charge(memory, 50));
+    /// assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    /// let late = tree.root().charge_timeout(memory, 10, Duration::ZERO).expect_err("behind it");
+    /// assert!(late.is_behind());
+    /// let text = "10 more of memory waited too long: others are before it at the limit: \
+    ///             60 of 100 held";
+    /// assert_eq!(late.to_string(), text);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.0.cause == Cause::Behind
+    }
+
+    /// Returns whether the charge waited, or would have had to, and its group was
+    /// [killed](Group::kill). It is not counted as refused: no limit did.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.0.cause == Cause::Ended
     }
 
     /// Returns the limit that refused the charge.
@@ -128,6 +173,15 @@ impl LimitError {
     /// ```
     pub fn detail(&self) -> impl fmt::Display + '_ {
         Detail(self)
+    }
+
+    fn write_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.0.cause {
+            Cause::Behind => "waited too long: others are before it at ",
+            Cause::Ended => "is not waited for: the group was killed",
+            _ => "would exceed ",
+        };
+        write!(f, "{} more of {} {why}", self.0.requested, self.metric().name())
     }
 
     /// Returns up to three children of the limiting group with the largest usage, largest first,
@@ -174,10 +228,10 @@ fn above(group: &Group, levels: usize) -> &Group {
 /// For the tenant: of other groups it says nothing.
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { requested, levels, current, limit, .. } = *self.0;
-        write!(f, "{requested} more of {} would exceed ", self.metric().name())?;
-        match levels {
-            0 => write!(f, "the limit: {current} of {limit} held"),
+        self.write_request(f)?;
+        match self.0.levels {
+            _ if self.is_killed() => Ok(()),
+            0 => write!(f, "the limit: {} of {} held", self.0.current, self.0.limit),
             _ => f.write_str("a limit shared with others"),
         }
     }
@@ -189,16 +243,13 @@ struct Detail<'a>(&'a LimitError);
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = self.0;
-        write!(
-            f,
-            "{}: {} more of {} would exceed the limit of {}: {} of {} held",
-            error.group(),
-            error.requested(),
-            error.metric().name(),
-            error.limiting(),
-            error.current(),
-            error.limit(),
-        )?;
+        write!(f, "{}: ", error.group())?;
+        error.write_request(f)?;
+        if error.is_killed() {
+            return Ok(());
+        }
+        let (current, limit) = (error.current(), error.limit());
+        write!(f, "the limit of {}: {current} of {limit} held", error.limiting())?;
         let holders = error.holders();
         for (index, (group, current)) in holders.iter().enumerate() {
             let lead = if index == 0 { "; most by" } else { "," };

@@ -69,7 +69,8 @@ impl Group {
     ///
     /// # Errors
     /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
-    /// far, whoever waits before it. Soft limits do not count. In a forked child in which another
+    /// far, whoever waits before it. Soft limits do not count. When this group is
+    /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child in which another
     /// thread of the parent stayed behind as it began to wait or moved stock, if it does not fit.
     ///
     /// # Panics
@@ -103,7 +104,9 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When there was no room in that time, and at once when `n` alone exceeds a limit.
+    /// When there was no room in that time, or [another](LimitError::is_behind) waited before; at
+    /// once when `n` alone exceeds a limit; when this group is [killed](Group::kill) while it
+    /// waits, or was before it would have had to.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -138,6 +141,13 @@ impl Wait {
         let begins = !std::mem::replace(&mut self.begun, true);
         if begins {
             self.full = first_full(group, slot, n);
+            // Its kill may have come before there was anything of this quota to end. Wakes the
+            // caller, too, who asks again.
+            if group.is_killed_meanwhile() {
+                let node = group.quota(slot);
+                node.end_waits();
+                node.wake_ended();
+            }
         }
         begins
     }

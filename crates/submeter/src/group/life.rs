@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::percpu_ref::Writing;
 
+use super::ends::Ends;
 use super::{Group, GroupInner};
 use crate::children::Sought;
 use crate::error::Error;
@@ -16,6 +17,9 @@ impl Group {
     /// so that one that was [set](Group::set) should be set to 0. Other handles and charges keep
     /// working; what they count from now on goes to the ancestors as well. When the last of them is
     /// dropped the group is *released*: wait for that with the returned [`Killed`], or drop it.
+    ///
+    /// Whoever waits for the kill ([`killed`](Group::killed)) or for a
+    /// [charge](Group::charge) of this group waits no longer, and is woken.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
     /// Once the last handle is gone, the next flush reads what the group has counted and frees its
@@ -46,8 +50,11 @@ impl Group {
         }
         let owner = self.take_from(parent, &mut siblings)?;
         drop((siblings, children));
+        let mut ends = Ends::default();
+        ends.add(self);
         owner.kill();
-        Ok(Killed { owner })
+        ends.finish(self);
+        Ok(Killed { owner, data: self.inner.extras.share_data() })
     }
 
     /// Returns whether the group was killed.
@@ -86,10 +93,12 @@ impl Group {
             let _children = self.inner.children.write();
             self.take_from(parent, &mut siblings)?
         };
-        let mut owners = self.take_below();
-        owners.push(owner);
-        PercpuOwner::kill_many(&owners);
-        Ok(owners.into_iter().map(|owner| Killed { owner }).collect())
+        let mut ends = Ends::default();
+        let mut killed = self.take_below(&mut ends);
+        killed.push(Killed { owner, data: self.inner.extras.share_data() });
+        PercpuOwner::kill_many(killed.iter().map(|killed| &killed.owner));
+        ends.finish(self);
+        Ok(killed)
     }
 
     /// Clones unless the group was killed: certain to fail once the kill has returned.
@@ -117,7 +126,10 @@ impl Group {
 
     /// Kills everything below and then `root`, behind one barrier.
     pub(crate) fn kill_tree(&self, root: &PercpuOwner<GroupInner>) {
-        PercpuOwner::kill_many(self.take_below().iter().chain([root]));
+        let mut ends = Ends::default();
+        let below = self.take_below(&mut ends);
+        PercpuOwner::kill_many(below.iter().map(|killed| &killed.owner).chain([root]));
+        ends.finish(self);
     }
 
     /// Marks this group dead and takes it from among its parent's children. Its own children must
@@ -138,20 +150,26 @@ impl Group {
 
     /// Marks this group and everything below dead, without recursion, and takes what is below out
     /// of the tree: children before their parents.
-    fn take_below(&self) -> Vec<PercpuOwner<GroupInner>> {
-        let mut owners = Vec::new();
-        let mut stack = vec![self.clone()];
-        while let Some(group) = stack.pop() {
+    fn take_below(&self, ends: &mut Ends) -> Vec<Killed> {
+        let mut killed: Vec<Killed> = Vec::new();
+        let mut stack = vec![(self.clone(), None)];
+        while let Some((group, place)) = stack.pop() {
             let mut children = group.inner.children.write();
             // Relaxed: guarded by `children`, see the field.
             group.inner.dead.store(true, Ordering::Relaxed);
             for owner in children.take() {
-                stack.extend(owner.try_clone_live().map(|inner| Group { inner }));
-                owners.push(owner);
+                let child = owner.try_clone_live().map(|inner| Group { inner });
+                stack.extend(child.map(|child| (child, Some(killed.len()))));
+                killed.push(Killed { owner, data: None });
             }
+            drop(children);
+            if let Some(place) = place {
+                killed[place].data = group.inner.extras.share_data();
+            }
+            ends.add(&group);
         }
         // Found from the top down.
-        owners.reverse();
-        owners
+        killed.reverse();
+        killed
     }
 }

@@ -119,8 +119,8 @@ impl Metrics for HttpMetrics {
 const RETRY_AFTER_S: u64 = 1;
 
 /// Makes the response to a request whose charge was refused: 507 where bytes are limited, else 429,
-/// with `Retry-After`. Its text names the quota but no group: other tenants are not the client's
-/// business.
+/// with `Retry-After`; 410 where the group was [killed](LimitError::is_killed) while the charge
+/// waited. Its text names the quota but no group: other tenants are not the client's business.
 ///
 /// # Examples
 /// ```
@@ -136,6 +136,9 @@ const RETRY_AFTER_S: u64 = 1;
 /// ```
 #[must_use]
 pub fn refused(error: &LimitError) -> Response<String> {
+    if error.is_killed() {
+        return text(StatusCode::GONE, "the tenant is gone\n".to_owned());
+    }
     let metric = error.metric();
     let status = match metric.unit() {
         UnitKind::Bytes => StatusCode::INSUFFICIENT_STORAGE,
@@ -185,12 +188,17 @@ fn refusal(
     advice: &str,
     retry_after_s: Option<u64>,
 ) -> Response<String> {
-    let mut response = Response::new(format!("{reached} is reached: {advice}\n"));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
+    let mut response = text(status, format!("{reached} is reached: {advice}\n"));
     if let Some(seconds) = retry_after_s {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn text(status: StatusCode, text: String) -> Response<String> {
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
     response
 }

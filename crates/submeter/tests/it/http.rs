@@ -451,6 +451,14 @@ fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
+    web.kill().expect("alive");
+    let gone = web.charge_timeout(memory, 8, Duration::MAX).expect_err("nobody waits there");
+    let response = submeter::http::refused(&gone);
+    assert_eq!(
+        (response.status(), response.body().as_str()),
+        (StatusCode::GONE, "the tenant is gone\n")
+    );
+    assert!(!response.headers().contains_key("retry-after"), "it would be in vain");
 }
 
 #[test]

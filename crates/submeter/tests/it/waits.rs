@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use submeter::{Bytes, Charge, Group, LimitError, Quota, Schema, Tree};
+use submeter::{Bytes, Charge, Group, Killed, LimitError, Quota, Schema, Tree};
 
 /// Longer than any machine takes for what should happen at once.
 const LONG: Duration = Duration::from_secs(30);
@@ -129,6 +129,168 @@ fn a_timeout_reports_the_limit_that_kept_it_waiting() {
     assert_eq!(refused, [0, 1]);
     drop(held);
     assert!(web.charge_timeout(memory, 50, Duration::ZERO).is_ok(), "there is room");
+}
+
+#[test]
+fn a_charge_that_gave_up_behind_another_says_so_and_no_limit_is_blamed_that_has_room() {
+    let (tree, memory) = tree(100);
+    let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("a group"));
+    let held = mail.try_charge(memory, 60).expect("it fits");
+    let mut first = Box::pin(mail.charge(memory, 50));
+    assert!(poll(&mut first.as_mut()).is_pending());
+    let wait = Duration::from_millis(1);
+    let late = web.charge_timeout(memory, 10, wait).expect_err("another is before it");
+    assert!(late.is_behind() && !late.is_killed());
+    assert_eq!((late.limiting(), late.current(), late.limit()), (tree.root(), 60, 100));
+    let told = "10 more of memory waited too long: others are before it at a limit shared with \
+                others";
+    assert_eq!(late.to_string(), told);
+    let detail = "/web: 10 more of memory waited too long: others are before it at the limit of /: \
+                  60 of 100 held; most by /mail (60)";
+    assert_eq!(late.detail().to_string(), detail);
+    let late = web.charge_timeout(memory, 41, wait).expect_err("nor does it fit");
+    assert!(!late.is_behind());
+    assert!(
+        late.detail().to_string().contains("41 more of memory would exceed the limit of /: 60")
+    );
+    drop(first);
+    assert!(web.charge_timeout(memory, 10, wait).is_ok(), "nobody is before it");
+    drop(held);
+}
+
+#[test]
+fn a_charge_that_waits_ends_with_its_group_and_keeps_it_no_longer() {
+    let (tree, memory) = tree(100);
+    let [acme, mail] = ["/acme", "/mail"].map(|path| tree.create(path).expect("a group"));
+    let [page, idle] = ["page", "idle"].map(|name| acme.create_child(name).expect("a group"));
+    let _held = mail.try_charge(memory, 60).expect("it fits");
+    let woken: [Arc<Woken>; 3] = Default::default();
+    let mut waits = [&acme, &page, &mail].map(|group| Box::pin(group.charge(memory, 50)));
+    for (waits, woken) in waits.iter_mut().zip(&woken) {
+        let waker = Waker::from(Arc::clone(woken));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let blocks = std::thread::spawn({
+        let page = page.clone();
+        move || page.charge_timeout(memory, 50, LONG).map(drop).expect_err("killed").is_killed()
+    });
+    let killed = acme.kill_subtree().expect("alive");
+    assert!(blocks.join().expect("no panic"));
+    // Relaxed: one thread.
+    assert_eq!(woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed)), [1, 1, 0]);
+    let [first, second, third] = &mut waits;
+    for waits in [first, second] {
+        let Poll::Ready(Err(refused)) = poll(&mut waits.as_mut()) else { panic!("it ended") };
+        assert!(refused.is_killed() && !refused.is_behind());
+        assert_eq!(refused.limiting(), refused.group());
+        let told = "50 more of memory is not waited for: the group was killed";
+        assert_eq!(refused.to_string(), told);
+        assert_eq!(refused.detail().to_string(), format!("{}: {told}", refused.group()));
+    }
+    assert!(poll(&mut third.as_mut()).is_pending(), "it is of another");
+    // What would have to wait ends at once, in a group that was never charged before as well; what
+    // fits is granted, as to any handle of a killed group.
+    for group in [&acme, &page, &idle] {
+        assert!(group.charge_timeout(memory, 50, LONG).expect_err("killed").is_killed());
+        assert!(group.try_charge(memory, 40).is_ok());
+    }
+    assert_eq!(tree.root().usage(memory).refused, 0, "no limit refused anything");
+    drop((waits, acme, page, idle));
+    Killed::wait_all_released(&killed, LONG).expect("nothing keeps them");
+}
+
+/// Each wait begins as the kill runs: in groups that were never charged before, so that the kill
+/// and the first wait race for the place in which it is noted.
+#[test]
+fn no_wait_outlives_the_kill_that_it_began_beside_stress() {
+    let (tree, memory) = tree(0);
+    let rounds = if cfg!(miri) { 5 } else { 2_000 };
+    let start = Barrier::new(3);
+    let groups: Vec<Group> =
+        (0..rounds).map(|n| tree.create(&format!("/{n}")).expect("a group")).collect();
+    tree.root().set_limit(memory, Some(1));
+    let _full = tree.root().try_charge(memory, 1).expect("it fits");
+    std::thread::scope(|scope| {
+        let each = |act: &(dyn Fn(&Group) + Sync)| {
+            for group in &groups {
+                start.wait();
+                act(group);
+            }
+        };
+        scope.spawn(move || {
+            each(&|group| {
+                let refused = group.charge_timeout(memory, 1, LONG).expect_err("no room");
+                assert!(refused.is_killed(), "{}", refused.detail());
+            })
+        });
+        scope.spawn(move || each(&|group| wait_for(group.killed())));
+        each(&|group| drop(group.kill().expect("alive")));
+    });
+}
+
+fn wait_for(future: impl Future<Output = ()>) {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let (mut future, begun) = (pin!(future), Instant::now());
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        std::thread::park_timeout(LONG);
+        assert!(begun.elapsed() < LONG, "nobody woke it");
+    }
+}
+
+#[test]
+fn the_kill_of_a_group_wakes_all_that_wait_for_it_whoever_kills_it() {
+    let (tree, _) = tree(100);
+    let [acme, mail, hog] =
+        ["/acme", "/mail", "/hog"].map(|path| tree.create(path).expect("a group"));
+    let web = acme.create_child("web").expect("a group");
+    let groups = [&acme, &web, &web, &mail, &hog];
+    let woken: [Arc<Woken>; 5] = Default::default();
+    let mut waits = groups.map(|group| Box::pin(group.killed()));
+    let mut poll = |at: usize| {
+        let waker = Waker::from(Arc::clone(&woken[at]));
+        waits[at].as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+    };
+    // Relaxed: one thread.
+    let woken = || woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed));
+    assert_eq!([0, 1, 2, 3, 4].map(&mut poll), [false; 5]);
+    assert_eq!([0, 1, 2, 3, 4].map(&mut poll), [false; 5], "whose waker is another now");
+    acme.kill_subtree().expect("alive");
+    assert_eq!(woken(), [1, 1, 1, 0, 0]);
+    mail.kill().expect("alive");
+    assert_eq!(woken(), [1, 1, 1, 1, 0]);
+    drop(tree);
+    assert_eq!(woken(), [1; 5]);
+    assert_eq!([0, 1, 2, 3, 4].map(&mut poll), [true; 5]);
+    let mut late = pin!(web.killed());
+    let polled = late.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_ready(), "it was killed before");
+}
+
+#[test]
+fn what_a_program_attached_to_a_group_is_at_hand_after_the_kill_of_those_above_it() {
+    let (tree, _) = tree(100);
+    let dropped = Arc::new(());
+    for path in ["/acme", "/acme/web", "/acme/web/page"] {
+        let group = tree.get_or_create(path).expect("a group");
+        assert!(group.set_data((path, Arc::clone(&dropped))).is_ok());
+    }
+    tree.get_or_create("/acme/mail").expect("a group");
+    let killed = tree.get("/acme").expect("made above").kill_subtree().expect("alive");
+    for killed in &killed {
+        assert!(killed.is_released(), "nobody held it");
+        let data = killed.data::<(&str, Arc<()>)>().map(|data| data.0);
+        assert_eq!(data, Some(killed.path()).filter(|path| *path != "/acme/mail"));
+        assert!(killed.data::<u64>().is_none());
+    }
+    assert_eq!(Arc::strong_count(&dropped), 4);
+    drop(killed);
+    assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
 #[test]

@@ -1,0 +1,222 @@
+//! What waits in a group ends with it.
+//!
+//! A kill marks the group dead, then looks who waits there; who begins to wait says so first, and
+//! then looks whether the group is dead. Between the two steps of each is a fence, so that one of
+//! the two sees the other: nobody waits for a group that is gone. It holds for the places as well
+//! in which waiting is noted, which are made with the first that waits, and which a kill that finds
+//! none takes for nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{Ordering, fence};
+use std::task::{Context, Poll, Waker};
+
+use submeter_percpu::LimitNode;
+use submeter_percpu::process_lock::ProcessMutex;
+
+use super::Group;
+use crate::contain::contain;
+
+impl Group {
+    /// Waits for the kill of this group, by [`kill`](Group::kill), by
+    /// [`kill_subtree`](Group::kill_subtree) of it or of one above it, or by the end of the tree:
+    /// for work that goes on until its tenant is gone. Ready at once if it was killed before.
+    ///
+    /// It works on every runtime, and any number may wait. Costs a lock for each poll that finds
+    /// the group alive, and nothing where nobody waits: neither updates nor charges know of it. A
+    /// future that is dropped leaves nothing behind. A charge that waits ends by itself: see
+    /// [`charge`](Group::charge).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Group, Schema, Tree};
+    ///
+    /// /// Sends news until the tenant is deleted.
+    /// async fn subscription(tenant: Group) -> &'static str {
+    ///     tokio::select! {
+    ///         () = tenant.killed() => "the tenant is gone",
+    ///         news = next() => news,
+    ///     }
+    /// }
+    /// # async fn next() -> &'static str { std::future::pending().await }
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let task = tokio::spawn(subscription(web));
+    /// tokio::task::yield_now().await; // it waits
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// assert_eq!(task.await?, "the tenant is gone");
+    /// submeter::Killed::all_released(&killed).await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When it is polled in a forked child in which a thread stayed behind as it did the same.
+    pub fn killed(&self) -> WhenKilled<'_> {
+        WhenKilled { group: self, ticket: None }
+    }
+
+    /// Whether the group is dead, for a thread that has said before that it waits there.
+    pub(crate) fn is_killed_meanwhile(&self) -> bool {
+        // SeqCst: pairs with that in `Ends::add`.
+        fence(Ordering::SeqCst);
+        self.is_killed()
+    }
+}
+
+/// A future that is ready once a group was killed. Created by [`Group::killed`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct WhenKilled<'a> {
+    group: &'a Group,
+    ticket: Option<u64>,
+}
+
+impl Future for WhenKilled<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let group = self.group;
+        if !group.is_killed() {
+            let waker = context.waker().clone();
+            let (ticket, old) = group.inner.extras.kill_waits().insert(self.ticket, waker);
+            // Without the lock: the drop of a waker runs a user's code.
+            drop(old);
+            self.ticket = Some(ticket);
+            if !group.is_killed_meanwhile() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for WhenKilled<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            drop(self.group.inner.extras.kill_waits().remove(ticket));
+        }
+    }
+}
+
+impl fmt::Debug for WhenKilled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WhenKilled({})", self.group)
+    }
+}
+
+/// Those that wait for the kill of one group.
+pub(crate) struct KillWaits {
+    waits: ProcessMutex<Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    next: u64,
+    /// By their tickets: one that gives up leaves without a look at the others.
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl Default for KillWaits {
+    fn default() -> KillWaits {
+        KillWaits { waits: ProcessMutex::new(Waits::default()) }
+    }
+}
+
+impl KillWaits {
+    /// Returns its ticket, which is a new one if it has none, and the waker that it had.
+    fn insert(&self, ticket: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        let mut waits = self.waits.lock();
+        let ticket = ticket.unwrap_or(waits.next);
+        waits.next = waits.next.max(ticket + 1);
+        (ticket, waits.wakers.insert(ticket, waker))
+    }
+
+    fn remove(&self, ticket: u64) -> Option<Waker> {
+        self.waits.lock_unless_abandoned()?.wakers.remove(&ticket)
+    }
+
+    /// Takes all. Where a thread stayed behind at a fork, those that wait are not of this process.
+    fn take(&self) -> BTreeMap<u64, Waker> {
+        let waits = self.waits.lock_unless_abandoned();
+        waits.map(|mut waits| std::mem::take(&mut waits.wakers)).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.waits.lock().wakers.len()
+    }
+}
+
+/// What waits in groups that are dead.
+#[derive(Default)]
+pub(super) struct Ends {
+    wakers: Vec<Waker>,
+    /// Whether one of them was ever charged or limited.
+    have_quotas: bool,
+}
+
+impl Ends {
+    /// Adds what waits in a group that is marked dead.
+    pub(super) fn add(&mut self, group: &Group) {
+        // SeqCst: pairs with that in `is_killed_meanwhile`.
+        fence(Ordering::SeqCst);
+        if let Some(waits) = group.inner.extras.kill_waits_if_any() {
+            self.wakers.extend(waits.take().into_values());
+        }
+        let nodes = group.inner.quotas.nodes();
+        self.have_quotas |= nodes.map(LimitNode::end_waits).count() > 0;
+    }
+
+    /// Ends it, and wakes who waits: one look at all that wait in the tree for each quota. To be
+    /// called without a lock, once no handle can be had any more.
+    pub(super) fn finish(self, tree: &Group) {
+        if self.have_quotas {
+            let up = std::iter::successors(Some(tree), |group| group.parent());
+            let root = up.last().expect("the group itself");
+            root.inner.quotas.nodes().for_each(LimitNode::wake_ended);
+        }
+        for waker in self.wakers {
+            contain(|| waker.wake());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Schema, Tree};
+
+    #[test]
+    fn those_that_wait_for_a_kill_and_give_up_leave_nothing_behind() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        assert!(web.inner.extras.kill_waits_if_any().is_none());
+        drop(web.killed());
+        assert!(web.inner.extras.kill_waits_if_any().is_none(), "it was never polled");
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waits: Vec<_> = (0..100).map(|_| web.killed()).collect();
+        let poll = |wait: &mut WhenKilled<'_>, context: &mut _| Pin::new(wait).poll(context);
+        assert!(waits.iter_mut().all(|wait| poll(wait, &mut context).is_pending()));
+        assert!(waits.iter_mut().all(|wait| poll(wait, &mut context).is_pending()));
+        let places = web.inner.extras.kill_waits();
+        assert_eq!(places.len(), 100, "each has one place, however often it is polled");
+        waits.truncate(1);
+        assert_eq!(places.len(), 1);
+        web.kill().expect("alive");
+        assert_eq!(places.len(), 0);
+        assert!(poll(&mut waits[0], &mut context).is_ready());
+    }
+
+    #[test]
+    fn a_kill_among_many_groups_asks_those_alone_in_which_something_waits() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let web = tree.get_or_create("/acme/web").expect("new");
+        tree.get("/acme").expect("above").kill_subtree().expect("alive");
+        assert!(web.inner.extras.kill_waits_if_any().is_none(), "nothing was made for it");
+        assert!(web.inner.quotas.nodes().next().is_none());
+    }
+}
