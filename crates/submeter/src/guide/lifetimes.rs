@@ -41,6 +41,80 @@
 //! before its first charge, and let it go on with the rates of the group before it: see
 //! [`RateState`](crate::RateState).
 //!
+//! # Kill, purge, wait
+//! Where a program keeps data of its tenants, such as items of a cache, each with its charge, the
+//! order matters:
+//!
+//! 1. **Kill** the group. It cannot be found any more, and whoever waits for one of its charges or
+//!    for [`Group::killed`] goes on. A request in flight has its handle still, and may store.
+//! 2. **Purge** what the tenant has stored, with the lock held under which requests store. A
+//!    request looks at [`Group::is_killed`] with that lock held, before it stores. So either it
+//!    stores before the purge, which removes it, or it finds the group killed. Purged before the
+//!    kill, or looked at before the lock, something may be stored that nobody ever removes, and
+//!    its charge keeps the group.
+//! 3. **Wait** for the release, with a timeout. What is left are requests in flight. Who is late is
+//!    in the error, for the log.
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Mutex;
+//! use std::time::Duration;
+//! use submeter::{Bytes, Charge, Group, Quota, Schema, Tree};
+//!
+//! struct Store {
+//!     memory: Quota<Bytes>,
+//!     items: Mutex<HashMap<(String, u32), (Vec<u8>, Charge)>>,
+//! }
+//!
+//! impl Store {
+//!     /// Returns whether there was still a tenant to store it for.
+//!     fn set(&self, tenant: &Group, key: u32, value: Vec<u8>) -> bool {
+//!         let Ok(charge) = tenant.try_charge(self.memory, value.len() as u64) else { return true };
+//!         let mut items = self.items.lock().unwrap();
+//!         if tenant.is_killed() {
+//!             return false;
+//!         }
+//!         items.insert((tenant.path().to_owned(), key), (value, charge));
+//!         true
+//!     }
+//!
+//!     fn delete(&self, tenant: Group) -> Result<(), Box<dyn std::error::Error>> {
+//!         let killed = tenant.kill()?;
+//!         drop(tenant); // or it would wait for itself
+//!         self.items.lock().unwrap().retain(|(path, _), _| path != killed.path());
+//!         killed.wait_released(Duration::from_secs(10))?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let mut schema = Schema::builder();
+//! let memory = schema.quota::<Bytes>("memory", "Memory held");
+//! let tree = Tree::new(schema.build()?)?;
+//! let store = Store { memory, items: Mutex::default() };
+//! std::thread::scope(|scope| {
+//!     for round in 0..20 {
+//!         let tenant = tree.create("/acme")?;
+//!         // Requests in flight.
+//!         for _ in 0..2 {
+//!             let (store, tenant) = (&store, tenant.clone());
+//!             scope.spawn(move || (0..).take_while(|n| store.set(&tenant, n % 9, vec![1])).count());
+//!         }
+//!         while tenant.usage(memory).current == 0 {
+//!             std::thread::yield_now();
+//!         }
+//!         store.delete(tenant)?;
+//!         // Not one item came after it, and nothing is charged.
+//!         assert!(store.items.lock().unwrap().is_empty(), "in round {round}");
+//!         assert_eq!(tree.root().usage(memory).current, 0);
+//!     }
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A whole subtree is deleted in the same order. What ends a tenant's work there, such as a token
+//! to cancel its tasks, is set with [`Group::set_data`] and found at [`Killed::data`].
+//!
 //! # Operating it
 //! - `submeter doctor` says which backend this machine gets and why, [`backend`](crate::backend)
 //!   which one this process has. `SUBMETER_RSEQ=off` forces the fallback; results are the same.
@@ -56,8 +130,12 @@
 //! - A tree refuses to grow beyond [`TreeBuilder::groups_max`] groups, so that names from the
 //!   network cannot exhaust memory.
 //!
+//! [`Group::is_killed`]: crate::Group::is_killed
 //! [`Group::kill_subtree`]: crate::Group::kill_subtree
+//! [`Group::killed`]: crate::Group::killed
+//! [`Group::set_data`]: crate::Group::set_data
 //! [`Group::kill`]: crate::Group::kill
 //! [`Killed`]: crate::Killed
+//! [`Killed::data`]: crate::Killed::data
 //! [`TreeBuilder::groups_max`]: crate::TreeBuilder::groups_max
 //! [`Tree::new`]: crate::Tree::new
