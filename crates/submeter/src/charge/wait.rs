@@ -1,8 +1,8 @@
 //! Charges that wait for room.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ impl Group {
     }
 
     /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
-    /// until then, for `timeout` at most. See [`charge`](Group::charge), which is for futures.
+    /// until then, for `timeout` at most. Not in async code, where other tasks need the thread: for
+    /// those there is [`charge`](Group::charge), [until](Charging::until) a time.
     /// [Callbacks](Group::on_pressure) that it asks for room are not interrupted after that.
     ///
     /// # Examples
@@ -124,6 +125,54 @@ impl Group {
             room.attempt(turn)
         });
         wait.end(self, quota.key, n, charged)
+    }
+}
+
+impl Charging {
+    /// Waits until `timer` is ready at most, and says then why it was in vain: with a runtime's
+    /// timeout around it, the reason is dropped with the future.
+    ///
+    /// The timer is any future, such as the runtime's sleep or the kill of another group; this
+    /// crate has none of its own. It is polled only while the charge waits.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Bytes, Schema, Tree};
+    /// use tokio::time::sleep;
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// # runtime.block_on(async {
+    /// let held = tree.root().charge(memory, 60).until(sleep(Duration::from_secs(1))).await?;
+    /// let late = tree.root().charge(memory, 50).until(sleep(Duration::from_millis(1))).await;
+    /// let told = "50 more of memory would exceed the limit: 60 of 100 held";
+    /// assert_eq!(late.expect_err("60 are held").to_string(), told);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`charge_timeout`](Group::charge_timeout).
+    pub async fn until(mut self, timer: impl Future) -> Result<Charge, LimitError> {
+        let mut timer = pin!(timer);
+        poll_fn(|context| match Pin::new(&mut self).poll(context) {
+            Poll::Pending => timer.as_mut().poll(context).map(|_| self.give_up()),
+            ready => ready,
+        })
+        .await
+    }
+
+    fn give_up(&mut self) -> Result<Charge, LimitError> {
+        let Charging { group, key, n, turn, wait } = self;
+        let charged = group.quota(usize::from(key.slot)).give_up(turn, *n);
+        wait.end(group, *key, *n, charged)
     }
 }
 

@@ -59,8 +59,8 @@
 //!
 //! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
 //!
-//! **Waiting.** [`Group::charge`] is a future that is ready once there is room, and
-//! [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit are served in
+//! **Waiting.** [`Group::charge`] is a future that is ready once there is room,
+//! [`Charging::until`] bounds it, and [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit are served in
 //! order, by whoever gives something back. [`Group::pressure`] says how long a group's charges
 //! waited. One that ends in vain says why: no room, another [before it](crate::LimitError::is_behind), or
 //! its group [killed](crate::LimitError::is_killed) meanwhile.
@@ -119,6 +119,7 @@
 //! Next: [The group switch](super::group_switch).
 //!
 //! [`Charge`]: crate::Charge
+//! [`Charging::until`]: crate::Charging::until
 //! [`Group::charge`]: crate::Group::charge
 //! [`Group::charge_timeout`]: crate::Group::charge_timeout
 //! [`Group::charge_forced`]: crate::Group::charge_forced

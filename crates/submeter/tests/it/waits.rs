@@ -159,6 +159,35 @@ fn a_charge_that_gave_up_behind_another_says_so_and_no_limit_is_blamed_that_has_
 }
 
 #[test]
+fn a_future_whose_time_is_up_says_why_and_leaves_its_place() {
+    let (tree, memory) = tree(100);
+    let web = tree.create("/web").expect("a group");
+    let mut held = tree.root().try_charge(memory, 60).expect("it fits");
+    let at_once = || std::future::ready(());
+    let mut first = Box::pin(web.charge(memory, 50).until(std::future::pending::<()>()));
+    assert!(poll(&mut first.as_mut()).is_pending());
+    let late = |n| match poll(&mut pin!(web.charge(memory, n).until(at_once()))) {
+        Poll::Ready(charged) => charged.map(|charge| charge.amount()),
+        Poll::Pending => panic!("its time is up"),
+    };
+    assert!(late(10).expect_err("the first is before it").is_behind());
+    let full = late(41).expect_err("no room");
+    assert_eq!((full.is_behind(), full.limiting(), full.current()), (false, tree.root(), 60));
+    drop(first);
+    assert_eq!(late(40).expect("it fits before any timer is asked"), 40);
+    // Granted, and not polled since: the timer comes second.
+    let mut granted = Box::pin(web.charge(memory, 50).until(std::future::poll_fn(|_| {
+        held.resize(40).expect("less is never refused");
+        Poll::Ready(())
+    })));
+    let Poll::Ready(Ok(charge)) = poll(&mut granted.as_mut()) else { panic!("it fits by now") };
+    assert_eq!(charge.amount(), 50);
+    drop(granted);
+    drop((charge, held));
+    assert_eq!(tree.root().usage(memory).current, 0);
+}
+
+#[test]
 fn a_charge_that_waits_ends_with_its_group_and_keeps_it_no_longer() {
     let (tree, memory) = tree(100);
     let [acme, mail] = ["/acme", "/mail"].map(|path| tree.create(path).expect("a group"));
