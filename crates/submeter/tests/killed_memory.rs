@@ -78,6 +78,33 @@ fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
     }
 }
 
+/// Their words lie in the order in which they were made; out of the table of their parent they come
+/// in any, and each page would be free with the last of those that share it.
+#[test]
+fn the_words_of_a_subtree_that_nobody_holds_are_given_back_as_it_is_killed() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut schema = Schema::builder();
+    let counters: Vec<Counter<Count>> =
+        (0..METRICS).map(|i| schema.counter(&format!("m{i}"), "")).collect();
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let acme = tree.create("/acme").expect("room");
+    for n in 0..GROUPS {
+        let group = acme.create_child(&n.to_string()).expect("room");
+        counters.iter().for_each(|counter| group.add(*counter, 1));
+    }
+    tree.flush();
+    let Some(most) = resident() else {
+        eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
+        return;
+    };
+    drop(acme.kill_subtree().expect("alive"));
+    let after = resident().expect("said before");
+    eprintln!("resident: {most} bytes with {GROUPS} groups, {after} once they are killed");
+    // Of the totals, of what was read last and of one CPU at least, all but an eighth.
+    assert!(most.saturating_sub(after) >= 2 * ROW_BYTES, "{most} then, {after} now");
+    assert_eq!(tree.root().sum(counters[0]), GROUPS as u64);
+}
+
 /// A program that counts and charges but never reads totals: with many metrics, with one, and with
 /// limits alone.
 #[test]

@@ -421,7 +421,7 @@ mod tests {
         for (at, turn) in turns.iter_mut().enumerate() {
             assert!(poll(at, turn).is_pending());
         }
-        [&web, &page].map(LimitNode::end_waits);
+        [&web, &page].into_iter().for_each(LimitNode::end_waits);
         mail.wake_ended();
         // Relaxed: one thread.
         let woken = flags.each_ref().map(|flag| flag.0.load(Ordering::Relaxed));

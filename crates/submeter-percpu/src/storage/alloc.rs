@@ -6,8 +6,10 @@ use std::ops::Range;
 use super::layout::{LINE_WORDS, LINES};
 
 /// Hands out lines and words, lowest first, reusing what was freed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Allocator {
+    /// Lines of a page.
+    page_lines: usize,
     /// Lines below this were handed out at some time.
     end: usize,
     /// Freed runs by length. Exact fit only: an area serves few sizes (one, for a tree).
@@ -16,8 +18,18 @@ pub(crate) struct Allocator {
     pieces: [Vec<usize>; PIECES],
     /// Lines in `runs`.
     free: usize,
-    /// Lines that were freed since free pages were last taken out.
-    freed: usize,
+    /// Every page of which a line was ever handed out.
+    pages: Vec<Page>,
+    /// Pages that are free and have their memory still.
+    fresh: usize,
+}
+
+/// What of a page is free.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    free: usize,
+    /// Whether its memory was given back since a line of it was in use.
+    given: bool,
 }
 
 /// Freed lines that [`Allocator::take_free_pages`] took out, so that none is handed out before it
@@ -26,7 +38,8 @@ pub(crate) struct Allocator {
 pub(crate) struct FreePages {
     /// What lies in them, by first line and length: what reaches into other pages too.
     runs: Vec<(usize, usize)>,
-    /// Lines of whole pages, neighbours joined.
+    /// Lines of whole pages, neighbours joined. What is left of it when it is
+    /// [returned](Allocator::return_free_pages) was given back.
     pub(crate) pages: Vec<Range<usize>>,
 }
 
@@ -37,10 +50,23 @@ const TRIM_LINES_MIN: usize = 4096;
 const PIECES: usize = LINE_WORDS.ilog2() as usize;
 
 impl Allocator {
+    pub(crate) fn new(page_lines: usize) -> Allocator {
+        Allocator {
+            page_lines,
+            end: 0,
+            runs: HashMap::new(),
+            pieces: Default::default(),
+            free: 0,
+            pages: Vec::new(),
+            fresh: 0,
+        }
+    }
+
     /// Takes `lines` consecutive lines; returns the first, or `None` when the row is full.
     pub(crate) fn take_lines(&mut self, lines: usize) -> Option<usize> {
         if let Some(first) = self.runs.get_mut(&lines).and_then(Vec::pop) {
             self.free -= lines;
+            self.note(first, lines, |page, lines| page.free -= lines);
             return Some(first);
         }
         let first = self.end;
@@ -52,50 +78,73 @@ impl Allocator {
 
     pub(crate) fn give_lines(&mut self, first: usize, lines: usize) {
         self.free += lines;
-        self.freed += lines;
+        self.note(first, lines, |page, lines| page.free += lines);
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Whether enough was freed for the pages to be worth giving back: an eighth of what is free,
-    /// so that the cost of looking at all of it is spread over a part that is new, and no more than
-    /// that part keeps its memory; and a quarter of all there ever was, because what comes and goes
-    /// while the rest stays will be needed again.
-    pub(crate) fn wants_trim(&self) -> bool {
-        self.freed >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
+    /// Notes how much more or less is free of the pages that a run touches.
+    fn note(&mut self, first: usize, lines: usize, change: impl Fn(&mut Page, usize)) {
+        let (size, end) = (self.page_lines, first + lines);
+        if self.pages.len() < end.div_ceil(size) {
+            self.pages.resize(end.div_ceil(size), Page::default());
+        }
+        let is_fresh = |page: &Page| usize::from(page.free == size && !page.given);
+        for (at, page) in (first / size..end.div_ceil(size)).zip(&mut self.pages[first / size..]) {
+            let before = is_fresh(page);
+            change(page, end.min((at + 1) * size) - first.max(at * size));
+            page.given &= page.free == size;
+            self.fresh = self.fresh - before + is_fresh(page);
+        }
     }
 
-    /// Takes out what touches a page of `page_lines` lines in which nothing is in use. All of it
+    /// Whether enough pages became free to be worth giving back: an eighth of what is free, so that
+    /// the cost of looking at all of it is spread over a part that is new, and no more than that
+    /// part keeps its memory; and a quarter of all there ever was, because what comes and goes
+    /// while the rest stays will be needed again.
+    ///
+    /// Not by the lines that were freed: where many blocks share a page and end in any order,
+    /// nearly all pages become free with the last of them.
+    pub(crate) fn wants_trim(&self) -> bool {
+        let fresh = self.fresh * self.page_lines;
+        fresh >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
+    }
+
+    /// Takes out what touches pages in which nothing is in use and that have memory to give back,
+    /// or that join such: rows whose pages begin elsewhere give back what lies in both. All of it
     /// must be given back by [`return_free_pages`](Allocator::return_free_pages).
-    pub(crate) fn take_free_pages(&mut self, page_lines: usize) -> FreePages {
-        self.freed = 0;
-        let runs =
-            self.runs.iter().flat_map(|(&len, firsts)| firsts.iter().map(move |&at| (at, len)));
-        let mut free = vec![0; self.end / page_lines + 1];
-        for line in runs.flat_map(|(first, len)| first..first + len) {
-            free[line / page_lines] += 1;
-        }
-        let is_free = |page: usize| free[page] == page_lines;
+    pub(crate) fn take_free_pages(&mut self) -> FreePages {
+        let size = self.page_lines;
         let mut taken = FreePages::default();
+        let mut is_taken = vec![false; self.pages.len()];
+        let mut first = 0;
+        for run in self.pages.chunk_by(|a, b| (a.free == size) == (b.free == size)) {
+            let pages = first..first + run.len();
+            first = pages.end;
+            if run[0].free == size && run.iter().any(|page| !page.given) {
+                is_taken[pages.clone()].fill(true);
+                taken.pages.push(pages.start * size..pages.end * size);
+            }
+        }
         for (&len, firsts) in &mut self.runs {
             let touches = |&mut first: &mut usize| {
-                (first / page_lines..=(first + len - 1) / page_lines).any(is_free)
+                is_taken[first / size..=(first + len - 1) / size].contains(&true)
             };
             taken.runs.extend(firsts.extract_if(.., touches).map(|first| (first, len)));
         }
         self.free -= taken.runs.iter().map(|(_, len)| len).sum::<usize>();
-        for page in (0..free.len()).filter(|&page| is_free(page)) {
-            let first = page * page_lines;
-            match taken.pages.last_mut() {
-                Some(last) if last.end == first => last.end += page_lines,
-                _ => taken.pages.push(first..first + page_lines),
-            }
-        }
         taken
     }
 
     /// Gives back what was taken out, to be handed out after everything else that is free, lowest
     /// first.
     pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
+        for lines in &taken.pages {
+            let pages = lines.start / self.page_lines..lines.end / self.page_lines;
+            for page in &mut self.pages[pages] {
+                self.fresh -= usize::from(!page.given);
+                page.given = true;
+            }
+        }
         let mut runs = HashMap::<usize, Vec<usize>>::new();
         for (first, len) in taken.runs {
             self.free += len;
@@ -140,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_is_reused_and_nothing_is_handed_out_twice() {
-        let mut allocator = Allocator::default();
+        let mut allocator = Allocator::new(8);
         let a = allocator.take_lines(3).expect("room");
         let b = allocator.take_lines(3).expect("room");
         assert_eq!((a, b), (0, 3));
@@ -156,7 +205,7 @@ mod tests {
 
     #[test]
     fn pieces_of_a_line_never_cross_into_another() {
-        let mut allocator = Allocator::default();
+        let mut allocator = Allocator::new(8);
         let pairs: Vec<usize> = (0..5).map(|_| allocator.take_words(2).expect("room")).collect();
         assert_eq!(pairs, [0, 2, 4, 6, 8]);
         assert_eq!(allocator.take_words(3), Some(16));
@@ -168,13 +217,13 @@ mod tests {
 
     #[test]
     fn free_pages_are_found_and_everything_that_touches_them_is_taken_out() {
-        let mut allocator = Allocator::default();
+        let mut allocator = Allocator::new(8);
         let firsts: Vec<usize> = (0..20).map(|_| allocator.take_lines(3).expect("room")).collect();
         // Lines 0..60 in pages of 8. In use: the runs at 15 and at 48.
         for &first in firsts.iter().filter(|first| ![15, 48].contains(*first)) {
             allocator.give_lines(first, 3);
         }
-        let taken = allocator.take_free_pages(8);
+        let taken = allocator.take_free_pages();
         // Not 8..24 (15..18 is in use), 48..56, or the last, of which the end was never handed out.
         assert_eq!(taken.pages, [0..8, 24..48]);
         let mut runs = taken.runs.clone();
@@ -195,7 +244,7 @@ mod tests {
 
     #[test]
     fn trimming_is_due_once_much_of_what_is_free_is_new() {
-        let mut allocator = Allocator::default();
+        let mut allocator = Allocator::new(64);
         let lines = 6 * TRIM_LINES_MIN;
         if lines > LINES {
             eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
@@ -208,8 +257,8 @@ mod tests {
             allocator.give_lines(line, 1);
             if allocator.wants_trim() {
                 due += 1;
-                let taken = allocator.take_free_pages(64);
-                assert_eq!(taken.pages.first(), Some(&(0..(line + 1) / 64 * 64)));
+                let taken = allocator.take_free_pages();
+                assert_eq!(taken.pages, [0..(line + 1) / 64 * 64], "with what was given before");
                 allocator.return_free_pages(taken);
             }
         }
@@ -217,8 +266,63 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_were_given_back_are_not_again_unless_a_neighbour_joins_them() {
+        let mut allocator = Allocator::new(8);
+        assert!((0..48).all(|_| allocator.take_lines(1).is_some()));
+        let give = |allocator: &mut Allocator, pages: Range<usize>| {
+            (pages.start * 8..pages.end * 8).for_each(|line| allocator.give_lines(line, 1));
+        };
+        let trim = |allocator: &mut Allocator, is_done: bool| {
+            let mut taken = allocator.take_free_pages();
+            let pages = taken.pages.clone();
+            taken.pages.retain(|_| is_done);
+            allocator.return_free_pages(taken);
+            pages
+        };
+        give(&mut allocator, 0..1);
+        give(&mut allocator, 3..4);
+        assert_eq!(trim(&mut allocator, false), [0..8, 24..32]);
+        assert_eq!(trim(&mut allocator, true), [0..8, 24..32], "they were not given back");
+        assert_eq!((trim(&mut allocator, true).len(), allocator.fresh), (0, 0));
+        give(&mut allocator, 4..5);
+        assert_eq!(trim(&mut allocator, true), [24..40], "rows may have a page in both");
+        // One that was in use again has memory again.
+        let line = allocator.take_lines(1).expect("free");
+        assert_eq!((line, allocator.fresh), (0, 0));
+        allocator.give_lines(line, 1);
+        assert_eq!(allocator.fresh, 1);
+        assert_eq!(trim(&mut allocator, true), [0..8]);
+    }
+
+    /// Blocks of 5 lines end in any order, as those of a subtree do.
+    #[test]
+    fn what_ends_in_any_order_keeps_an_eighth_of_its_memory_at_most_and_is_given_back_once() {
+        const BLOCKS: usize = 20_000;
+        if BLOCKS * 5 > LINES {
+            eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
+            return;
+        }
+        let mut allocator = Allocator::new(64);
+        let mut firsts: Vec<usize> =
+            (0..BLOCKS).map(|_| allocator.take_lines(5).expect("room")).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut firsts);
+        let (mut trims, mut looks) = (0, 0);
+        for first in firsts {
+            allocator.give_lines(first, 5);
+            if allocator.wants_trim() {
+                let taken = allocator.take_free_pages();
+                (trims, looks) = (trims + 1, looks + taken.runs.len());
+                allocator.return_free_pages(taken);
+            }
+        }
+        let left = allocator.fresh * 64;
+        assert!(left <= TRIM_LINES_MIN.max(BLOCKS * 5 / 8), "{left} lines in {trims} trims");
+        assert!(looks <= 8 * BLOCKS, "{looks} runs of {BLOCKS} in {trims} trims");
+    }
+
+    #[test]
     fn a_full_row_is_said() {
-        let mut allocator = Allocator::default();
+        let mut allocator = Allocator::new(8);
         assert_eq!(allocator.take_lines(LINES), Some(0));
         assert_eq!(allocator.take_lines(1), None);
         assert_eq!(allocator.take_words(1), None);

@@ -158,7 +158,7 @@ impl Area {
     }
 
     fn over(rows: Rows, hint: RowHint, beside: Option<Rseq>) -> Area {
-        let allocator = ProcessMutex::new(Allocator::default());
+        let allocator = ProcessMutex::new(Allocator::new(page_size() / LINE_BYTES));
         // Where there are no rows of CPUs, nobody needs to ask.
         let locked_used = AtomicBool::new(rows.cpus() == 0);
         let lines_end = AtomicUsize::new(0);
@@ -423,10 +423,13 @@ impl Area {
     }
 }
 
+const LINE_BYTES: usize = LINE_WORDS * 8;
+
 /// Memory of words that no block has goes back to the system, a page at a time.
 impl Area {
-    /// Gives back the memory of pages in which no block has a line, and returns how many bytes of a
-    /// row that is: a row has as much memory there as was ever written. Of a run of such pages,
+    /// Gives back the memory of pages in which no block has a line and one had since the last time,
+    /// with their neighbours, and returns how many bytes of a row that is: a row has as much memory
+    /// there as was ever written. Of a run of such pages,
     /// rows whose pages begin elsewhere keep up to one.
     ///
     /// Costs a look at everything that is free, and a system call for each run of pages and row.
@@ -434,34 +437,33 @@ impl Area {
     /// again, so call it seldom, or call [`trim_when_due`](Area::trim_when_due). Single
     /// [words](Area::word) keep their memory.
     pub fn trim(&self) -> usize {
-        self.trim_with(|_| ())
+        self.trim_with(|_| true)
     }
 
-    fn trim_with(&self, mut also: impl FnMut(Range<usize>)) -> usize {
-        const LINE: usize = LINE_WORDS * 8;
+    fn trim_with(&self, mut also: impl FnMut(Range<usize>) -> bool) -> usize {
         let inner = &self.inner;
         // Taken out, so that the lock is not held during system calls: creating a group takes it.
-        let free = inner.allocator.lock().take_free_pages(page_size() / LINE);
+        let mut free = inner.allocator.lock().take_free_pages();
         let mut given = 0;
-        for lines in &free.pages {
+        free.pages.retain(|lines| {
             // An error (a kernel that does not know the advice) leaves memory committed, and
             // nothing wrong.
             if inner.rows.discard(lines.clone()).is_ok() {
-                given += lines.len() * LINE;
+                given += lines.len() * LINE_BYTES;
             }
-            also(lines.clone());
-        }
+            also(lines.clone())
+        });
         // The lock also tells the next owner of a line that it is zero.
         inner.allocator.lock().return_free_pages(free);
         given
     }
 
-    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and an eighth of
-    /// that was freed since the last time, and it is at least 256 KiB per row: blocks that come and
-    /// go keep their memory. Otherwise costs a lock. Calls `also` with each range of lines that no
+    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and pages of an
+    /// eighth of that at least, and of 256 KiB per row, have memory to give back: blocks that come
+    /// and go keep theirs. Otherwise costs a lock. Calls `also` with each range of lines that no
     /// block has, nor gets before it returns: to [discard](OwnedRows::discard) what the owner
-    /// remembers of them.
-    pub fn trim_when_due(&self, also: impl FnMut(Range<usize>)) -> usize {
+    /// remembers of them. Where it returns false that is still to be done, at a later call.
+    pub fn trim_when_due(&self, also: impl FnMut(Range<usize>) -> bool) -> usize {
         let due = self.inner.allocator.lock().wants_trim();
         if due { self.trim_with(also) } else { 0 }
     }

@@ -157,12 +157,19 @@ impl Group {
             let mut children = group.inner.children.write();
             // Relaxed: guarded by `children`, see the field.
             group.inner.dead.store(true, Ordering::Relaxed);
-            for owner in children.take() {
-                let child = owner.try_clone_live().map(|inner| Group { inner });
-                stack.extend(child.map(|child| (child, Some(killed.len()))));
+            let below = children.take().into_iter().filter_map(|owner| {
+                let inner = owner.try_clone_live()?;
+                Some((owner, Group { inner }))
+            });
+            let mut below: Vec<_> = below.collect();
+            drop(children);
+            // In the order of their words, which they give back in it: out of a table they come in
+            // any, and each page of words would go back by itself, and with the last of them.
+            below.sort_unstable_by_key(|(_, child)| child.inner.stats.id());
+            for (owner, child) in below {
+                stack.push((child, Some(killed.len())));
                 killed.push(Killed { owner, data: None });
             }
-            drop(children);
             if let Some(place) = place {
                 killed[place].data = group.inner.extras.share_data();
             }

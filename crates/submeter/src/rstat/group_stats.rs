@@ -54,7 +54,7 @@ impl GroupStats {
     }
 
     /// The block's number among its equals; reused once the flusher has forgotten the group.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         (self.block.first_line() / self.rstat.lines) as u32
     }
 

@@ -214,7 +214,10 @@ impl Rstat {
         drop(state);
         // What the dead had goes back to the system. Without the lock but for what only its holder
         // has: readers wait for one range of pages, not for all.
-        self.area.trim_when_due(|lines| self.flushes.lock().discard(lines));
+        self.area.trim_when_due(|lines| {
+            self.flushes.lock().discard(lines);
+            true
+        });
         report
     }
 
@@ -422,9 +425,8 @@ impl Rstat {
             drop(state);
             // Memory of the owned rows may stay until a later time: it is not waited for either.
             self.area.trim_when_due(|lines| {
-                if let Some(mut state) = self.flushes.try_lock() {
-                    state.discard(lines);
-                }
+                let state = self.flushes.try_lock();
+                state.map(|mut state| state.discard(lines)).is_some()
             });
         }
     }

@@ -232,6 +232,20 @@ fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
     assert_eq!(f.tree.root().usage(f.memory).current, 0);
 }
 
+/// Their words lie in the order in which they were made: see `killed_memory`.
+#[test]
+fn the_groups_of_a_subtree_end_in_the_order_of_their_words() {
+    let f = fixture();
+    let acme = f.tree.create("/acme").expect("created");
+    let names: Vec<String> = (0..1_000).map(|n| (n * 7_919 % 1_000).to_string()).collect();
+    for name in &names {
+        acme.create_child(name).expect("created");
+    }
+    let killed = acme.kill_subtree().expect("alive");
+    let ended = killed.iter().rev().skip(1).map(|killed| &killed.path()["/acme/".len()..]);
+    assert!(ended.eq(&names));
+}
+
 #[test]
 fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
     let f = fixture();
