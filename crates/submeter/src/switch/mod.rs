@@ -36,9 +36,14 @@
 //!   load and a comparison.
 //!
 //! # When not to use it
-//! In a signal handler: a switch that interrupts another one attributes nothing (and changes
-//! nothing: the thread finds its guards as they were). For intervals shorter than a read of the
-//! clock.
+//! For intervals shorter than a read of the clock. In a signal handler, unless its thread has
+//! entered a group of the same schema before: a thread's first switch allocates (what is called
+//! when the thread ends, its clock, its events), and in a handler that interrupted the allocator it
+//! may hang. Nothing can tell the library that it is in a handler. So enter a group once where each
+//! thread starts, as in `root.run(|| ())`, before a signal may come; then a switch in a handler
+//! allocates nothing, as long as the thread is in no more than seven groups at once, handlers
+//! included. One that interrupts another switch attributes nothing, and changes nothing: the thread
+//! finds its guards as they were.
 //!
 //! # Whose time is it
 //! - A thread that *waits* in a group uses no CPU time; call [`park`] first, so that what it used
