@@ -329,8 +329,8 @@ impl RateError {
     /// let told = "11 more of requests would exceed a rate shared with others; \
     ///             take at most the burst at once";
     /// assert_eq!(refused.to_string(), told);
-    /// let detail = "/web: 11 more of requests would exceed the rate of /: 10 per 3600s, burst 10; \
-    ///               take at most the burst at once";
+    /// let detail = "/web: 11 more of requests would exceed the rate of /: 10 per 3600s, \
+    ///               burst 10; take at most the burst at once";
     /// assert_eq!(refused.detail().to_string(), detail);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -140,6 +140,10 @@ impl<S: Stock> Path for Flat<S> {
     }
 
     /// Nobody waits for a counter.
+    fn waits_have_ended(&self) -> bool {
+        true
+    }
+
     fn serve(&self) {}
 
     fn reconsider(&self) {}

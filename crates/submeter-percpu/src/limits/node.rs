@@ -374,7 +374,7 @@ impl Path for Arc<Node> {
         &self.tree.common
     }
 
-    fn has_ended(&self) -> bool {
+    fn waits_have_ended(&self) -> bool {
         // Relaxed: the queue's lock orders it, see `wake_ended`.
         self.ended.load(Ordering::Relaxed)
     }

@@ -32,9 +32,9 @@ impl LimitNode {
     /// # Errors
     /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
     /// before it; when it would wait and the waits of its group have
-    /// [ended](LimitNode::end_waits), or end; in a forked child in which another thread of the parent stayed behind in the
-    /// queue or with the stock of the tree, if it does not fit: room that comes back might not be
-    /// seen there.
+    /// [ended](LimitNode::end_waits), or end; in a forked child in which another thread of the
+    /// parent stayed behind in the queue or with the stock of the tree, if it does not fit: room
+    /// that comes back might not be seen there.
     pub fn poll_charge(
         &self,
         turn: &mut LimitTurn,
@@ -90,8 +90,8 @@ impl LimitNode {
         self.node().serve();
     }
 
-    /// Has charges of this group wait no more. Those that wait end with [`Cause::Ended`] at the next
-    /// [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to wait.
+    /// Has charges of this group wait no more. Those that wait end with [`Cause::Ended`] at the
+    /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
     /// What fits is granted as before, and charges of groups below wait as before.
     ///
     /// # Examples

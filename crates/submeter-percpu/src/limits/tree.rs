@@ -54,14 +54,10 @@ pub(crate) trait Path: Sized {
     /// nobody else sees them. Returns false where it did not: below a signal handler that
     /// interrupted such a visit, and in a forked child where a thread stayed behind in one.
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool;
-    /// Has the leaf among those that may be open if `open` returns true; does not call it where
-    /// somebody visits them.
+    /// Has the leaf among those that may be open if `open` returns true; not in a visit of them.
     fn join(&self, open: &mut dyn FnMut() -> bool);
     fn common(&self) -> &Common;
-    /// Whether charges of this group wait no more.
-    fn has_ended(&self) -> bool {
-        false
-    }
+    fn waits_have_ended(&self) -> bool;
     /// Has the charges that wait tried again.
     fn serve(&self);
     /// As [`serve`](Self::serve), after a limit or its mode has changed.

@@ -63,6 +63,9 @@ impl Path for At {
     fn common(&self) -> &Common {
         &self.0.common
     }
+    fn waits_have_ended(&self) -> bool {
+        false
+    }
     fn serve(&self) {
         self.0.queue.lock().unwrap().serve(&mut Vec::new());
     }

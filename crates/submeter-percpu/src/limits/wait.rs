@@ -265,7 +265,7 @@ impl<P: Path> Entry<P> {
     /// have ended.
     /// Returns whether that is so.
     fn fail_if_hopeless(&mut self) -> bool {
-        let failed = if self.path.has_ended() {
+        let failed = if self.path.waits_have_ended() {
             let refusal = self.path.level().refusal();
             Some(Failure { index: 0, refusal, cause: Cause::Ended })
         } else {

@@ -83,8 +83,8 @@ impl LimitError {
         &self.0.group
     }
 
-    /// Returns the group whose limit refused the charge: the group itself, or an ancestor. The group
-    /// itself if it was [killed](Self::is_killed).
+    /// Returns the group whose limit refused the charge: the group itself, or an ancestor. The
+    /// group itself if it was [killed](Self::is_killed).
     #[must_use]
     pub fn limiting(&self) -> &Group {
         above(&self.0.group, self.0.levels as usize)

@@ -70,8 +70,9 @@ impl Group {
     /// # Errors
     /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
     /// far, whoever waits before it. Soft limits do not count. When this group is
-    /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child in which another
-    /// thread of the parent stayed behind as it began to wait or moved stock, if it does not fit.
+    /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child
+    /// in which another thread of the parent stayed behind as it began to wait or moved stock, if
+    /// it does not fit.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.

@@ -69,7 +69,8 @@
 //! impl Store {
 //!     /// Returns whether there was still a tenant to store it for.
 //!     fn set(&self, tenant: &Group, key: u32, value: Vec<u8>) -> bool {
-//!         let Ok(charge) = tenant.try_charge(self.memory, value.len() as u64) else { return true };
+//!         let bytes = value.len() as u64;
+//!         let Ok(charge) = tenant.try_charge(self.memory, bytes) else { return true };
 //!         let mut items = self.items.lock().unwrap();
 //!         if tenant.is_killed() {
 //!             return false;
@@ -97,7 +98,8 @@
 //!         // Requests in flight.
 //!         for _ in 0..2 {
 //!             let (store, tenant) = (&store, tenant.clone());
-//!             scope.spawn(move || (0..).take_while(|n| store.set(&tenant, n % 9, vec![1])).count());
+//!             let is_stored = move |n: &u32| store.set(&tenant, n % 9, vec![1]);
+//!             scope.spawn(move || (0..).take_while(is_stored).count());
 //!         }
 //!         while tenant.usage(memory).current == 0 {
 //!             std::thread::yield_now();

@@ -59,11 +59,12 @@
 //!
 //! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
 //!
-//! **Waiting.** [`Group::charge`] is a future that is ready once there is room,
-//! [`Charging::until`] bounds it, and [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit are served in
-//! order, by whoever gives something back. [`Group::pressure`] says how long a group's charges
-//! waited. One that ends in vain says why: no room, another [before it](crate::LimitError::is_behind), or
-//! its group [killed](crate::LimitError::is_killed) meanwhile.
+//! **Waiting.** [`Group::charge`] is a future that is ready once there is room, [`Charging::until`]
+//! bounds it, and [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit
+//! are served in order, by whoever gives something back. [`Group::pressure`] says how long a
+//! group's charges waited. One that ends in vain says why: no room, another [before
+//! it](crate::LimitError::is_behind), or its group [killed](crate::LimitError::is_killed)
+//! meanwhile.
 //!
 //! **What it costs.** Far from all limits a charge costs about an add, however deep the group: it
 //! takes from a stock of up to 64 Ki units that the running CPU has. Near one, and where it is
