@@ -4,7 +4,8 @@
 //! 2. [Reads](reads): what a value costs, how exact it is, and how to keep it fresh.
 //! 3. [Limits](limits): quotas, charges, refusals, rates.
 //! 4. [The group switch](group_switch): charging CPU time to the tenant that a thread works for.
-//! 5. [Lifetimes](lifetimes): deleting tenants while traffic runs, and operating it all.
+//! 5. [Lifetimes](lifetimes): deleting tenants and their data while traffic runs, and
+//!    operating it all.
 //!
 //! An appendix lists [how the group travels](group_travel) with every kind of work.
 //!

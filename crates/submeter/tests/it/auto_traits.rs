@@ -14,11 +14,11 @@ use submeter::refs::{
 use submeter::switch::{CpuBalance, Entered, GroupLayer, Grouped, Observation};
 use submeter::{
     Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, BoundMetric,
-    Buckets, Bytes, Charge, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge,
-    Group, GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError, Metric,
-    MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading, Schema,
+    Buckets, Bytes, Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder,
+    Gauge, Group, GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError,
+    Metric, MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading, Schema,
     SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder, UnitKind, Usage,
-    Value,
+    Value, WhenKilled,
 };
 
 /// Compiles only if each type is `Send` and `Sync`.
@@ -93,7 +93,7 @@ fn handles_keys_and_results_cross_threads() {
         AggregateReport,
         Origin<'_>,
     );
-    cross_threads!(Rate, RateError, RateLimit<Bytes>, InvalidRateError);
+    cross_threads!(Rate, RateError, RateLimit<Bytes>, InvalidRateError, Charging, WhenKilled<'_>);
     cross_threads!(PercpuCounter, LimitedCounter, Approximate, OverLimitError);
     cross_threads!(
         PercpuRef,
