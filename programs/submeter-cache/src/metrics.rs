@@ -38,6 +38,9 @@ pub struct Metrics {
     /// answers that are not taken, beyond the usual buffers. Only the root has any, as a tenant
     /// that is deleted must not wait for a slow client.
     pub buffers: Quota<Bytes>,
+    /// Open connections, of which a server has only so many. Only the root has any, as one may
+    /// speak of any tenant.
+    pub connections: Quota<Count>,
     /// Items dropped to make room.
     pub evictions: Counter<Count>,
     /// Stores after which a tenant was above its `high`, and dropped items of its own.
@@ -88,6 +91,7 @@ impl Metrics {
         let items = s.gauge("items", "Items held");
         let memory = s.quota("memory", "Memory held by items");
         let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
+        let connections = s.quota("connections", "Open connections");
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
@@ -108,6 +112,7 @@ impl Metrics {
             bytes_out,
             memory,
             buffers,
+            connections,
             evictions,
             over_high,
             expired,

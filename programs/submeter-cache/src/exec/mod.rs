@@ -144,13 +144,13 @@ impl<'c> Session<'c> {
     /// Answers a client that has said who it is.
     pub(crate) fn login(
         &self,
-        admitted: bool,
+        answer: &str,
         bytes_in: usize,
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) {
         let before = out.written();
-        out.line(if admitted { "STORED" } else { reply::LOGIN_FAILED });
+        out.line(answer);
         let effect = Effect::new(Kind::Other);
         self.account(batch, Account::ROOT, effect, bytes_in, out.written() - before);
     }

@@ -57,6 +57,7 @@ fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
         ("total_connections", connections.total),
         ("rejected_connections", connections.refused),
         ("listen_disabled_num", connections.stops),
+        ("login_kicks", connections.ended_strangers),
         ("idle_kicks", connections.idle),
         ("slow_kicks", connections.slow),
         ("buffer_kicks", connections.reclaimed),
@@ -107,6 +108,7 @@ fn general(cache: &Cache, out: &mut Output) {
     let buffers = cache.tree().root().usage(metrics.buffers);
     stat("max_connections", cache.config().connections_max, out);
     stat("curr_connections", connections.current, out);
+    stat("login_pending", connections.strangers, out);
     let accepts = connections.current < cache.config().connections_max;
     stat("accepting_conns", u8::from(accepts), out);
     stat("buffer_bytes", buffers.current, out);
@@ -167,6 +169,7 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("detail_enabled", yes_or_no(cache.statistics().detail.is_on()), out);
     stat("maxconns", config.connections_max, out);
     stat("idle_timeout", config.idle_timeout.map_or(0, |time| time.as_secs()), out);
+    stat("login_timeout", config.login_timeout.as_secs(), out);
     stat("request_timeout", config.request_timeout.as_secs(), out);
     stat("buffers_max", config.buffers_max, out);
     stat("cas_enabled", "yes", out);

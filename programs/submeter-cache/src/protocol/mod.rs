@@ -102,6 +102,7 @@ pub(crate) mod reply {
     pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
     pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
     pub(crate) const LOGIN_FAILED: &str = "CLIENT_ERROR authentication failure";
+    pub(crate) const TOO_MANY_OF_USER: &str = "SERVER_ERROR too many connections of this user";
     pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR a key of another tenant";
     pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed to the user of one tenant";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";

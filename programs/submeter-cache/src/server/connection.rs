@@ -9,7 +9,6 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use super::buffers;
 use super::stream::Stream;
 use crate::cache::Cache;
 use crate::cache::List;
-use crate::connections::{Hold, Phase, Place};
+use crate::connections::{Hold, Phase, Place, Unwelcome};
 use crate::exec::{self, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
 use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
@@ -50,7 +49,7 @@ const LIST_BYTES: usize = 64 << 10;
 pub(super) async fn serve(
     stream: Stream,
     cache: Cache,
-    users: Option<Arc<Users>>,
+    users: Option<Users>,
     place: Place,
     stopped: watch::Receiver<bool>,
 ) {
@@ -81,7 +80,7 @@ pub(super) async fn serve(
 struct Connection<'c> {
     stream: Stream,
     parser: Parser,
-    users: Option<Arc<Users>>,
+    users: Option<Users>,
     session: Session<'c>,
     place: Place,
     hold: Hold,
@@ -298,11 +297,25 @@ impl Connection<'_> {
                     next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
-                    let access = self.users.as_ref().and_then(|users| users.admit(login));
-                    self.session.login(access.is_some(), consumed, batch, &mut self.out);
-                    self.errors = if access.is_some() { 0 } else { self.errors + 1 };
-                    if let Some(access) = access {
-                        self.parser.allow(access);
+                    let place = &self.place;
+                    let users = self.users.as_ref();
+                    let entered = users.and_then(|users| {
+                        users.admit(login, |name, is_shared| place.log_in(name, is_shared))
+                    });
+                    let answer = match &entered {
+                        Some((_, Ok(()))) => "STORED",
+                        Some((_, Err(_))) => reply::TOO_MANY_OF_USER,
+                        None => reply::LOGIN_FAILED,
+                    };
+                    self.session.login(answer, consumed, batch, &mut self.out);
+                    match entered {
+                        Some((access, Ok(()))) => {
+                            self.errors = 0;
+                            self.parser.allow(access);
+                        }
+                        Some((_, Err(Unwelcome::TooMany))) => return Batch::Refused,
+                        Some((_, Err(Unwelcome::Gone))) => return Batch::Quit,
+                        None => self.errors += 1,
                     }
                 }
                 Outcome::Refused(refusal) => {

@@ -25,8 +25,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::connections::Ends;
-use crate::users::Users;
+use crate::connections::{Crowd, Ends};
+use crate::users::{self, ByName, Users};
 
 pub use address::Address;
 use listener::Listener;
@@ -52,17 +52,18 @@ pub struct Server {
     listener: Listener,
     address: Address,
     cache: Cache,
-    users: Option<Arc<Users>>,
-    on_shortage: Option<Hook>,
+    users: Option<Users>,
+    on_shortage: Option<Hook<io::Error>>,
+    on_crowd: Option<Hook<Crowd>>,
     workers: Option<Workers>,
     #[cfg(feature = "tls")]
     tls: Option<tls::Acceptor>,
 }
 
 /// A function of the user's.
-struct Hook(Box<dyn Fn(&io::Error) + Send + Sync>);
+struct Hook<T>(Box<dyn Fn(&T) + Send + Sync>);
 
-impl fmt::Debug for Hook {
+impl<T> fmt::Debug for Hook<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hook")
     }
@@ -98,6 +99,7 @@ impl Server {
             cache,
             users: None,
             on_shortage: None,
+            on_crowd: None,
             workers: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -105,10 +107,11 @@ impl Server {
     }
 
     /// Executes requests only for these users, each on its own tenant. Without them anybody who
-    /// reaches the server may do everything.
+    /// reaches the server may do everything. A clone of the handle [replaces](Users::replace) them
+    /// while the server runs.
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
-        self.users = Some(Arc::new(users));
+        self.users = Some(users);
         self
     }
 
@@ -160,8 +163,32 @@ impl Server {
         self
     }
 
+    /// Calls `hook` when free places for connections have become few (the eighth part of
+    /// [`Config::connections_max`](crate::Config::connections_max)), or somebody was turned away:
+    /// once, until the fourth part is free again. The hook runs on a thread that serves, and must
+    /// neither block nor panic.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config::default())?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+    /// let server = server.on_crowd(|crowd| eprintln!("{crowd}"));
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_crowd(mut self, hook: impl Fn(&Crowd) + Send + Sync + 'static) -> Server {
+        self.on_crowd = Some(Hook(Box::new(hook)));
+        self
+    }
+
     /// Speaks TLS on a port; a socket in the file system has permissions instead. A client that
-    /// does not agree on keys within ten seconds is closed. Each connection may hold 64 KiB for
+    /// does not agree on keys within [`login_timeout`](crate::Config::login_timeout) is closed. Each
+    /// connection may hold 64 KiB for
     /// records that are on their way, also while it is idle, beside what
     /// [`buffers_max`](crate::Config::buffers_max) counts.
     #[cfg(feature = "tls")]
@@ -188,7 +215,11 @@ impl Server {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        connections.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
+        let on_crowd = self.on_crowd.take();
+        connections.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
+        if let Some(users) = &self.users {
+            connections.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
+        }
         let label: Arc<str> = self.address.labelled().into();
         let listening = self.cache.connections().listen(Arc::clone(&label), workers.threads());
         tokio::pin!(shutdown);
@@ -237,6 +268,13 @@ impl Server {
         .await
     }
 
+    fn speaks_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
     fn note_shortage(&self, error: &io::Error) {
         self.cache.connections().note_stop();
         if let Some(Hook(hook)) = &self.on_shortage {
@@ -254,7 +292,8 @@ impl Server {
         stopped: &watch::Receiver<bool>,
     ) {
         let now_ms = self.cache.store().clock.now().ms;
-        let Some(place) = self.cache.connections().take_place(now_ms) else {
+        let is_stranger = self.users.is_some() || self.speaks_tls();
+        let Some(place) = self.cache.connections().take_place(now_ms, is_stranger) else {
             return turn_away(stream);
         };
         let seat = Arc::clone(&place.seat);
@@ -275,9 +314,32 @@ impl Server {
                 },
                 (stream, _) => stream,
             };
+            if users.is_none() {
+                place.admit();
+            }
             connection::serve(stream, cache, users, place, stopped).await;
         };
         seat.set_task(connections.spawn_on(served, worker.runtime()));
+    }
+}
+
+/// Ends the connections of users who are replaced, until the server stops.
+async fn follow(
+    mut users: watch::Receiver<Arc<ByName>>,
+    cache: Cache,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut before = Arc::clone(&users.borrow_and_update());
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            changed = users.changed() => if changed.is_err() {
+                return;
+            },
+        }
+        let now = Arc::clone(&users.borrow_and_update());
+        cache.connections().end_users(|name| users::is_gone(name, &before, &now));
+        before = now;
     }
 }
 

@@ -10,6 +10,7 @@ mod expiry;
 mod foreign;
 mod limits;
 mod meta;
+mod places;
 mod protection;
 mod rates;
 mod statistics;

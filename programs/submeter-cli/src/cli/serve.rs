@@ -118,7 +118,8 @@ pub(crate) struct ServeArgs {
     /// Let clients stop the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,
-    /// Maximum number of connections to the cache; more are refused with a message
+    /// Maximum number of connections to the cache; more are refused with a message. Of several users
+    /// of --auth-file none may have all of them: at most seven times as many as others leave
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
@@ -126,6 +127,10 @@ pub(crate) struct ServeArgs {
     /// --value-max needs it]
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffers: Option<Size>,
+    /// Close a connection that has not agreed on keys (--tls-cert) and logged in (--auth-file) by
+    /// then; the one that has waited for longest is closed for a new one at --connections
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) login_timeout: Duration,
     /// Close a connection with an incomplete request or an unread answer after this time, plus a
     /// second for each 64 KiB
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]

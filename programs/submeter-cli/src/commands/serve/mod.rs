@@ -108,7 +108,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
-    let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
+    let server = doors::guard(server, users, tls.as_ref());
+    let server = server.on_shortage(shortage::tell).on_crowd(shortage::crowd);
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
@@ -278,6 +279,7 @@ fn config(args: &ServeArgs, limits: &reload::Limits) -> Config {
         shutdown: args.enable_shutdown,
         connections_max: usize::try_from(args.connections).unwrap_or(usize::MAX),
         buffers_max: args.buffers.map_or(buffers, |size| size.0),
+        login_timeout: args.login_timeout,
         request_timeout: args.request_timeout,
         idle_timeout: args.idle_timeout,
         drain: args.drain_seconds,
