@@ -71,6 +71,30 @@ fn nothing_is_executed_before_the_login() {
 }
 
 #[test]
+fn users_are_replaced_while_the_server_runs() {
+    let (users, config) = (users(), Config::default());
+    let handle = users.clone();
+    let server = start_with(config.clone(), |server| server.users(users));
+    let mut acme = logged_in(&server, "acme correct-horse");
+    let mut web = logged_in(&server, "web battery-staple");
+    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let next = "acme:new-horse\nweb:battery-staple /acme\nnew:stapler-battery\n";
+    handle.replace(&Users::parse(next, &config).expect("well-formed"));
+    assert_eq!(ops.rest(), b"", "the user is gone");
+    assert_eq!(web.rest(), b"", "the user has another tenant");
+    assert_eq!(acme.set("acme:k", b"v"), "STORED", "a new password ends no connection");
+    for (who, answer) in [
+        ("acme correct-horse", "CLIENT_ERROR authentication failure"),
+        ("ops tr0ub4dor", "CLIENT_ERROR authentication failure"),
+        ("acme new-horse", "STORED"),
+        ("web battery-staple", "STORED"),
+        ("new stapler-battery", "STORED"),
+    ] {
+        assert_eq!(login(&mut server.connect(), who), answer, "{who}");
+    }
+}
+
+#[test]
 fn whoever_has_not_logged_in_makes_no_tenant() {
     let server = server();
     let groups = server.cache.tree().group_count();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, Id};
-use submeter_terminal::{one_line, read_file, short, without_mark};
+use submeter_terminal::{one_line, read_file, short};
 use toml::de::{DeTable, DeValue};
 
 use super::tenant_limit::TenantLimit;
@@ -90,7 +90,6 @@ impl ConfigFile {
 
 /// The error is a line's number and what is wrong there.
 fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
-    let text = without_mark(text);
     let line = |at: usize| 1 + text[..at].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -225,7 +224,6 @@ mod tests {
         assert_eq!(words(text), expected);
         assert_eq!(words("tls-key = \"k\"\nload = 6\nauth-file = \"f\"").len(), 3, "one by one");
         assert_eq!(words(""), [""; 0]);
-        assert_eq!(words("\u{feff}memory = \"4g\""), ["--memory=4g"], "a byte order mark");
     }
 
     #[test]

@@ -32,7 +32,11 @@ impl From<OverRateArg> for OverRate {
 #[command(after_help = "\
 Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, and each but \
 --tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. Its \
-table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\", which SIGHUP has read again.
+table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\".
+
+SIGHUP has the limits of --limits or --config read again, and the files of --auth-file, --token-file, --tls-cert and \
+--tls-key. What is bad changes nothing and is warned of. Connections stay, but for those of users who are gone or have \
+another tenant.
 
 Examples:
   # A demonstration: six tenants, one of which bursts, and a page that shows them

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use submeter_terminal::{read_file, short, without_mark};
+use submeter_terminal::{read_file, short};
 
 use crate::cli::TenantLimit;
 
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(usize, TenantLimit)>, String> {
 /// As [`read`], of text that is there.
 pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>, String> {
     let mut limits: Vec<(usize, TenantLimit)> = Vec::new();
-    for (index, line) in without_mark(text).lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -68,13 +68,6 @@ mod tests {
         let limit = |path: &str, limits| TenantLimit { path: path.to_owned(), limits };
         let expected = expected.map(|(line, path, limits)| (line, limit(path, limits)));
         assert_eq!(limits, expected);
-    }
-
-    #[test]
-    fn a_byte_order_mark_is_no_part_of_a_path() {
-        let limits = parse("\u{feff}/acme 1k\n", "l").expect("well-formed");
-        assert_eq!(limits[0].1.path, "/acme");
-        assert!(parse("\u{feff}\u{feff}/acme 1k\n", "l").is_err(), "one is skipped");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod demo;
 mod doors;
 mod files;
 mod fleet;
+mod keys;
 mod limits;
 mod otlp;
 mod reload;
@@ -31,9 +32,9 @@ use tokio::task::JoinHandle;
 
 use self::checkpoint::Saver;
 use self::deletion::Deleted;
+use self::keys::Keys;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
-use crate::secrets;
 use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
@@ -85,9 +86,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     doors::check_limits_api(args)?;
     let (cache, totals, plan) = files::read(args, signals.clone()).await?;
     let plan = plan?;
-    let users = doors::users(args, cache.config())?;
-    let tls = doors::tls(args)?;
-    let token = args.token_file.as_deref().map(secrets::token).transpose()?;
+    let keys = Keys::read(args, cache.config())?;
+    let Keys { users, token, tls } = keys.clone();
     let server = listening(args, &cache).await?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
@@ -101,7 +101,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
-    tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
+    let limiter = Arc::new(reload::Limiter::new(args, &cache));
+    tokio::spawn(reload::follow(hangups, Arc::clone(&limiter), keys));
     let member = fleet::join(args, &cache, &listen)?;
     // Only now: what cannot serve leaves the file as it was.
     let saver = checkpoint::start(totals, &cache).await?;
@@ -118,7 +119,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted).member(&name);
-    let shown = asked_for(shown, args, &cache, also);
+    let shown = asked_for(shown, args, limiter, also);
     let shown = token.into_iter().fold(shown, Shown::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
@@ -152,7 +153,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
 fn asked_for(
     shown: Shown,
     args: &ServeArgs,
-    cache: &Cache,
+    limiter: Arc<reload::Limiter>,
     (member, saver): (Option<&fleet::Member>, Option<&Saver>),
 ) -> Shown {
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
@@ -164,8 +165,7 @@ fn asked_for(
     if !args.limits_api {
         return shown;
     }
-    let (cache, args) = (cache.clone(), Arc::new(args.clone()));
-    shown.on_limits(move |text| reload::post(cache.clone(), Arc::clone(&args), text))
+    shown.on_limits(move |text| reload::post(Arc::clone(&limiter), text))
 }
 
 /// Opens the cache's port, and starts the threads that serve it.
