@@ -20,8 +20,7 @@ use tokio::task::AbortHandle;
 use crate::config::Config;
 use crate::metrics::Metrics;
 
-pub(crate) use listing::Ends;
-use listing::Listener;
+pub(crate) use listing::{Ends, Listener};
 pub use places::Crowd;
 use places::Places;
 pub(crate) use places::{Place, Unwelcome};
@@ -55,6 +54,7 @@ struct Counts {
     slow: AtomicU64,
     reclaimed: AtomicU64,
     stops: AtomicU64,
+    stopped_us: AtomicU64,
 }
 
 /// What `stats` says about connections.
@@ -76,6 +76,8 @@ pub(crate) struct ConnectionCounts {
     pub(crate) reclaimed: u64,
     /// How often the server accepted none for a while, as the system had no room for more.
     pub(crate) stops: u64,
+    /// For how long.
+    pub(crate) stopped_us: u64,
 }
 
 /// What a connection waits for.
@@ -195,6 +197,13 @@ impl Connections {
         }
     }
 
+    /// Notes for how long it does.
+    pub(crate) fn note_pause(&self, pause: Duration) {
+        let us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        // Relaxed: a statistic.
+        self.counts.stopped_us.fetch_add(us, Ordering::Relaxed);
+    }
+
     /// Notes that the server accepts no connections for a while.
     pub(crate) fn note_stop(&self) {
         // Relaxed: a statistic.
@@ -215,6 +224,7 @@ impl Connections {
             slow: count(&self.counts.slow),
             reclaimed: count(&self.counts.reclaimed),
             stops: count(&self.counts.stops),
+            stopped_us: count(&self.counts.stopped_us),
         }
     }
 

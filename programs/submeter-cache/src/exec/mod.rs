@@ -3,6 +3,7 @@
 mod batch;
 mod classic;
 mod current_group;
+mod foreign_names;
 mod meta;
 mod meter;
 mod rate;
@@ -151,6 +152,8 @@ impl<'c> Session<'c> {
     ) {
         let before = out.written();
         out.line(answer);
+        self.totals().count(Total::Logins);
+        self.totals().count_if(answer != reply::LOGGED_IN, Total::LoginsFailed);
         let effect = Effect::new(Kind::Other);
         self.account(batch, Account::ROOT, effect, bytes_in, out.written() - before);
     }
@@ -164,6 +167,11 @@ impl<'c> Session<'c> {
         self.account(&mut batch, Account::ROOT, other, bytes_in, document.len());
         batch.end();
         document
+    }
+
+    /// Counts that others had their turn before all that had arrived was done.
+    pub(crate) fn count_yield(&self) {
+        self.totals().count(Total::Yields);
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -33,7 +33,7 @@
 //!
 //! | `stats …` | Here |
 //! |---|---|
-//! | | memcached's names, those that mean something here; `cmd_set` counts refused stores too |
+//! | | memcached's names: zero for what is not here; `cmd_set` counts refused stores too |
 //! | `reset` | lets these begin at zero again; the tenants' metrics stay as they are |
 //! | `settings` | likewise, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
 //! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
@@ -101,6 +101,7 @@ pub(crate) mod reply {
     pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
     pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
     pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+    pub(crate) const LOGGED_IN: &str = "STORED";
     pub(crate) const LOGIN_FAILED: &str = "CLIENT_ERROR authentication failure";
     pub(crate) const TOO_MANY_OF_USER: &str = "SERVER_ERROR too many connections of this user";
     pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR a key of another tenant";

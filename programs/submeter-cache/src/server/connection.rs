@@ -29,7 +29,7 @@ use crate::store;
 use crate::users::Users;
 
 /// The most requests in a batch: about a tenth of a millisecond of work.
-const BATCH_MAX: usize = 256;
+pub(crate) const BATCH_MAX: usize = 256;
 
 /// After this many malformed requests in a row the other end does not speak this protocol.
 const ERRORS_MAX: usize = 100;
@@ -184,7 +184,10 @@ impl Connection<'_> {
             }
             buffers::give(self.out.take_buffer());
             match batch {
-                Batch::Long | Batch::List(..) => tokio::task::yield_now().await,
+                Batch::Long | Batch::List(..) => {
+                    self.session.count_yield();
+                    tokio::task::yield_now().await;
+                }
                 // Not longer than the server's patience with requests.
                 Batch::Throttled(time) => tokio::time::sleep(time).await,
                 Batch::Drained => break,
@@ -303,7 +306,7 @@ impl Connection<'_> {
                         users.admit(login, |name, is_shared| place.log_in(name, is_shared))
                     });
                     let answer = match &entered {
-                        Some((_, Ok(()))) => "STORED",
+                        Some((_, Ok(()))) => reply::LOGGED_IN,
                         Some((_, Err(_))) => reply::TOO_MANY_OF_USER,
                         None => reply::LOGIN_FAILED,
                     };

@@ -2,7 +2,7 @@
 
 mod address;
 mod buffers;
-mod connection;
+pub(crate) mod connection;
 mod listener;
 mod stream;
 mod sweeper;
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::connections::{Crowd, Ends};
+use crate::connections::{self, Crowd, Ends};
 use crate::users::{self, ByName, Users};
 
 pub use address::Address;
@@ -214,14 +214,19 @@ impl Server {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
-        let mut connections = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let on_crowd = self.on_crowd.take();
-        connections.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
+        tasks.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
         if let Some(users) = &self.users {
-            connections.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
+            tasks.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
         }
         let label: Arc<str> = self.address.labelled().into();
-        let listening = self.cache.connections().listen(Arc::clone(&label), workers.threads());
+        let listening = self.cache.connections().listen(connections::Listener {
+            address: Arc::clone(&label),
+            threads: workers.threads(),
+            has_users: self.users.is_some(),
+            speaks_tls: self.speaks_tls(),
+        });
         tokio::pin!(shutdown);
         let mut is_short = false;
         loop {
@@ -230,7 +235,7 @@ impl Server {
                 (accepted, worker) = self.accept(&workers) => match accepted {
                     Ok(stream) => {
                         is_short = false;
-                        self.admit(stream, worker, &label, &mut connections, &stopped);
+                        self.admit(stream, worker, &label, &mut tasks, &stopped);
                     }
                     // The client is gone already.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -239,10 +244,11 @@ impl Server {
                         if !std::mem::replace(&mut is_short, true) {
                             self.note_shortage(&error);
                         }
+                        self.cache.connections().note_pause(ACCEPT_PAUSE);
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(_) = connections.join_next() => {}
+                Some(_) = tasks.join_next() => {}
             }
         }
         let drain = self.cache.config().drain;
@@ -250,9 +256,9 @@ impl Server {
         drop(listening);
         // Fails only when no connection is left.
         let _ = stop.send(true);
-        let all = async { while connections.join_next().await.is_some() {} };
+        let all = async { while tasks.join_next().await.is_some() {} };
         if timeout(drain, all).await.is_err() {
-            connections.shutdown().await;
+            tasks.shutdown().await;
         }
         Ok(())
     }
@@ -288,7 +294,7 @@ impl Server {
         stream: Stream,
         worker: &Worker,
         label: &Arc<str>,
-        connections: &mut JoinSet<()>,
+        tasks: &mut JoinSet<()>,
         stopped: &watch::Receiver<bool>,
     ) {
         let now_ms = self.cache.store().clock.now().ms;
@@ -319,7 +325,7 @@ impl Server {
             }
             connection::serve(stream, cache, users, place, stopped).await;
         };
-        seat.set_task(connections.spawn_on(served, worker.runtime()));
+        seat.set_task(tasks.spawn_on(served, worker.runtime()));
     }
 }
 
