@@ -7,6 +7,7 @@ use submeter_cache::{Config, Users};
 use submeter_http::Token;
 use submeter_terminal::Failure;
 
+use super::files::Now;
 use crate::cli::ServeArgs;
 use crate::secrets;
 
@@ -26,10 +27,14 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Reads the files that flags name.
-    pub(super) fn read(args: &ServeArgs, config: &Config) -> Result<Keys, Failure> {
-        let users = args.auth_file.as_deref().map(|path| users(path, config)).transpose()?;
-        let tls = tls(args)?;
-        let token = args.token_file.as_deref().map(secrets::token).transpose()?;
+    pub(super) fn read(args: &ServeArgs, config: &Config, now: &Now) -> Result<Keys, Failure> {
+        let (auth, token) = (args.auth_file.as_deref(), args.token_file.as_deref());
+        let read = || auth.map(|path| users(path, config)).transpose();
+        let users = now.reading("--auth-file", auth, read)?;
+        let certificate = args.tls_cert.as_deref();
+        let tls = now.reading("--tls-cert, --tls-key", certificate, || tls(args))?;
+        let read = || token.map(secrets::token).transpose();
+        let token = now.reading("--token-file", token, read)?;
         Ok(Keys { users, token, tls })
     }
 

@@ -84,9 +84,12 @@ fn deaf(error: &std::io::Error) -> Failure {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| deaf(&e))?;
     doors::check_limits_api(args)?;
-    let (cache, totals, plan) = files::read(args, signals.clone()).await?;
+    let Some(read) = files::read(args, signals.clone()).await? else {
+        log::info!("stopped before it served");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let files::Read { cache, totals, keys, plan } = read;
     let plan = plan?;
-    let keys = Keys::read(args, cache.config())?;
     let Keys { users, token, tls } = keys.clone();
     let server = listening(args, &cache).await?;
     let http =
@@ -257,9 +260,8 @@ fn conclude(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn cache(args: &ServeArgs) -> Result<Cache, Failure> {
-    let limits = reload::all(args).map_err(Failure::new)?;
-    let cache = Cache::new(config(args, &limits));
+fn cache(args: &ServeArgs, limits: &reload::Limits) -> Result<Cache, Failure> {
+    let cache = Cache::new(config(args, limits));
     cache.map_err(|error| Failure::new(limits.explain(&error)))
 }
 
