@@ -28,5 +28,5 @@ pub use metrics::Metrics;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use protocol::outcomes::outcomes;
-pub use server::{Address, Server};
+pub use server::{Address, Foreign, Server};
 pub use users::Users;

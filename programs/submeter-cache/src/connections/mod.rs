@@ -165,9 +165,14 @@ impl Seat {
         self.task.get().is_some()
     }
 
+    /// Names the client.
+    pub(crate) fn client(&self) -> &str {
+        self.ends.get().map_or("", |ends| &ends.client)
+    }
+
     /// Names the machine of the client, as far as it has a name.
     fn host(&self) -> String {
-        let client = self.ends.get().map_or("", |ends| &ends.client);
+        let client = self.client();
         client.rsplit_once(':').map_or(client, |(host, _)| host).to_owned()
     }
 

@@ -55,7 +55,8 @@
 //! - A retrieval's line has at most 1 MiB; there it has no bound. Beyond that, or beyond 2048 bytes
 //!   of another line, the connection ends without an answer, as there.
 //! - A hundred malformed requests in a row end the connection; there they do not.
-//! - A line of HTTP ends the connection, `Host:` included; there only a request line does.
+//! - A line of HTTP ends the connection, `Host:` included; there only a request line does. So does
+//!   a request that begins as TLS or the binary protocol do.
 //! - A value of exactly the largest size fits; there the item's header counts.
 //! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
 //! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::buffers;
 use super::stream::Stream;
+use super::{Foreign, Hook};
 use crate::cache::Cache;
 use crate::cache::List;
 use crate::connections::{Hold, Phase, Place, Unwelcome};
@@ -51,6 +52,7 @@ pub(super) async fn serve(
     cache: Cache,
     users: Option<Users>,
     place: Place,
+    on_foreign: Option<Hook<Foreign>>,
     stopped: watch::Receiver<bool>,
 ) {
     stream.send_at_once();
@@ -60,6 +62,7 @@ pub(super) async fn serve(
         users,
         session: Session::new(&cache),
         hold: place.hold(),
+        on_foreign,
         place,
         stream,
         input: Vec::new(),
@@ -83,6 +86,7 @@ struct Connection<'c> {
     users: Option<Users>,
     session: Session<'c>,
     place: Place,
+    on_foreign: Option<Hook<Foreign>>,
     hold: Hold,
     input: Vec<u8>,
     /// Where in `input` the next request begins.
@@ -325,7 +329,10 @@ impl Connection<'_> {
                     self.errors += 1;
                     self.session.refuse(&refusal, consumed, batch, &mut self.out);
                 }
-                Outcome::Foreign => {
+                Outcome::Foreign(protocol) => {
+                    if let (Some(protocol), Some(Hook(hook))) = (protocol, &self.on_foreign) {
+                        hook(&Foreign { protocol, client: self.place.seat.client().to_owned() });
+                    }
                     let unread = self.input.len() - self.at;
                     let silence = Refusal::new(reply::ERROR).quiet_if(true);
                     self.session.refuse(&silence, unread, batch, &mut self.out);

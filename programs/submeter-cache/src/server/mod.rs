@@ -55,17 +55,41 @@ pub struct Server {
     users: Option<Users>,
     on_shortage: Option<Hook<io::Error>>,
     on_crowd: Option<Hook<Crowd>>,
+    on_foreign: Option<Hook<Foreign>>,
     workers: Option<Workers>,
     #[cfg(feature = "tls")]
     tls: Option<tls::Acceptor>,
 }
 
 /// A function of the user's.
-struct Hook<T>(Box<dyn Fn(&T) + Send + Sync>);
+struct Hook<T>(Arc<dyn Fn(&T) + Send + Sync>);
+
+impl<T> Clone for Hook<T> {
+    fn clone(&self) -> Hook<T> {
+        Hook(Arc::clone(&self.0))
+    }
+}
 
 impl<T> fmt::Debug for Hook<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hook")
+    }
+}
+
+/// A client whose connection ended because it speaks another protocol: see
+/// [`Server::on_foreign`]. Displays as a line without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Foreign {
+    /// `HTTP`, `TLS` or `memcached's binary protocol`.
+    pub protocol: &'static str,
+    /// Where it connected from, as `stats conns` has it.
+    pub client: String,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a client at {} speaks {}", self.client, self.protocol)
     }
 }
 
@@ -100,6 +124,7 @@ impl Server {
             users: None,
             on_shortage: None,
             on_crowd: None,
+            on_foreign: None,
             workers: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -159,7 +184,7 @@ impl Server {
     /// ```
     #[must_use]
     pub fn on_shortage(mut self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Server {
-        self.on_shortage = Some(Hook(Box::new(hook)));
+        self.on_shortage = Some(Hook(Arc::new(hook)));
         self
     }
 
@@ -182,7 +207,29 @@ impl Server {
     /// ```
     #[must_use]
     pub fn on_crowd(mut self, hook: impl Fn(&Crowd) + Send + Sync + 'static) -> Server {
-        self.on_crowd = Some(Hook(Box::new(hook)));
+        self.on_crowd = Some(Hook(Arc::new(hook)));
+        self
+    }
+
+    /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
+    /// hook runs on a thread that serves, and must neither block nor panic; such a client often
+    /// comes again at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config::default())?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+    /// let server = server.on_foreign(|client| eprintln!("{client}"));
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_foreign(mut self, hook: impl Fn(&Foreign) + Send + Sync + 'static) -> Server {
+        self.on_foreign = Some(Hook(Arc::new(hook)));
         self
     }
 
@@ -305,6 +352,7 @@ impl Server {
         let seat = Arc::clone(&place.seat);
         seat.set_ends(Ends { client: stream.client(), server: Arc::clone(label) });
         let (cache, users) = (self.cache.clone(), self.users.clone());
+        let on_foreign = self.on_foreign.clone();
         let stopped = stopped.clone();
         let busy = worker.busy();
         #[cfg(feature = "tls")]
@@ -323,7 +371,7 @@ impl Server {
             if users.is_none() {
                 place.admit();
             }
-            connection::serve(stream, cache, users, place, stopped).await;
+            connection::serve(stream, cache, users, place, on_foreign, stopped).await;
         };
         seat.set_task(tasks.spawn_on(served, worker.runtime()));
     }

@@ -34,6 +34,24 @@ fn only_users_of_the_file_are_served() {
 }
 
 #[test]
+fn a_client_that_speaks_another_protocol_is_told_of_once() {
+    let mut server = SUBMETER.start(&FREE);
+    let addr = cache_address(&mut server);
+    for first in [&b"\x16\x03\x01"[..], b"\x16\x03\x01", b"\x80\0", b"\x80\0"] {
+        let mut client = TcpStream::connect(addr).expect("it listens");
+        client.write_all(first).expect("sent");
+        assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+    }
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    let told: Vec<&str> = out.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(told.len(), 2, "{out}");
+    assert!(told[0].contains("speaks TLS") && told[0].contains("--tls-cert"), "{out}");
+    assert!(told[1].contains("binary protocol") && told[1].contains("text protocol"), "{out}");
+}
+
+#[test]
 fn only_who_has_the_token_is_shown_the_page() {
     let token = secret("token", "correct-horse-battery\n");
     let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
