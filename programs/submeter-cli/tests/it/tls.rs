@@ -136,6 +136,19 @@ mod with {
     }
 
     #[test]
+    fn one_client_of_the_page_too_many_is_told_so_in_tls() {
+        let server = server("crowded", &[]);
+        let page: SocketAddr = server.page["https://".len()..].parse().expect("an address");
+        let silent = (0..256).map(|_| TcpStream::connect(page).expect("it listens"));
+        let _silent: Vec<TcpStream> = silent.collect();
+        for (target, status) in [("/healthz", "HTTP/1.1 200 "), ("/api/tree", "HTTP/1.1 503 ")] {
+            let mut client = connect(page);
+            write!(client, "GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+            expect(&mut client, status);
+        }
+    }
+
+    #[test]
     fn users_log_in_through_it() {
         let users = secret("tls.users", "acme:correct-horse\n");
         let server = server("users", &["--auth-file", users.path()]);
