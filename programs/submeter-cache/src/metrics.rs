@@ -57,9 +57,14 @@ pub struct Metrics {
     /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
-    /// From the arrival of a request's last bytes until its answer is ready to send. A retrieval of
-    /// several keys counts once per key, as in the other metrics.
+    /// From the moment when a request's last bytes could be read, as far as the worker knows it,
+    /// until its answer is ready to send. A retrieval of several keys counts once per key, as in the
+    /// other metrics.
     pub latency: Histogram<Nanoseconds>,
+    /// The part of `latency` in which requests waited: for other connections of their worker, for
+    /// what was sent before them on their own, or for their tenant's rate. A sum over requests:
+    /// divided by their number it is the usual wait.
+    pub waited: Counter<Nanoseconds>,
 }
 
 impl Metrics {
@@ -81,9 +86,10 @@ impl Metrics {
         let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
         let latency = s.histogram(
             "latency",
-            "From a request's arrival to its answer being ready",
+            "From when a request could be read to its answer being ready",
             Buckets::LATENCY_NS,
         );
+        let waited = s.counter("waited", "Time that requests waited until work on them began");
         let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
         let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
         let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
@@ -120,6 +126,7 @@ impl Metrics {
             requests,
             cpu,
             latency,
+            waited,
         })
     }
 }

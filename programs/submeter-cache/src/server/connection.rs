@@ -9,7 +9,7 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use submeter::refs::pin;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
+use super::arrival::Arrival;
 use super::buffers;
 use super::stream::Stream;
 use super::{Foreign, Hook};
@@ -58,6 +59,8 @@ pub(super) async fn serve(
     stream.send_at_once();
     let access = if users.is_some() { Access::Login } else { Access::Everything };
     let mut connection = Connection {
+        arrival: Arrival::new(cache.clone()),
+        ready_at: None,
         parser: Parser::new(cache.config().value_max, access),
         users,
         session: Session::new(&cache),
@@ -81,6 +84,9 @@ pub(super) async fn serve(
 }
 
 struct Connection<'c> {
+    arrival: Arrival,
+    /// When the worker heard of what is read next, if it had to wait for that.
+    ready_at: Option<u64>,
     stream: Stream,
     parser: Parser,
     users: Option<Users>,
@@ -137,7 +143,10 @@ impl Connection<'_> {
                 if is_between && told.has_changed().unwrap_or(true) {
                     return Poll::Ready(Ok(!std::mem::replace(is_last, true)));
                 }
-                if let Poll::Ready(ready) = self.stream.poll_read_ready(context) {
+                let (ready_at, waker) = self.arrival.next(context.waker());
+                let mut waiting = Context::from_waker(waker);
+                if let Poll::Ready(ready) = self.stream.poll_read_ready(&mut waiting) {
+                    self.ready_at = ready_at;
                     return Poll::Ready(ready.map(|()| true));
                 }
                 // In the middle of a request the end of the server's patience is what stops it.
@@ -171,7 +180,7 @@ impl Connection<'_> {
 
     /// Executes and answers what the input holds. Returns why it went no further.
     async fn batches(&mut self) -> io::Result<Batch> {
-        self.session.begin();
+        self.session.begin(self.ready_at.take());
         loop {
             let before = self.at;
             self.out.set_buffer(buffers::take());

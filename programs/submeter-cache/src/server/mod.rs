@@ -1,6 +1,7 @@
 //! The network: accepts connections and serves each in a task of its own.
 
 mod address;
+mod arrival;
 mod buffers;
 pub(crate) mod connection;
 mod listener;

@@ -8,6 +8,7 @@ mod conservation;
 mod differential;
 mod expiry;
 mod foreign;
+mod latency;
 mod limits;
 mod meta;
 mod places;
