@@ -58,8 +58,8 @@ pub struct Metrics {
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
     /// From the moment when a request's last bytes could be read, as far as the worker knows it,
-    /// until its answer is ready to send. A retrieval of several keys counts once per key, as in the
-    /// other metrics.
+    /// until its answer is ready to send. A retrieval of several keys counts once per key, as in
+    /// the other metrics.
     pub latency: Histogram<Nanoseconds>,
     /// The part of `latency` in which requests waited: for other connections of their worker, for
     /// what was sent before them on their own, or for their tenant's rate. A sum over requests:

@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
 use crate::config::{Config, ConfigError};
+use crate::connections::{Place, Unwelcome};
 use crate::protocol::Access;
 
 /// The longest name and password together, a space between them included: what a client that has
@@ -105,19 +106,20 @@ impl Users {
         self.current.borrow().is_empty()
     }
 
-    /// Lets the user whom `login` names `enter`, who is told the name, and whether there are other
-    /// users. Nobody is replaced meanwhile: who enters is found by those who end what is replaced.
-    pub(crate) fn admit<T>(
+    /// Gives the place to the user whom `login` names, if there is one. Nobody is replaced
+    /// meanwhile: who has a place is found by those who end what is replaced.
+    pub(crate) fn enter(
         &self,
         login: &[u8],
-        enter: impl FnOnce(&Arc<str>, bool) -> T,
-    ) -> Option<(Access, T)> {
+        place: &Place,
+    ) -> Option<(Access, Result<(), Unwelcome>)> {
         let space = memchr::memchr(b' ', login)?;
         let (name, password) = (&login[..space], &login[space + 1..]);
         let users = self.current.borrow();
         let user = users.get(name)?;
         let is_right = bool::from(user.password.ct_eq(password));
-        is_right.then(|| (user.access.clone(), enter(&user.name, users.len() > 1)))
+        let entered = || place.log_in(&user.name, users.len() > 1);
+        is_right.then(|| (user.access.clone(), entered()))
     }
 
     /// Returns what changes when they are replaced.

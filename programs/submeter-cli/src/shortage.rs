@@ -4,7 +4,12 @@ use std::io;
 use std::sync::Once;
 
 use parking_lot::Mutex;
-use submeter_cache::{Crowd, Foreign};
+use submeter_cache::{Crowd, Foreign, Server};
+
+/// Has a server tell the operator.
+pub(crate) fn told(server: Server) -> Server {
+    server.on_shortage(tell).on_crowd(crowd).on_foreign(foreign)
+}
 
 /// Prints a warning, the first time in the life of the process: clients that wait would otherwise
 /// make a line of each attempt. `listen_disabled_num` of `stats` counts on.
@@ -23,7 +28,7 @@ pub(crate) fn tell(error: &io::Error) {
 }
 
 /// Prints a warning that there are few places left for connections.
-pub(crate) fn crowd(crowd: &Crowd) {
+fn crowd(crowd: &Crowd) {
     log::warn!(
         "{crowd}: others may be turned away. Allow more (--connections), or close those that idle \
          (--idle-timeout)"
@@ -32,7 +37,7 @@ pub(crate) fn crowd(crowd: &Crowd) {
 
 /// Prints a warning of the first client in the life of the process that speaks a protocol: each
 /// would otherwise make a line of each attempt.
-pub(crate) fn foreign(foreign: &Foreign) {
+fn foreign(foreign: &Foreign) {
     static TOLD: Mutex<Vec<&str>> = Mutex::new(Vec::new());
     let mut told = TOLD.lock();
     if told.contains(&foreign.protocol) {

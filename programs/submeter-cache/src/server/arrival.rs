@@ -25,7 +25,7 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Relaxed: the task is woken after it, which makes it see this. The first of several counts.
+        // Relaxed: the task is woken after it, which makes it see this. The first one counts.
         if self.rang.load(Ordering::Relaxed) == 0 {
             self.rang.store(self.cache.store().clock.raw().max(1), Ordering::Relaxed);
         }

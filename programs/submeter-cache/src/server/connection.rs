@@ -313,25 +313,10 @@ impl Connection<'_> {
                     next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
-                    let place = &self.place;
                     let users = self.users.as_ref();
-                    let entered = users.and_then(|users| {
-                        users.admit(login, |name, is_shared| place.log_in(name, is_shared))
-                    });
-                    let answer = match &entered {
-                        Some((_, Ok(()))) => reply::LOGGED_IN,
-                        Some((_, Err(_))) => reply::TOO_MANY_OF_USER,
-                        None => reply::LOGIN_FAILED,
-                    };
-                    self.session.login(answer, consumed, batch, &mut self.out);
-                    match entered {
-                        Some((access, Ok(()))) => {
-                            self.errors = 0;
-                            self.parser.allow(access);
-                        }
-                        Some((_, Err(Unwelcome::TooMany))) => return Batch::Refused,
-                        Some((_, Err(Unwelcome::Gone))) => return Batch::Quit,
-                        None => self.errors += 1,
+                    let entered = users.and_then(|users| users.enter(login, &self.place));
+                    if let Some(ended) = self.logged_in(entered, consumed, batch) {
+                        return ended;
                     }
                 }
                 Outcome::Refused(refusal) => {
@@ -339,9 +324,7 @@ impl Connection<'_> {
                     self.session.refuse(&refusal, consumed, batch, &mut self.out);
                 }
                 Outcome::Foreign(protocol) => {
-                    if let (Some(protocol), Some(Hook(hook))) = (protocol, &self.on_foreign) {
-                        hook(&Foreign { protocol, client: self.place.seat.client().to_owned() });
-                    }
+                    self.tell_of(protocol);
                     let unread = self.input.len() - self.at;
                     let silence = Refusal::new(reply::ERROR).quiet_if(true);
                     self.session.refuse(&silence, unread, batch, &mut self.out);
@@ -374,6 +357,37 @@ impl Connection<'_> {
             self.wanted = 1;
         }
         Batch::Long
+    }
+
+    /// Answers who has said who it is. Returns why the connection ends, if it does.
+    fn logged_in(
+        &mut self,
+        entered: Option<(Access, Result<(), Unwelcome>)>,
+        consumed: usize,
+        batch: &mut exec::Batch<'_>,
+    ) -> Option<Batch> {
+        let (answer, ended) = match entered {
+            Some((access, Ok(()))) => {
+                self.errors = 0;
+                self.parser.allow(access);
+                (reply::LOGGED_IN, None)
+            }
+            Some((_, Err(Unwelcome::TooMany))) => (reply::TOO_MANY_OF_USER, Some(Batch::Refused)),
+            Some((_, Err(Unwelcome::Gone))) => (reply::TOO_MANY_OF_USER, Some(Batch::Quit)),
+            None => {
+                self.errors += 1;
+                (reply::LOGIN_FAILED, None)
+            }
+        };
+        self.session.login(answer, consumed, batch, &mut self.out);
+        ended
+    }
+
+    /// Tells the program of a client that speaks another protocol.
+    fn tell_of(&self, protocol: Option<&'static str>) {
+        if let (Some(protocol), Some(Hook(hook))) = (protocol, &self.on_foreign) {
+            hook(&Foreign { protocol, client: self.place.seat.client().to_owned() });
+        }
     }
 
     /// Resumes an interrupted retrieval. Returns why there are no more answers now.

@@ -235,10 +235,9 @@ impl Server {
     }
 
     /// Speaks TLS on a port; a socket in the file system has permissions instead. A client that
-    /// does not agree on keys within [`login_timeout`](crate::Config::login_timeout) is closed. Each
-    /// connection may hold 64 KiB for
-    /// records that are on their way, also while it is idle, beside what
-    /// [`buffers_max`](crate::Config::buffers_max) counts.
+    /// does not agree on keys within [`login_timeout`](crate::Config::login_timeout) is closed.
+    /// Each connection may hold 64 KiB for records that are on their way, also while it is idle,
+    /// beside what [`buffers_max`](crate::Config::buffers_max) counts.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Server {

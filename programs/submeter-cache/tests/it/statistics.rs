@@ -5,8 +5,8 @@ use submeter_cache::{Config, Users};
 use crate::common::memcached::Memcached;
 use crate::common::{Client, eventually, start_default, start_with};
 
-/// What memcached 1.6.18 has, by the word after `stats`, with the numbers of connections and classes
-/// left out.
+/// What memcached 1.6.18 has, by the word after `stats`, without the numbers of connections and
+/// classes.
 const NAMES: [(&str, &str); 6] = [
     (
         "",

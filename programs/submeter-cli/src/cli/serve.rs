@@ -123,8 +123,8 @@ pub(crate) struct ServeArgs {
     /// Let clients stop the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,
-    /// Maximum number of connections to the cache; more are refused with a message. Of several users
-    /// of --auth-file none may have all of them: at most seven times as many as others leave
+    /// Maximum number of connections to the cache; more are refused with a message. Of several
+    /// users of --auth-file none may have all: each has at most seven times as many as all leave
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,

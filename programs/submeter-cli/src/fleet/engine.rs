@@ -254,6 +254,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_cause_that_an_error_repeats_is_said_once() {
+        #[derive(Debug)]
+        struct Outer(&'static str, std::io::Error);
+        impl std::fmt::Display for Outer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Outer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.1)
+            }
+        }
+        let refused = || std::io::Error::other("refused (111)");
+        assert_eq!(in_one_line(&Outer("h:1: refused (111)", refused())), "h:1: refused (111)");
+        assert_eq!(in_one_line(&Outer("h:1", refused())), "h:1: refused (111)");
+    }
+
+    #[test]
     fn what_a_build_lacks_is_named_with_the_way_to_get_it() {
         let (there, redis, tls) =
             (("etcd", "etcd", true), ("redis", "Redis", false), ("tls", "TLS", false));

@@ -112,9 +112,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
-    let server = doors::guard(server, users, tls.as_ref());
-    let server = server.on_shortage(shortage::tell).on_crowd(shortage::crowd);
-    let server = server.on_foreign(shortage::foreign);
+    let server = shortage::told(doors::guard(server, users, tls.as_ref()));
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
