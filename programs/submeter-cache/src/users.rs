@@ -50,8 +50,8 @@ pub(crate) struct User {
 
 impl Users {
     /// Reads lines of `USER:PASSWORD`, memcached's own format, or `USER:PASSWORD /TENANT`. A user
-    /// without a tenant is confined to `/USER`; that of `/` may do everything. Empty lines and
-    /// those that begin with `#` are skipped.
+    /// without a tenant is confined to `/USER`; that of `/` may do everything. Empty lines are
+    /// skipped, and what follows a `#` at the beginning of a line or behind a blank.
     ///
     /// # Errors
     /// A line that is none of this, a user who is named twice, a tenant that cannot be, or no user
@@ -136,7 +136,8 @@ pub(crate) fn is_gone(name: &str, before: &ByName, now: &ByName) -> bool {
 
 impl User {
     fn parse<'a>(line: &'a str, config: &Config) -> Result<(&'a str, User), String> {
-        let mut words = line.split_whitespace();
+        // No password has a blank, and no tenant begins like this.
+        let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         let login = words.next().unwrap_or_default();
         let tenant = words.next();
         let form = "write USER:PASSWORD or USER:PASSWORD /TENANT, without further spaces";

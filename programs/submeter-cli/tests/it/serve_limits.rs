@@ -79,9 +79,9 @@ fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
 
 #[test]
 fn whatever_an_editor_makes_of_a_file_is_read_as_it_was_meant() {
-    let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t\r\n/web\u{a0}1m  ";
+    let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";
     let limits = TempFile::new("edited.limits", limits);
-    let users = "\u{feff}acme:correct-horse \t\r\n\r\n  # who else\r\n\tops:staple\t/ ";
+    let users = "\u{feff}acme:correct-horse \t\r\n\r\n  # who else\r\n\tops:staple\t/ # all";
     let users = secret("edited.users", users);
     let token = secret("edited.token", "\u{feff}correct-horse-battery \t\r\n\r\n");
     let config = "\u{feff}# flags\r\n\tvalue-max = \"2k\" # small\r\nlimits = \"";
