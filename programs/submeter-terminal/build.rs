@@ -10,6 +10,10 @@ fn main() {
     let version = env::var("CARGO_PKG_VERSION").expect("Cargo says which version it builds");
     let package = env::var("CARGO_MANIFEST_DIR").expect("Cargo says where it builds");
     let package = Path::new(&package);
+    println!("cargo::rerun-if-env-changed=SUBMETER_DATE");
+    if let Some(date) = env::var("SUBMETER_DATE").ok().or_else(|| committed(package)) {
+        println!("cargo::rustc-env=SUBMETER_DATE={date}");
+    }
     match env::var("SUBMETER_COMMIT").ok().or_else(|| packed(package)).or_else(|| cloned(package)) {
         Some(commit) => {
             println!("cargo::rustc-env=SUBMETER_COMMIT={commit}");
@@ -25,6 +29,15 @@ fn packed(package: &Path) -> Option<String> {
     let (_, rest) = noted.split_once("\"sha1\"")?;
     let sha1 = rest.split('"').nth(1)?.get(..9)?;
     Some(marked(sha1, noted.contains("\"dirty\": true")))
+}
+
+/// Returns the day of the commit that is checked out.
+fn committed(package: &Path) -> Option<String> {
+    cloned(package)?;
+    let show = ["show", "--no-patch", "--format=%cs", "HEAD"];
+    let output = Command::new("git").arg("-C").arg(package).args(show).output().ok()?;
+    let day = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    Some(day.trim().to_owned())
 }
 
 /// Returns the commit that is checked out here, with a mark if the sources differ from it.

@@ -81,7 +81,10 @@ impl Driver {
 /// Returns an error and its causes in one line.
 fn explain(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+    causes.map(ToString::to_string).fold(error.to_string(), |line, cause| {
+        // Some repeat what caused them.
+        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
+    })
 }
 
 impl Shared {

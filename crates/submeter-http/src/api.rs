@@ -12,7 +12,7 @@ use super::sample::{Sample, unix_ms};
 use super::shown::Shown;
 use super::views::Views;
 use super::wire::{
-    DetailDoc, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, PressureDoc,
+    DetailDoc, Each, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, PressureDoc,
     StallDoc, TreeDoc, ValueDoc, round,
 };
 
@@ -48,28 +48,29 @@ pub(super) fn unit(metric: &Metric) -> String {
 }
 
 /// Answers `/api/tree`: the values of `fresh`, the rates of `sample`.
-pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc {
-    let groups = fresh.groups().iter();
-    let groups = groups
-        .map(|group| {
-            let mut figures = match sample.row(group.path()) {
-                Some(row) => row.figures.clone(),
-                // Younger than the sample: it has values, and rates from the next one on.
-                None => sample.views.figures(group, Some(group), sample.window),
-            };
-            // As fresh as the values beside them.
-            sample.views.freshen(&mut figures, group);
-            GroupDoc {
-                path: group.path().to_owned(),
-                depth: group.depth(),
-                parent: group.parent(),
-                overview: overview(&sample.views, &figures),
-                values: values(fresh.schema(), group),
-                rates: rates(sample, group.path()),
-            }
-        })
-        .collect();
-    TreeDoc {
+pub(super) fn tree(
+    fresh: &Snapshot,
+    sample: &Sample,
+    shown: &Shown,
+) -> serde_json::Result<Vec<u8>> {
+    let group = |group: &GroupValues| {
+        let mut figures = match sample.row(group.path()) {
+            Some(row) => row.figures.clone(),
+            // Younger than the sample: it has values, and rates from the next one on.
+            None => sample.views.figures(group, Some(group), sample.window),
+        };
+        // As fresh as the values beside them.
+        sample.views.freshen(&mut figures, group);
+        GroupDoc {
+            path: group.path().to_owned(),
+            depth: group.depth(),
+            parent: group.parent(),
+            overview: overview(&sample.views, &figures),
+            values: values(fresh.schema(), group),
+            rates: rates(sample, group.path()),
+        }
+    };
+    serde_json::to_vec(&TreeDoc {
         format: FORMAT,
         server: shown.server.clone(),
         at_ms: unix_ms(fresh.system_time()),
@@ -77,8 +78,8 @@ pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc 
         schema: schema(fresh.schema()),
         views: sample.views.docs().cloned().collect(),
         panels: shown.panels.iter().map(Panel::doc).collect(),
-        groups,
-    }
+        groups: Each(|| fresh.groups().iter().map(group)),
+    })
 }
 
 /// Answers `/api/group`.

@@ -2,6 +2,7 @@
 //!
 //! `axum::serve` sets neither bound, and this port is what people expose by accident.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -13,20 +14,31 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
 use super::pace::Paced;
+use super::routes::HEALTH;
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
+
+/// How many of those that come when all places are taken are heard nevertheless: the latest. They
+/// are told so in HTTP and, where it is spoken, in TLS, and one that checks the server's health is
+/// answered: full of slow clients it is well, and to be restarted would make it no better.
+const DOOR_MAX: usize = 32;
 
 /// How long a peer may take to send a request's head, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -123,6 +135,8 @@ pub(super) async fn serve(
     closing: impl FnOnce(),
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let crowded = app.clone().layer(from_fn(turn_away));
+    let mut at_the_door: VecDeque<AbortHandle> = VecDeque::new();
     let graceful = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -143,26 +157,33 @@ pub(super) async fn serve(
                 }
             },
         };
-        match Arc::clone(&slots).try_acquire_owned() {
-            Ok(slot) => {
-                let connection = graceful.watcher();
-                // Without it each event would wait for the acknowledgement of the one before. It
-                // fails only on a closed socket, which the conversation will notice.
-                let _ = stream.set_nodelay(true);
-                let app = app.clone();
-                #[cfg(feature = "tls")]
-                if let Some(tls) = door.tls.clone() {
-                    tokio::spawn(async move {
-                        // A client that agrees on no keys gets no answer that it could read.
-                        if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-                            converse(stream, app, connection, slot).await;
-                        }
-                    });
-                    continue;
+        let slot = Arc::clone(&slots).try_acquire_owned().ok();
+        let is_in = slot.is_some();
+        let app = if is_in { app.clone() } else { crowded.clone() };
+        let connection = graceful.watcher();
+        // Without it each event would wait for the acknowledgement of the one before. It fails only
+        // on a closed socket, which the conversation will notice.
+        let _ = stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        let tls = door.tls.clone();
+        let served = tokio::spawn(async move {
+            #[cfg(feature = "tls")]
+            if let Some(tls) = tls {
+                // A client that agrees on no keys gets no answer that it could read.
+                if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+                    converse(stream, app, connection, slot).await;
                 }
-                tokio::spawn(converse(stream, app, connection, slot));
+                return;
             }
-            Err(_) => refuse(&stream),
+            converse(stream, app, connection, slot).await;
+        });
+        if !is_in {
+            at_the_door.push_back(served.abort_handle());
+            if at_the_door.len() > DOOR_MAX
+                && let Some(first) = at_the_door.pop_front()
+            {
+                first.abort();
+            }
         }
     }
     let grace = door.grace;
@@ -176,7 +197,7 @@ async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
     graceful: hyper_util::server::graceful::Watcher,
-    slot: OwnedSemaphorePermit,
+    slot: Option<OwnedSemaphorePermit>,
 ) {
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let app = app.clone();
@@ -185,6 +206,7 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .keep_alive(slot.is_some())
         .max_buf_size(64 * 1024)
         .serve_connection(TokioIo::new(Paced::new(stream)), service);
     // An error here is the peer's: it went away or did not speak HTTP (hyper answered 400).
@@ -192,25 +214,18 @@ async fn converse(
     drop(slot);
 }
 
-async fn answer(app: Router, request: Request) -> axum::response::Response {
+async fn answer(app: Router, request: Request) -> Response {
     match app.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
 }
 
-/// Tells one client too many why it gets nothing, without waiting for it: the socket's buffer is
-/// empty and takes the answer.
-fn refuse(stream: &TcpStream) {
-    let body = format!("{CONNECTIONS_MAX} connections are open, the most allowed: try later\n");
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Length: {}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    // A client that has left misses nothing.
-    let _ = stream.try_write(answer.as_bytes());
-    // What it has sent already is read: unread, it would make the kernel discard the answer.
-    let mut unread = [0; 4096];
-    while stream.try_read(&mut unread).is_ok_and(|n| n == unread.len()) {}
+/// Tells one client too many why it gets nothing, unless it asks whether the server runs.
+async fn turn_away(request: Request, next: Next) -> Response {
+    if request.uri().path() == HEALTH {
+        return next.run(request).await;
+    }
+    let why = format!("{CONNECTIONS_MAX} connections are open, the most allowed: try later\n");
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], why).into_response()
 }

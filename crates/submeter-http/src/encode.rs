@@ -3,7 +3,8 @@
 //! A row has its figures in the order of the views, which the first event describes, so the page
 //! and the server cannot disagree silently.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use submeter::GroupValues;
 
 use super::api;
 use super::history::History;
@@ -11,30 +12,47 @@ use super::panel::Panel;
 use super::sample::{Row, Sample, unix_ms};
 use super::shown::Shown;
 use super::views::Views;
-use super::wire::{Figure, PanelDoc, ViewDoc};
+use super::wire::{Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, ViewDoc};
+
+#[derive(Serialize)]
+struct Full<'a, G, L> {
+    number: u64,
+    at_ms: u64,
+    server: &'a ServerDoc,
+    schema: Vec<MetricDoc>,
+    views: Vec<&'a ViewDoc>,
+    groups: G,
+    lines: L,
+    root_history: Option<HistoryDoc>,
+    panels: Vec<PanelDoc>,
+}
+
+#[derive(Serialize)]
+struct Changed<'a, N, R> {
+    number: u64,
+    at_ms: u64,
+    gone: &'a [u32],
+    new: N,
+    rows: R,
+    panels: Vec<PanelDoc>,
+}
 
 /// Encodes everything: what a page shows when it opens.
 pub(super) fn full(sample: &Sample, history: &History, shown: &Shown) -> String {
-    let (views, server) = (&sample.views, &shown.server);
-    let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
-    let groups: Vec<Value> = groups
-        .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(views, row)]))
-        .collect();
-    let lines = sample.rows.iter().filter_map(|row| Some((row.id, history.lines(row.id)?)));
-    let lines: Vec<Value> = lines.map(|(id, lines)| json!([id, lines])).collect();
-    let root = sample.rows.first().map(|root| history.of(root.id));
-    json!({
-        "number": sample.number,
-        "at_ms": unix_ms(sample.now.snapshot.system_time()),
-        "server": server,
-        "schema": api::schema(sample.now.snapshot.schema()),
-        "views": views.docs().collect::<Vec<&ViewDoc>>(),
-        "groups": groups,
-        "lines": lines,
-        "root_history": root,
-        "panels": panels(shown),
+    let views = &sample.views;
+    let groups = || sample.now.snapshot.groups().iter().zip(&sample.rows);
+    let lines = || sample.rows.iter().filter_map(|row| Some((row.id, history.lines(row.id)?)));
+    json(&Full {
+        number: sample.number,
+        at_ms: unix_ms(sample.now.snapshot.system_time()),
+        server: &shown.server,
+        schema: api::schema(sample.now.snapshot.schema()),
+        views: views.docs().collect(),
+        groups: Each(|| groups().map(|(group, row)| named(views, group, row))),
+        lines: Each(lines),
+        root_history: sample.rows.first().map(|root| history.of(root.id)),
+        panels: panels(shown),
     })
-    .to_string()
 }
 
 /// Encodes what changed since `before`.
@@ -45,24 +63,32 @@ pub(super) fn tick(
     shown: &Shown,
 ) -> String {
     let views = &sample.views;
-    let mut new = Vec::new();
-    let mut rows = Vec::new();
-    for (group, row) in sample.now.snapshot.groups().iter().zip(&sample.rows) {
-        match before.and_then(|before| before.row(group.path())) {
-            Some(earlier) if earlier.figures == row.figures => {}
-            Some(_) => rows.push(json!([row.id, columns(views, row)])),
-            None => new.push(json!([row.id, row.parent, group.name(), columns(views, row)])),
-        }
-    }
-    json!({
-        "number": sample.number,
-        "at_ms": unix_ms(sample.now.snapshot.system_time()),
-        "gone": gone,
-        "new": new,
-        "rows": rows,
-        "panels": panels(shown),
+    let groups = || {
+        let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
+        groups.map(|(group, row)| (before.and_then(|before| before.row(group.path())), group, row))
+    };
+    let new = || groups().filter(|(earlier, ..)| earlier.is_none());
+    let changed = |(earlier, _, row): (Option<&Row>, _, &Row)| {
+        let has_changed = earlier.is_some_and(|earlier| earlier.figures != row.figures);
+        has_changed.then(|| (row.id, columns(views, row)))
+    };
+    json(&Changed {
+        number: sample.number,
+        at_ms: unix_ms(sample.now.snapshot.system_time()),
+        gone,
+        new: Each(|| new().map(|(_, group, row)| named(views, group, row))),
+        rows: Each(|| groups().filter_map(changed)),
+        panels: panels(shown),
     })
-    .to_string()
+}
+
+fn json(event: &impl Serialize) -> String {
+    serde_json::to_string(event).expect("numbers and texts under keys that are texts")
+}
+
+/// A group that the page does not know yet.
+fn named<'a>(views: &Views, group: &'a GroupValues, row: &Row) -> impl Serialize + use<'a> {
+    (row.id, row.parent, group.name(), columns(views, row))
 }
 
 fn panels(shown: &Shown) -> Vec<PanelDoc> {

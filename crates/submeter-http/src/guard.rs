@@ -29,6 +29,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::routes::HEALTH;
 use super::token::Token;
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
@@ -91,7 +92,7 @@ impl Guard {
         let Some(token) = &self.0.token else { return true };
         let mut shown = request.headers().get_all(AUTHORIZATION).iter();
         // Who checks the server's health learns that it runs, which the open port says too.
-        request.uri().path() == "/healthz" || shown.any(|shown| token.is_in(text(shown)))
+        request.uri().path() == HEALTH || shown.any(|shown| token.is_in(text(shown)))
     }
 
     fn refuses(&self, request: &Request) -> Option<String> {

@@ -30,6 +30,9 @@ use super::stat;
 
 const JSON: &str = "application/json";
 
+/// Where it is asked whether the server runs: whoever asks, and however many others there are.
+pub(super) const HEALTH: &str = "/healthz";
+
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {
     let (deletes, limited) = (changes.delete.is_some(), changes.limits.is_some());
@@ -53,7 +56,7 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
         .route("/api/events", get(event_stream))
         .route("/api/stat", post(stat::stat))
         .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
+        .route(HEALTH, get(healthz))
         .fallback(move |uri: Uri| not_found(deletes, limited, uri))
         .method_not_allowed_fallback(move |uri: Uri| method_not_allowed(deletes, uri))
         .with_state(sampler)

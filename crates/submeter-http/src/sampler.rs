@@ -207,10 +207,8 @@ impl Sampler {
         let make = move || {
             let sample = sampler.shared.state.lock().newest();
             let fresh = sampler.snapshot();
-            let tree = api::tree(&fresh, &sample, &sampler.shared.shown);
+            let json = api::tree(&fresh, &sample, &sampler.shared.shown).map_err(io::Error::from);
             drop(fresh);
-            let json = serde_json::to_vec(&tree).map_err(io::Error::from);
-            drop(tree);
             json.and_then(|json| coding.encode(json))
                 .map_err(|e| format!("the tree is not JSON: {e}"))
         };
@@ -225,7 +223,7 @@ impl Sampler {
         let sampler = self.clone();
         let make = move || {
             let totals = totals::totals(sampler.tree_of_groups(), &sampler.shared.shown);
-            serde_json::to_vec(&totals).map_err(|e| format!("the totals are not JSON: {e}"))
+            totals.map_err(|e| format!("the totals are not JSON: {e}"))
         };
         self.shared.totals.get(make).await
     }

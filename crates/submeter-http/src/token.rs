@@ -1,9 +1,11 @@
 //! The token that clients of the page show.
 
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 /// The shortest token: 16 characters of base64 are 96 bits, too many to guess.
@@ -21,8 +23,10 @@ const TOKEN_MIN: usize = 16;
 /// assert!(Token::new("secret").is_err());
 /// # Ok::<(), submeter_http::TokenError>(())
 /// ```
+///
+/// Cloning copies a handle, by which it can be [replaced](Token::replace).
 #[derive(Clone)]
-pub struct Token(String);
+pub struct Token(Arc<Mutex<Arc<str>>>);
 
 /// The error for a text that is no [`Token`]: too short to be secret, or impossible to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,20 +43,32 @@ impl Token {
         if token.len() < TOKEN_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(TokenError);
         }
-        Ok(Token(token.to_owned()))
+        Ok(Token(Arc::new(Mutex::new(token.into()))))
+    }
+
+    /// Makes this and its clones, which a server may have, the secret of `other`: whoever shows the
+    /// one before is answered no more. What is being answered goes on.
+    pub fn replace(&self, other: &Token) {
+        let other = other.secret();
+        *self.0.lock() = other;
+    }
+
+    fn secret(&self) -> Arc<str> {
+        Arc::clone(&self.0.lock())
     }
 
     /// Returns what a client sends as `Authorization`.
     #[must_use]
     pub fn header(&self) -> String {
-        format!("Bearer {}", self.0)
+        format!("Bearer {}", self.secret())
     }
 
     /// Returns whether a client's `Authorization` has the token: as a bearer, or as the password of
     /// whatever user a browser asked for.
     pub(crate) fn is_in(&self, authorization: &str) -> bool {
         let Some((scheme, shown)) = authorization.split_once(' ') else { return false };
-        let same = |shown: &[u8]| bool::from(self.0.as_bytes().ct_eq(shown));
+        let secret = self.secret();
+        let same = |shown: &[u8]| bool::from(secret.as_bytes().ct_eq(shown));
         if scheme.eq_ignore_ascii_case("bearer") {
             return same(shown.trim().as_bytes());
         }

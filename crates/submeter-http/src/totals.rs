@@ -1,44 +1,43 @@
 //! `/api/totals`: what to bill.
 
-use submeter::{Metric, MetricKind, Totals, Tree};
+use submeter::{GroupTotals, Metric, MetricKind, Tree};
 
 use super::api;
 use super::sample::unix_ms;
 use super::shown::Shown;
+use super::wire::Each;
 use super::wire::totals::{FORMAT, GroupTotalsDoc, ReadingDoc, TotalsDoc};
 
 /// Answers with what the tree has counted.
-pub(super) fn totals(tree: &Tree, shown: &Shown) -> TotalsDoc {
+pub(super) fn totals(tree: &Tree, shown: &Shown) -> serde_json::Result<Vec<u8>> {
     let readings = tree.totals();
     // After them: all that they have is in it, as a schema only grows.
     let schema = tree.schema();
     let counters = || schema.metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter);
     let names: Vec<&str> = counters().map(Metric::name).collect();
-    let reading = |(index, totals): (usize, Totals)| ReadingDoc {
-        epoch: hex(totals.epoch),
-        sequence: totals.sequence,
-        // The first is this process's.
-        started_ms: (index == 0).then_some(shown.server.started_ms),
-        at_ms: unix_ms(totals.at),
-        follows: totals.follows.iter().copied().map(hex).collect(),
-        complete: totals.is_complete,
-        groups: totals
-            .groups
-            .into_iter()
-            .map(|group| GroupTotalsDoc {
-                id: group.id,
-                parent: group.parent,
-                path: group.path.to_string(),
-                totals: names.iter().map(|&name| name.to_owned()).zip(group.counters).collect(),
-            })
-            .collect(),
+    let group = |group: &GroupTotals| GroupTotalsDoc {
+        id: group.id,
+        parent: group.parent,
+        path: group.path.to_string(),
+        totals: names.iter().map(|&name| name.to_owned()).zip(group.counters.clone()).collect(),
     };
-    TotalsDoc {
+    serde_json::to_vec(&TotalsDoc {
         format: FORMAT,
         member: shown.member.clone().unwrap_or_else(|| shown.server.listen.clone()),
         units: counters().map(|metric| (metric.name().to_owned(), api::unit(metric))).collect(),
-        readings: readings.into_iter().enumerate().map(reading).collect(),
-    }
+        readings: Each(|| {
+            readings.iter().enumerate().map(|(index, totals)| ReadingDoc {
+                epoch: hex(totals.epoch),
+                sequence: totals.sequence,
+                // The first is this process's.
+                started_ms: (index == 0).then_some(shown.server.started_ms),
+                at_ms: unix_ms(totals.at),
+                follows: totals.follows.iter().copied().map(hex).collect(),
+                complete: totals.is_complete,
+                groups: Each(|| totals.groups.iter().map(group)),
+            })
+        }),
+    })
 }
 
 fn hex(epoch: u64) -> String {

@@ -13,9 +13,19 @@ use serde::{Deserialize, Serialize, Serializer};
 /// The version of the JSON: it changes when a member goes or gets another meaning.
 pub const FORMAT: u32 = 1;
 
+/// A list that is written entry by entry: whole, the document of a large tree has many times the
+/// memory of its text, which allocators keep.
+pub(super) struct Each<F>(pub(super) F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
 /// The answer of `/api/tree`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct TreeDoc {
+pub struct TreeDoc<G = Vec<GroupDoc>> {
     /// The [`FORMAT`] of the server.
     pub format: u32,
     /// The program.
@@ -32,7 +42,7 @@ pub struct TreeDoc {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panels: Vec<PanelDoc>,
     /// Root first, each before its children.
-    pub groups: Vec<GroupDoc>,
+    pub groups: G,
 }
 
 /// Describes the program.
@@ -385,7 +395,32 @@ pub struct HistoryDoc {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn a_list_is_written_without_two_entries_at_a_time() {
+        struct Entry<'a>(&'a Cell<usize>);
+        impl Serialize for Entry<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                assert_eq!(self.0.get(), 1, "alive while this one is written");
+                serializer.serialize_u8(7)
+            }
+        }
+        impl Drop for Entry<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        let alive = Cell::new(0);
+        let entry = |_| {
+            alive.set(alive.get() + 1);
+            Entry(&alive)
+        };
+        let list = Each(|| (0..3).map(entry));
+        assert_eq!(serde_json::to_string(&list).expect("JSON"), "[7,7,7]");
+    }
 
     #[test]
     fn whole_figures_have_no_fraction_and_all_are_read_as_written() {

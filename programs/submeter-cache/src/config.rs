@@ -53,13 +53,17 @@ pub struct Config {
     pub over_rate: OverRate,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
     pub metering: bool,
-    /// The most connections at once. One more is told so and closed, as memcached does.
+    /// The most connections at once. One more is told so and closed, as memcached does, unless it
+    /// gets the place of one that has not logged in. Of several users none may have all: each has
+    /// at most seven times as many as all of them together leave.
     pub connections_max: usize,
     /// The most memory that connections may hold together while they wait for their clients, beyond
     /// the usual buffers of 16 KiB for each direction: requests that are not whole, and answers
     /// that are not taken. Where there is no room, a connection waits for it, and connections that
     /// have held some for a second or more are closed, the oldest first.
     pub buffers_max: u64,
+    /// How long a client may take to agree on keys and to log in, where it has to.
+    pub login_timeout: Duration,
     /// How long a request may take from its first byte to its last, and answers from the moment
     /// when their client stops taking them. What is large has longer: a second for each 64 KiB.
     pub request_timeout: Duration,
@@ -89,6 +93,7 @@ impl Default for Config {
             metering: true,
             connections_max: 1024,
             buffers_max: 64 << 20,
+            login_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
             idle_timeout: None,
             drain: Duration::from_secs(2),
@@ -182,7 +187,8 @@ impl Config {
                 self.buffers_max, self.value_max
             ));
         }
-        if self.request_timeout.is_zero() || self.idle_timeout.is_some_and(|time| time.is_zero()) {
+        let idle = self.idle_timeout.unwrap_or(self.login_timeout);
+        if [self.login_timeout, self.request_timeout, idle].iter().any(Duration::is_zero) {
             return refuse(
                 "a timeout of 0 leaves no time for a request: use 1 s or more".to_owned(),
             );

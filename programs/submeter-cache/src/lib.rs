@@ -21,12 +21,13 @@ mod users;
 
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
+pub use connections::Crowd;
 pub use delete::{DeleteError, Deletion};
 pub use limits::{OverRate, TenantLimits};
 pub use metrics::Metrics;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use protocol::outcomes::outcomes;
-pub use server::{Address, Server};
+pub use server::{Address, Foreign, Server};
 pub use tenant::TenantPlaces;
 pub use users::Users;

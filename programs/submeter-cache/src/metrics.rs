@@ -38,6 +38,9 @@ pub struct Metrics {
     /// answers that are not taken, beyond the usual buffers. Only the root has any, as a tenant
     /// that is deleted must not wait for a slow client.
     pub buffers: Quota<Bytes>,
+    /// Open connections, of which a server has only so many. Only the root has any, as one may
+    /// speak of any tenant.
+    pub connections: Quota<Count>,
     /// Items dropped to make room.
     pub evictions: Counter<Count>,
     /// Stores after which a tenant was above its `high`, and dropped items of its own.
@@ -54,9 +57,14 @@ pub struct Metrics {
     /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
-    /// From the arrival of a request's last bytes until its answer is ready to send. A retrieval of
-    /// several keys counts once per key, as in the other metrics.
+    /// From the moment when a request's last bytes could be read, as far as the worker knows it,
+    /// until its answer is ready to send. A retrieval of several keys counts once per key, as in
+    /// the other metrics.
     pub latency: Histogram<Nanoseconds>,
+    /// The part of `latency` in which requests waited: for other connections of their worker, for
+    /// what was sent before them on their own, or for their tenant's rate. A sum over requests:
+    /// divided by their number it is the usual wait.
+    pub waited: Counter<Nanoseconds>,
 }
 
 impl Metrics {
@@ -78,9 +86,10 @@ impl Metrics {
         let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
         let latency = s.histogram(
             "latency",
-            "From a request's arrival to its answer being ready",
+            "From when a request could be read to its answer being ready",
             Buckets::LATENCY_NS,
         );
+        let waited = s.counter("waited", "Time that requests waited until work on them began");
         let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
         let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
         let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
@@ -88,6 +97,7 @@ impl Metrics {
         let items = s.gauge("items", "Items held");
         let memory = s.quota("memory", "Memory held by items");
         let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
+        let connections = s.quota("connections", "Open connections");
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
@@ -108,6 +118,7 @@ impl Metrics {
             bytes_out,
             memory,
             buffers,
+            connections,
             evictions,
             over_high,
             expired,
@@ -115,6 +126,7 @@ impl Metrics {
             requests,
             cpu,
             latency,
+            waited,
         })
     }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
 use crate::config::{Config, ConfigError};
+use crate::connections::{Place, Unwelcome};
 use crate::protocol::Access;
 
 /// The longest name and password together, a space between them included: what a client that has
@@ -28,19 +31,27 @@ pub(crate) const LOGIN_MAX: usize = 512;
 /// assert!(error.to_string().contains("line 1"));
 /// # Ok::<(), submeter_cache::ConfigError>(())
 /// ```
+///
+/// Cloning copies a handle, by which they can be [replaced](Users::replace).
+#[derive(Clone)]
 pub struct Users {
-    by_name: HashMap<Vec<u8>, User>,
+    current: Arc<watch::Sender<Arc<ByName>>>,
 }
 
-struct User {
+/// Users, by what clients call them.
+pub(crate) type ByName = HashMap<Vec<u8>, User>;
+
+/// One user.
+pub(crate) struct User {
+    name: Arc<str>,
     password: Vec<u8>,
     access: Access,
 }
 
 impl Users {
     /// Reads lines of `USER:PASSWORD`, memcached's own format, or `USER:PASSWORD /TENANT`. A user
-    /// without a tenant is confined to `/USER`; that of `/` may do everything. Empty lines and
-    /// those that begin with `#` are skipped.
+    /// without a tenant is confined to `/USER`; that of `/` may do everything. Empty lines are
+    /// skipped, and what follows a `#` at the beginning of a line or behind a blank.
     ///
     /// # Errors
     /// A line that is none of this, a user who is named twice, a tenant that cannot be, or no user
@@ -61,41 +72,80 @@ impl Users {
         if by_name.is_empty() {
             return Err(ConfigError::new("no user: write lines like \"acme:password\"".to_owned()));
         }
-        Ok(Users { by_name })
+        Ok(Users { current: Arc::new(watch::Sender::new(Arc::new(by_name))) })
+    }
+
+    /// Lets `others` log in from now on, in place of those that could so far, at each server that
+    /// has a clone of this handle. Connections stay, but for those of a user who is no longer there
+    /// or has another tenant, which end. A new password ends none, so that it can be given out
+    /// before it is used.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Config, Users};
+    ///
+    /// let users = Users::parse("acme:correct-horse\n", &Config::default())?;
+    /// let handle = users.clone(); // The other one goes to the server.
+    /// handle.replace(&Users::parse("ops:battery-staple /\n", &Config::default())?);
+    /// # Ok::<(), submeter_cache::ConfigError>(())
+    /// ```
+    pub fn replace(&self, others: &Users) {
+        let others = Arc::clone(&others.current.borrow());
+        self.current.send_replace(others);
     }
 
     /// Returns how many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_name.len()
+        self.current.borrow().len()
     }
 
     /// Returns whether there is none, which [`parse`](Users::parse) refuses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+        self.current.borrow().is_empty()
     }
 
-    /// Returns what the keys of those begin with who are confined to a tenant.
-    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
-        self.by_name.values().filter_map(|user| match &user.access {
-            Access::Within(prefix) => Some(&**prefix),
-            _ => None,
-        })
-    }
-
-    /// Returns the access of the user that `login` names, or nothing if there is no such user.
-    pub(crate) fn admit(&self, login: &[u8]) -> Option<Access> {
+    /// Gives the place to the user whom `login` names, if there is one. Nobody is replaced
+    /// meanwhile: who has a place is found by those who end what is replaced.
+    pub(crate) fn enter(
+        &self,
+        login: &[u8],
+        place: &Place,
+    ) -> Option<(Access, Result<(), Unwelcome>)> {
         let space = memchr::memchr(b' ', login)?;
         let (name, password) = (&login[..space], &login[space + 1..]);
-        let user = self.by_name.get(name)?;
-        bool::from(user.password.ct_eq(password)).then(|| user.access.clone())
+        let users = self.current.borrow();
+        let user = users.get(name)?;
+        let is_right = bool::from(user.password.ct_eq(password));
+        let entered = || place.log_in(&user.name, users.len() > 1);
+        is_right.then(|| (user.access.clone(), entered()))
     }
+
+    /// Returns what changes when they are replaced.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<ByName>> {
+        self.current.subscribe()
+    }
+}
+
+/// Returns what the keys of those users begin with who are confined to a tenant.
+pub(crate) fn prefixes(users: &ByName) -> impl Iterator<Item = &[u8]> {
+    users.values().filter_map(|user| match &user.access {
+        Access::Within(prefix) => Some(&**prefix),
+        _ => None,
+    })
+}
+
+/// Returns whether a user that was there is so no longer, or with another tenant.
+pub(crate) fn is_gone(name: &str, before: &ByName, now: &ByName) -> bool {
+    let access = |users: &ByName| users.get(name.as_bytes()).map(|user| user.access.clone());
+    access(before).is_some_and(|had| access(now) != Some(had))
 }
 
 impl User {
     fn parse<'a>(line: &'a str, config: &Config) -> Result<(&'a str, User), String> {
-        let mut words = line.split_whitespace();
+        // No password has a blank, and no tenant begins like this.
+        let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         let login = words.next().unwrap_or_default();
         let tenant = words.next();
         let form = "write USER:PASSWORD or USER:PASSWORD /TENANT, without further spaces";
@@ -125,7 +175,8 @@ impl User {
                 tenant[1..].split('/').flat_map(|name| name.chars().chain([delimiter])).collect();
             Access::Within(prefix.into_bytes().into())
         };
-        Ok((name, User { password: password.as_bytes().to_vec(), access }))
+        let password = password.as_bytes().to_vec();
+        Ok((name, User { name: name.into(), password, access }))
     }
 }
 

@@ -1,7 +1,15 @@
-//! What the operator is told when the system has no room for another connection.
+//! What the operator is told of clients that are not served.
 
 use std::io;
 use std::sync::Once;
+
+use parking_lot::Mutex;
+use submeter_cache::{Crowd, Foreign, Server};
+
+/// Has a server tell the operator.
+pub(crate) fn told(server: Server) -> Server {
+    server.on_shortage(tell).on_crowd(crowd).on_foreign(foreign)
+}
 
 /// Prints a warning, the first time in the life of the process: clients that wait would otherwise
 /// make a line of each attempt. `listen_disabled_num` of `stats` counts on.
@@ -17,4 +25,30 @@ pub(crate) fn tell(error: &io::Error) {
              more files (ulimit -n), or fewer connections (--connections)"
         );
     });
+}
+
+/// Prints a warning that there are few places left for connections.
+fn crowd(crowd: &Crowd) {
+    log::warn!(
+        "{crowd}: others may be turned away. Allow more (--connections), or close those that idle \
+         (--idle-timeout)"
+    );
+}
+
+/// Prints a warning of the first client in the life of the process that speaks a protocol: each
+/// would otherwise make a line of each attempt.
+fn foreign(foreign: &Foreign) {
+    static TOLD: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock();
+    if told.contains(&foreign.protocol) {
+        return;
+    }
+    told.push(foreign.protocol);
+    drop(told);
+    let remedy = match foreign.protocol {
+        "HTTP" => "the page is at the address of --http",
+        "TLS" => "--tls-cert and --tls-key have this port speak it",
+        _ => "have it speak the text protocol",
+    };
+    log::warn!("{foreign}, and its connection was closed: {remedy}. Others are not told of");
 }

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use submeter_terminal::Failure;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -16,24 +19,60 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Reads a certificate, with those that lead to its authority after it, and its key.
-pub(crate) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
+/// How both ports are encrypted.
+#[derive(Clone)]
+pub(crate) struct Served {
+    config: Arc<ServerConfig>,
+    shown: Arc<Shown>,
+}
+
+/// The certificate that clients are shown, with its key. Another one is for who comes later: keys
+/// that are agreed on stay.
+#[derive(Debug)]
+struct Shown(Mutex<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.lock()))
+    }
+}
+
+impl Served {
+    /// Reads a certificate, with those that lead to its authority after it, and its key.
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Served, Failure> {
+        let shown = Arc::new(Shown(Mutex::new(read(certificate, key)?)));
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refused(certificate, key, &error))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::<Shown>::clone(&shown));
+        Ok(Served { config: Arc::new(config), shown })
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// Shows what the files have now.
+    pub(crate) fn replace(&self, certificate: &Path, key: &Path) -> Result<(), Failure> {
+        *self.shown.0.lock() = read(certificate, key)?;
+        Ok(())
+    }
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Failure> {
     let (chain, _) = certificates("--tls-cert", certificate)?;
     let (secret, _) = private_key("--tls-key", key)?;
-    let refused = |error: rustls::Error| {
-        Failure::new(format_args!(
-            "{} and {} do not serve together: {error} (--tls-cert, --tls-key)",
-            certificate.display(),
-            key.display()
-        ))
-    };
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(refused)?
-        .with_no_client_auth()
-        .with_single_cert(chain, secret)
-        .map_err(refused)?;
-    Ok(Arc::new(config))
+    let both = CertifiedKey::from_der(chain, secret, &provider());
+    both.map(Arc::new).map_err(|error| refused(certificate, key, &error))
+}
+
+fn refused(certificate: &Path, key: &Path, error: &rustls::Error) -> Failure {
+    Failure::new(format_args!(
+        "{} and {} do not serve together: {error} (--tls-cert, --tls-key)",
+        certificate.display(),
+        key.display()
+    ))
 }
 
 /// Trusts only the authorities of a file.

@@ -133,13 +133,15 @@ pub fn paragraph(text: &mut String, label: &str, words: &str) {
     text.push('\n');
 }
 
+/// The longest time that is taken: as good as for ever, and far from where times overflow.
+const TIME_MAX: Duration = Duration::from_secs(3_000_000_000);
+
 /// Parses a duration in seconds; fractions are allowed.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse::<f64>()
-        .ok()
-        .filter(|&s| s > 0.0)
-        .and_then(|s| Duration::try_from_secs_f64(s).ok())
-        .ok_or_else(|| format!("{text:?} is not a number of seconds above 0"))
+    let number = text.parse::<f64>().ok().filter(|&s| s > 0.0);
+    let number = number.ok_or_else(|| format!("{text:?} is not a number of seconds above 0"))?;
+    let time = Duration::try_from_secs_f64(number).ok().filter(|&time| time <= TIME_MAX);
+    time.ok_or_else(|| format!("{text:?} seconds are too many: 3e9, a hundred years, are the most"))
 }
 
 /// Says when a program ends that runs for a time, if one is given, or until a signal.
@@ -205,6 +207,10 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "-1", "nan", "inf", "1e300", "soon"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+        for text in ["3000000001", "1e20", "1e308", "inf"] {
+            let error = seconds(text).expect_err(text);
+            assert!(error.contains("are too many: 3e9"), "{error}");
         }
     }
 }

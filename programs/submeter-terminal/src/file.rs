@@ -9,7 +9,8 @@ use std::{fs, io};
 /// enough for any machine.
 const MOST: u64 = 16 << 20;
 
-/// Reads a file or a pipe that people or their programs write: settings, limits, certificates.
+/// Reads a file or a pipe that people or their programs write: settings, limits, certificates,
+/// without the mark that some editors begin UTF-8 with.
 ///
 /// # Errors
 /// When it cannot be read, has more than 16 MiB, or is no text.
@@ -29,10 +30,13 @@ pub fn read_open_file(file: fs::File) -> io::Result<String> {
         let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
+    let mark = text.len() - without_mark(&text).len();
+    text.drain(..mark);
     Ok(text)
 }
 
-/// Returns a file's text without the mark that some editors begin UTF-8 with.
+/// Returns a text without the mark that some editors begin UTF-8 with, which [`read_file`] leaves
+/// out.
 #[must_use]
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)

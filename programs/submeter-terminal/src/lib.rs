@@ -27,3 +27,8 @@ pub const VERSION: &str = env!("SUBMETER_VERSION");
 ///
 /// For sources without git, set `SUBMETER_COMMIT` in the environment of the build.
 pub const COMMIT: Option<&str> = option_env!("SUBMETER_COMMIT");
+
+/// The day of that commit, as in `2026-11-28`; `None` if it is unknown.
+///
+/// For sources without git, set `SUBMETER_DATE` in the environment of the build.
+pub const DATE: Option<&str> = option_env!("SUBMETER_DATE");

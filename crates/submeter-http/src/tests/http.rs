@@ -344,15 +344,29 @@ fn every_route_says_which_methods_it_has() {
 fn one_client_too_many_is_told_so_and_the_others_stay() {
     let world = World::start();
     let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.connect()).collect();
-    let mut refused = world.connect();
-    let answer = refused.head();
-    let mut body = String::new();
-    refused.reader.read_to_string(&mut body).expect("a body");
-    assert_eq!(answer.status, 503);
-    assert!(body.contains(&CONNECTIONS_MAX.to_string()), "{body}");
+    let answer = world.get("/api/tree");
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{answer:?}");
+    assert!(answer.body.contains(&CONNECTIONS_MAX.to_string()), "{answer:?}");
     let mut first = idle.swap_remove(0);
     first.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(first.head().status, 200);
+}
+
+#[test]
+fn a_server_full_of_slow_clients_says_that_it_runs() {
+    let world = World::start();
+    // More than there are places, and than are heard beside those.
+    let mut slow: Vec<_> = (0..CONNECTIONS_MAX + 100).map(|_| world.connect()).collect();
+    for client in &mut slow[..CONNECTIONS_MAX] {
+        client.send("GET /api/tree HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    for _ in 0..40 {
+        let answer = world.get("/healthz");
+        assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
+    }
+    assert_eq!(slow[CONNECTIONS_MAX].line(), None, "one that came early was given up");
+    let answer = world.request_with("GET", "/healthz", &["Host: elsewhere.example"]);
+    assert_eq!(answer.status, 403, "the guard is the same");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub const FORMAT: u32 = 1;
 /// all that the other has: who keeps the last of each epoch and adds up the epochs has each count
 /// once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TotalsDoc {
+pub struct TotalsDoc<R = Vec<ReadingDoc>> {
     /// The [`FORMAT`] of the server.
     pub format: u32,
     /// The program's name among those that are billed together.
@@ -21,12 +21,12 @@ pub struct TotalsDoc {
     /// The unit of each counter: `count`, `bytes` or `nanoseconds`.
     pub units: BTreeMap<String, String>,
     /// The program's own, then those of checkpoints.
-    pub readings: Vec<ReadingDoc>,
+    pub readings: R,
 }
 
 /// What one process has counted at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadingDoc {
+pub struct ReadingDoc<G = Vec<GroupTotalsDoc>> {
     /// The number of the tree among those of all processes, in hexadecimal: random, and never used
     /// again.
     pub epoch: String,
@@ -41,7 +41,7 @@ pub struct ReadingDoc {
     /// Whether nothing was counted afterwards. If not, that is unknown.
     pub complete: bool,
     /// Root first, each before its children.
-    pub groups: Vec<GroupTotalsDoc>,
+    pub groups: G,
 }
 
 /// What a group counted in one process, with its descendants: those that were deleted too.

@@ -15,10 +15,12 @@ pub(crate) struct Ends {
 
 /// A server that listens.
 #[derive(Clone, Debug)]
-pub(super) struct Listener {
-    address: Arc<str>,
+pub(crate) struct Listener {
+    pub(crate) address: Arc<str>,
     /// The threads of its own that serve connections.
-    threads: usize,
+    pub(crate) threads: usize,
+    pub(crate) has_users: bool,
+    pub(crate) speaks_tls: bool,
 }
 
 /// A server's place in the list, for as long as it listens.
@@ -29,31 +31,25 @@ pub(crate) struct Listening {
 
 impl Connections {
     /// Lists a server until the result is dropped.
-    pub(crate) fn listen(self: &Arc<Self>, address: Arc<str>, threads: usize) -> Listening {
-        let listener = Listener { address: Arc::clone(&address), threads };
-        self.open.lock().listening.push(listener);
+    pub(crate) fn listen(self: &Arc<Self>, listener: Listener) -> Listening {
+        let address = Arc::clone(&listener.address);
+        self.listening.lock().push(listener);
         Listening { connections: Arc::clone(self), address }
     }
 
-    /// Returns where the servers listen.
-    pub(crate) fn listening(&self) -> Vec<Arc<str>> {
-        let open = self.open.lock();
-        open.listening.iter().map(|listener| Arc::clone(&listener.address)).collect()
-    }
-
-    /// Returns how many threads of their own the servers have.
-    pub(crate) fn threads(&self) -> usize {
-        self.open.lock().listening.iter().map(|listener| listener.threads).sum()
+    /// Returns the servers that listen.
+    pub(crate) fn listening(&self) -> Vec<Listener> {
+        self.listening.lock().clone()
     }
 
     /// Writes some lines for each server, as number 0, and for each connection, in the order in
     /// which they came.
     pub(crate) fn list(&self, now_ms: u64) -> Vec<u8> {
         // Copied: writing takes longer than a new connection should wait.
-        let (listening, mut seats) = {
-            let open = self.open.lock();
-            let seats = open.seats.iter().map(|(number, seat)| (*number, Arc::clone(seat)));
-            (open.listening.clone(), seats.collect::<Vec<_>>())
+        let listening = self.listening();
+        let mut seats: Vec<(u64, Arc<Seat>)> = {
+            let places = self.places.lock();
+            places.taken.iter().map(|(number, taken)| (*number, Arc::clone(&taken.seat))).collect()
         };
         seats.sort_unstable_by_key(|(number, _)| *number);
         let mut text = Vec::new();
@@ -89,11 +85,9 @@ fn line(text: &mut Vec<u8>, number: u64, seat: &Seat, ends: &Ends, now_ms: u64) 
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let mut open = self.connections.open.lock();
-        if let Some(at) =
-            open.listening.iter().position(|at| Arc::ptr_eq(&at.address, &self.address))
-        {
-            open.listening.remove(at);
+        let mut listening = self.connections.listening.lock();
+        if let Some(at) = listening.iter().position(|at| Arc::ptr_eq(&at.address, &self.address)) {
+            listening.remove(at);
         }
     }
 }

@@ -6,22 +6,24 @@
 //! each wait would cost every batch a lock that all connections share.
 
 mod listing;
+mod places;
 mod room;
 
-use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use submeter::Group;
+use submeter::{Count, Group, Quota};
 use tokio::task::AbortHandle;
 
 use crate::config::Config;
 use crate::metrics::Metrics;
 
-pub(crate) use listing::Ends;
-use listing::Listener;
+pub(crate) use listing::{Ends, Listener};
+pub use places::Crowd;
+use places::Places;
+pub(crate) use places::{Place, Unwelcome};
 pub(crate) use room::Hold;
 use room::Room;
 
@@ -31,20 +33,17 @@ const RATE_MIN_BYTES: u64 = 64 << 10;
 
 /// The connections of a cache.
 pub(crate) struct Connections {
-    open: Mutex<Open>,
+    places: Mutex<Places>,
+    listening: Mutex<Vec<Listener>>,
     room: Room,
+    root: Group,
+    /// What a place is charged to: nothing is held beside its bound.
+    quota: Quota<Count>,
     most: usize,
+    login_timeout_ms: u64,
     request_timeout_ms: u64,
     idle_timeout_ms: Option<u64>,
     counts: Counts,
-}
-
-#[derive(Default)]
-struct Open {
-    seats: HashMap<u64, Arc<Seat>>,
-    /// How many there ever were.
-    total: u64,
-    listening: Vec<Listener>,
 }
 
 /// How many connections ended for which reason, statistics all of them.
@@ -55,6 +54,7 @@ struct Counts {
     slow: AtomicU64,
     reclaimed: AtomicU64,
     stops: AtomicU64,
+    stopped_us: AtomicU64,
 }
 
 /// What `stats` says about connections.
@@ -62,8 +62,12 @@ struct Counts {
 pub(crate) struct ConnectionCounts {
     pub(crate) current: usize,
     pub(crate) total: u64,
-    /// Turned away, as the most allowed were open.
+    /// Those that have not said yet who they are.
+    pub(crate) strangers: usize,
+    /// Turned away, as the most allowed were open, or the most that others leave to a user.
     pub(crate) refused: u64,
+    /// Closed as they did not say in time who they are, or others needed their place.
+    pub(crate) ended_strangers: u64,
     /// Closed after the idle timeout.
     pub(crate) idle: u64,
     /// Closed as a request did not become whole, or an answer was not taken, in time.
@@ -72,6 +76,8 @@ pub(crate) struct ConnectionCounts {
     pub(crate) reclaimed: u64,
     /// How often the server accepted none for a while, as the system had no room for more.
     pub(crate) stops: u64,
+    /// For how long.
+    pub(crate) stopped_us: u64,
 }
 
 /// What a connection waits for.
@@ -154,6 +160,22 @@ impl Seat {
         self.state().1.max(self.given_ms.load(Ordering::Relaxed))
     }
 
+    /// Returns whether there is a task to end.
+    fn can_end(&self) -> bool {
+        self.task.get().is_some()
+    }
+
+    /// Names the client.
+    pub(crate) fn client(&self) -> &str {
+        self.ends.get().map_or("", |ends| &ends.client)
+    }
+
+    /// Names the machine of the client, as far as it has a name.
+    fn host(&self) -> String {
+        let client = self.client();
+        client.rsplit_once(':').map_or(client, |(host, _)| host).to_owned()
+    }
+
     /// Ends the connection. Its task is dropped where it waits, with all that it holds.
     fn end(&self) {
         if let Some(task) = self.task.get() {
@@ -162,42 +184,29 @@ impl Seat {
     }
 }
 
-/// A place among the open connections, for as long as one is open, however its task ends.
-pub(crate) struct Place {
-    connections: Arc<Connections>,
-    number: u64,
-    pub(crate) seat: Arc<Seat>,
-}
-
 impl Connections {
     pub(crate) fn new(config: &Config, metrics: &Metrics, root: Group) -> Connections {
         root.set_limit(metrics.buffers, Some(config.buffers_max));
+        root.set_limit(metrics.connections, Some(config.connections_max as u64));
         Connections {
-            open: Mutex::default(),
-            room: Room::new(root, metrics.buffers),
+            places: Mutex::default(),
+            listening: Mutex::default(),
+            room: Room::new(root.clone(), metrics.buffers),
+            root,
+            quota: metrics.connections,
             most: config.connections_max,
+            login_timeout_ms: millis(config.login_timeout),
             request_timeout_ms: millis(config.request_timeout),
             idle_timeout_ms: config.idle_timeout.map(millis),
             counts: Counts::default(),
         }
     }
 
-    /// Takes a place, unless all are taken.
-    pub(crate) fn take_place(self: &Arc<Self>, now_ms: u64) -> Option<Place> {
-        let seat = Arc::new(Seat::default());
-        seat.enter(Phase::Idle, now_ms);
-        let mut open = self.open.lock();
-        if open.seats.len() >= self.most {
-            drop(open);
-            // Relaxed: a statistic.
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        open.total += 1;
-        let number = open.total;
-        open.seats.insert(number, Arc::clone(&seat));
-        drop(open);
-        Some(Place { connections: Arc::clone(self), number, seat })
+    /// Notes for how long it does.
+    pub(crate) fn note_pause(&self, pause: Duration) {
+        let us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        // Relaxed: a statistic.
+        self.counts.stopped_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// Notes that the server accepts no connections for a while.
@@ -209,21 +218,25 @@ impl Connections {
     pub(crate) fn counts(&self) -> ConnectionCounts {
         // Relaxed: a statistic.
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let open = self.open.lock();
+        let places = self.places.lock();
         ConnectionCounts {
-            current: open.seats.len(),
-            total: open.total,
+            current: places.taken.len(),
+            total: places.total,
+            strangers: places.strangers(),
             refused: count(&self.counts.refused),
+            ended_strangers: places.ended_strangers,
             idle: count(&self.counts.idle),
             slow: count(&self.counts.slow),
             reclaimed: count(&self.counts.reclaimed),
             stops: count(&self.counts.stops),
+            stopped_us: count(&self.counts.stopped_us),
         }
     }
 
     /// Ends the connections whose time is over.
     pub(crate) fn end_overdue(&self, now_ms: u64) {
-        for seat in self.open.lock().seats.values() {
+        self.end_strangers(now_ms);
+        for places::Taken { seat, .. } in self.places.lock().taken.values() {
             let (phase, since_ms) = seat.state();
             let waited_ms = now_ms.saturating_sub(since_ms);
             let (limit_ms, count) = match phase {
@@ -246,8 +259,9 @@ impl Connections {
     /// Ends the connection that has held memory for its client for longest, if that is at least
     /// `stalled_ms`.
     fn reclaim(&self, except: &Seat, now_ms: u64, stalled_ms: u64) {
-        let open = self.open.lock();
-        let stalled = open.seats.values().filter(|seat| {
+        let places = self.places.lock();
+        let seats = places.taken.values().map(|taken| &taken.seat);
+        let stalled = seats.filter(|seat| {
             let waited_ms = now_ms.saturating_sub(seat.stalled_since_ms());
             seat.held() > 0 && waited_ms >= stalled_ms && !std::ptr::eq(&***seat, except)
         });
@@ -258,12 +272,6 @@ impl Connections {
             // Relaxed: a statistic.
             self.counts.reclaimed.fetch_add(1, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.connections.open.lock().seats.remove(&self.number);
     }
 }
 

@@ -132,7 +132,8 @@ mod tests {
     async fn who_finds_no_room_waits_for_it_in_the_order_of_arrival() {
         let cache = Cache::new(Config { buffers_max: MAX, ..Config::default() }).expect("sound");
         let clock = &cache.store().clock;
-        let place = || cache.connections().take_place(clock.now().ms).expect("there are many");
+        let place =
+            || cache.connections().take_place(clock.now().ms, false).expect("there are many");
         let (one, two, three) = (place(), place(), place());
         let (mut first, mut second, mut third) = (one.hold(), two.hold(), three.hold());
         first.set(MAX - 1000, clock).await;

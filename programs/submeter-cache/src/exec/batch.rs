@@ -20,12 +20,12 @@ pub(crate) struct Batch<'g> {
 }
 
 impl<'g> Batch<'g> {
-    /// Begins a batch whose bytes arrived at `arrival`.
-    pub(super) fn new(cache: &'g Cache, guard: &'g Guard, arrival: u64) -> Batch<'g> {
+    /// Makes a batch whose bytes arrived at `arrival`, and that begins at `began`.
+    pub(super) fn new(cache: &'g Cache, guard: &'g Guard, arrival: u64, began: u64) -> Batch<'g> {
         Batch {
             cache,
             resolver: Resolver::new(cache.tenants(), guard),
-            meter: BatchMeter::new(arrival),
+            meter: BatchMeter::new(arrival, began),
             current: CurrentGroup::default(),
         }
     }

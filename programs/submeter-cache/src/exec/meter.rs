@@ -10,7 +10,10 @@
 //! over the wire.
 //!
 //! The requests of a batch share one reading of the clock as the end of their latency: their
-//! answers leave together, and a reading costs as much as a small request's lookup.
+//! answers leave together, and a reading costs as much as a small request's lookup. They share the
+//! beginning, too: when the worker heard that they could be read
+//! ([`arrival`](crate::server::arrival)). The wait from there to the beginning of their batch is a
+//! figure of its own.
 //!
 //! CPU time needs no tally: the thread is in the group of the request that it executes
 //! ([`CurrentGroup`](super::current_group::CurrentGroup)).
@@ -66,8 +69,16 @@ impl Effect {
 pub(crate) struct BatchMeter {
     /// By account; shorter than the list of accounts.
     tallies: Vec<AccountTally>,
-    /// When the bytes of the batch arrived.
+    /// When the bytes of the batch arrived, and when it began.
     arrival: u64,
+    began: u64,
+}
+
+/// How long each request of a batch took, and how much of that it waited for the batch to begin.
+#[derive(Clone, Copy)]
+struct Took {
+    latency_ns: u64,
+    waited_ns: u64,
 }
 
 /// What one account has consumed in this batch.
@@ -87,9 +98,9 @@ thread_local! {
 }
 
 impl BatchMeter {
-    /// Begins a batch whose bytes arrived at `arrival`.
-    pub(crate) fn new(arrival: u64) -> BatchMeter {
-        BatchMeter { tallies: SPARE.take(), arrival }
+    /// Makes one for a batch whose bytes arrived at `arrival`, and that begins at `began`.
+    pub(crate) fn new(arrival: u64, began: u64) -> BatchMeter {
+        BatchMeter { tallies: SPARE.take(), arrival, began }
     }
 
     /// Adds one request, or one key of a retrieval.
@@ -124,13 +135,12 @@ impl BatchMeter {
     /// Adds what was gathered to the groups.
     pub(crate) fn settle(&mut self, resolver: &Resolver<'_>, cache: &Cache) {
         let clock = &cache.store().clock;
-        let latency_ns = clock.between_ns(self.arrival, clock.raw());
+        let took = Took {
+            latency_ns: clock.between_ns(self.arrival, clock.raw()),
+            waited_ns: clock.between_ns(self.arrival, self.began),
+        };
         for (index, tally) in self.tallies.drain(..).enumerate() {
-            tally.hand_over(
-                &resolver.tenant(Account::of(index)).group,
-                latency_ns,
-                cache.metrics(),
-            );
+            tally.hand_over(&resolver.tenant(Account::of(index)).group, took, cache.metrics());
         }
     }
 
@@ -154,7 +164,7 @@ impl Drop for BatchMeter {
 }
 
 impl AccountTally {
-    fn hand_over(&self, group: &Group, latency_ns: u64, metrics: &Metrics) {
+    fn hand_over(&self, group: &Group, took: Took, metrics: &Metrics) {
         let count = |counter: Counter<Count>, n: u32| {
             if n > 0 {
                 group.add(counter, u64::from(n));
@@ -180,7 +190,10 @@ impl AccountTally {
         }
         let requests: u32 = self.kinds.iter().sum();
         if requests > 0 {
-            group.record_many(metrics.latency, latency_ns, u64::from(requests));
+            group.record_many(metrics.latency, took.latency_ns, u64::from(requests));
+            if took.waited_ns > 0 {
+                group.add(metrics.waited, took.waited_ns.saturating_mul(u64::from(requests)));
+            }
         }
     }
 }
@@ -191,11 +204,11 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_not_settled_leaves_nothing_to_the_next() {
-        let mut meter = BatchMeter::new(0);
+        let mut meter = BatchMeter::new(0, 0);
         meter.add_bytes(Account::of(2), 7, 7);
         assert_eq!(meter.tallies.len(), 3);
         drop(meter);
-        let next = BatchMeter::new(0);
+        let next = BatchMeter::new(0, 0);
         assert!(next.tallies.is_empty(), "charged to accounts of another batch");
         assert!(next.tallies.capacity() >= 3, "its memory is used again");
     }

@@ -3,6 +3,7 @@
 mod batch;
 mod classic;
 mod current_group;
+mod foreign_names;
 mod meta;
 mod meter;
 mod rate;
@@ -29,8 +30,9 @@ pub(crate) use batch::Batch;
 pub(crate) struct Session<'c> {
     cache: &'c Cache,
     now: Tick,
-    /// When the bytes arrived that are being worked on.
+    /// When the bytes could be read that are being worked on, and when this batch of them began.
     arrival: u64,
+    began: u64,
     /// The key, if there is one, whose value is being skipped. Not its tenant: the rest of the
     /// value may take long to arrive, and a waiting connection must not hold a deleted tenant.
     swallowing: Box<[u8]>,
@@ -66,20 +68,20 @@ impl<'c> Session<'c> {
     pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
         let arrival = cache.store().clock.raw();
         let now = cache.store().clock.tick(arrival);
-        Session { cache, now, arrival, swallowing: Box::default() }
+        Session { cache, now, arrival, began: arrival, swallowing: Box::default() }
     }
 
-    /// Begins to work on bytes that have just arrived.
-    pub(crate) fn begin(&mut self) {
-        self.arrival = self.resume();
+    /// Begins to work on bytes that could be read since then, or have just arrived.
+    pub(crate) fn begin(&mut self, ready_at: Option<u64>) {
+        self.resume();
+        self.arrival = ready_at.unwrap_or(self.began);
     }
 
     /// Continues after answers were sent.
-    pub(crate) fn resume(&mut self) -> u64 {
-        let raw = self.cache.store().clock.raw();
-        self.now = self.cache.store().clock.tick(raw);
+    pub(crate) fn resume(&mut self) {
+        self.began = self.cache.store().clock.raw();
+        self.now = self.cache.store().clock.tick(self.began);
         self.cache.store().flush_if_due(self.now);
-        raw
     }
 
     /// Returns a batch to execute requests in.
@@ -87,7 +89,7 @@ impl<'c> Session<'c> {
     where
         'c: 'g,
     {
-        Batch::new(self.cache, guard, self.arrival)
+        Batch::new(self.cache, guard, self.arrival, self.began)
     }
 
     fn totals(&self) -> &'c Totals {
@@ -144,13 +146,15 @@ impl<'c> Session<'c> {
     /// Answers a client that has said who it is.
     pub(crate) fn login(
         &self,
-        admitted: bool,
+        answer: &str,
         bytes_in: usize,
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) {
         let before = out.written();
-        out.line(if admitted { "STORED" } else { reply::LOGIN_FAILED });
+        out.line(answer);
+        self.totals().count(Total::Logins);
+        self.totals().count_if(answer != reply::LOGGED_IN, Total::LoginsFailed);
         let effect = Effect::new(Kind::Other);
         self.account(batch, Account::ROOT, effect, bytes_in, out.written() - before);
     }
@@ -164,6 +168,11 @@ impl<'c> Session<'c> {
         self.account(&mut batch, Account::ROOT, other, bytes_in, document.len());
         batch.end();
         document
+    }
+
+    /// Counts that others had their turn before all that had arrived was done.
+    pub(crate) fn count_yield(&self) {
+        self.totals().count(Total::Yields);
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -6,18 +6,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
 
+use super::foreign_names;
 use crate::cache::Cache;
 use crate::item::OVERHEAD_BYTES;
 use crate::output::Output;
 use crate::protocol::{KEY_MAX, reply};
 use crate::server::BACKLOG;
+use crate::server::connection::BATCH_MAX;
 use crate::statistics::{Prefix, Total};
 
 /// The version of memcached whose protocol the server speaks, as clients decide by it what they may
-/// send, and the server's own.
-const VERSION: &str = concat!("1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
-pub(super) const VERSION_LINE: &str =
-    concat!("VERSION 1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
+/// send. Without the server's own, as some read the last three numbers there are.
+const VERSION: &str = "1.6.18-submeter";
+pub(super) const VERSION_LINE: &str = "VERSION 1.6.18-submeter";
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What memcached has of memory at a time for the items of a class.
+const PAGE_BYTES: u64 = 1 << 20;
 
 /// Answers `stats <topic> <rest>`, except for what is a [`List`](super::List).
 pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output) {
@@ -57,6 +62,11 @@ fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
         ("total_connections", connections.total),
         ("rejected_connections", connections.refused),
         ("listen_disabled_num", connections.stops),
+        ("time_in_listen_disabled_us", connections.stopped_us),
+        ("auth_cmds", total(Total::Logins)),
+        ("auth_errors", total(Total::LoginsFailed)),
+        ("conn_yields", total(Total::Yields)),
+        ("login_kicks", connections.ended_strangers),
         ("idle_kicks", connections.idle),
         ("slow_kicks", connections.slow),
         ("buffer_kicks", connections.reclaimed),
@@ -102,11 +112,19 @@ fn general(cache: &Cache, out: &mut Output) {
     stat("uptime", cache.store().clock.uptime().as_secs(), out);
     stat("time", now.as_secs(), out);
     stat("version", VERSION, out);
+    stat("submeter_version", OWN_VERSION, out);
+    stat("libevent", "none", out);
     stat("pointer_size", usize::BITS, out);
+    let (user, system) = cpu_time();
+    stat("rusage_user", user, out);
+    stat("rusage_system", system, out);
     let connections = cache.connections().counts();
+    let structures = connections.current + cache.connections().listening().len();
+    stat("connection_structures", structures, out);
     let buffers = cache.tree().root().usage(metrics.buffers);
     stat("max_connections", cache.config().connections_max, out);
     stat("curr_connections", connections.current, out);
+    stat("login_pending", connections.strangers, out);
     let accepts = connections.current < cache.config().connections_max;
     stat("accepting_conns", u8::from(accepts), out);
     stat("buffer_bytes", buffers.current, out);
@@ -120,6 +138,23 @@ fn general(cache: &Cache, out: &mut Output) {
     stat("bytes_peak", memory.peak, out);
     stat("curr_items", cache.store().len(), out);
     stat("tenants", cache.tree().group_count() - 1, out);
+    for name in foreign_names::GENERAL.into_iter().chain(foreign_names::MOVES) {
+        stat(name, 0, out);
+    }
+}
+
+/// The CPU time that the process spent by itself and in the kernel, in seconds with six digits.
+fn cpu_time() -> (String, String) {
+    // As the kernel has it, where it says it, in hundredths: fields 14 and 15, the 12th and 13th
+    // behind the program's name, which may hold anything.
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let mut ticks = behind.split_whitespace().skip(11).map(|field| field.parse::<u64>());
+    let mut seconds = || {
+        let ticks = ticks.next().and_then(Result::ok).unwrap_or(0);
+        format!("{}.{:02}0000", ticks / 100, ticks % 100)
+    };
+    (seconds(), seconds())
 }
 
 /// Lets `stats` begin at zero again.
@@ -144,7 +179,7 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
 
 /// The threads that serve connections: the servers' own, else those of the runtime.
 fn workers(cache: &Cache) -> usize {
-    match cache.connections().threads() {
+    match cache.connections().listening().iter().map(|server| server.threads).sum() {
         0 => Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers()),
         own => own,
     }
@@ -155,10 +190,15 @@ fn settings(cache: &Cache, out: &mut Output) {
     let yes_or_no = |yes| if yes { "yes" } else { "no" };
     stat("maxbytes", config.memory_max, out);
     let listening = cache.connections().listening();
-    let port = listening.iter().find_map(|at| at.strip_prefix("tcp")?.rsplit(':').next());
-    let socket = listening.iter().find_map(|at| at.strip_prefix("unix:"));
+    let mut addresses = listening.iter().map(|server| &*server.address);
+    // Of either family: `tcp:127.0.0.1:11211`, `tcp6:[::1]:11211`.
+    let ports = addresses.clone().filter(|at| at.starts_with("tcp"));
+    let (inter, port) =
+        ports.filter_map(|at| at.split_once(':')?.1.rsplit_once(':')).next().unzip();
+    let socket = addresses.find_map(|at| at.strip_prefix("unix:"));
     stat("tcpport", port.unwrap_or("0"), out);
     stat("domain_socket", socket.unwrap_or("NULL"), out);
+    stat("inter", inter.unwrap_or("NULL"), out);
     stat("udpport", 0, out);
     stat("evictions", if config.evictions { "on" } else { "off" }, out);
     stat("shutdown_command", yes_or_no(config.shutdown), out);
@@ -167,12 +207,17 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("detail_enabled", yes_or_no(cache.statistics().detail.is_on()), out);
     stat("maxconns", config.connections_max, out);
     stat("idle_timeout", config.idle_timeout.map_or(0, |time| time.as_secs()), out);
+    stat("login_timeout", config.login_timeout.as_secs(), out);
     stat("request_timeout", config.request_timeout.as_secs(), out);
     stat("buffers_max", config.buffers_max, out);
     stat("cas_enabled", "yes", out);
     stat("tcp_backlog", BACKLOG, out);
     stat("binding_protocol", "ascii", out);
     stat("auth_enabled_sasl", "no", out);
+    stat("auth_enabled_ascii", yes_or_no(listening.iter().any(|server| server.has_users)), out);
+    stat("ssl_enabled", yes_or_no(listening.iter().any(|server| server.speaks_tls)), out);
+    stat("reqs_per_event", BATCH_MAX, out);
+    stat("chunk_size", OVERHEAD_BYTES, out);
     stat("item_size_max", config.value_max, out);
     stat("flush_enabled", yes_or_no(config.flush_all), out);
     stat("dump_enabled", "no", out);
@@ -182,33 +227,47 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("depth_max", config.depth_max, out);
     stat("tenants_max", config.tenants_max, out);
     stat("metering", yes_or_no(config.metering), out);
+    for (name, value) in foreign_names::SETTINGS {
+        stat(name, value, out);
+    }
 }
 
 /// There are no slab classes: all items are of class 1.
 fn items(cache: &Cache, out: &mut Output) {
     let memory = cache.tree().root().usage(cache.metrics().memory);
     stat("items:1:number", cache.store().len(), out);
+    stat("items:1:number_cold", cache.store().len(), out);
     stat("items:1:mem_requested", memory.current, out);
     for (name, total) in totals(cache) {
         let name_here = match name {
             "evictions" => "evicted",
             "store_no_memory" => "outofmemory",
+            "get_hits" => "hits_to_cold",
             "evicted_unfetched" | "expired_unfetched" | "reclaimed" => name,
             _ => continue,
         };
         let total = cache.statistics().since_reset(name, total);
         stat(&format!("items:1:{name_here}"), total, out);
     }
+    for name in foreign_names::ITEMS.into_iter().chain(foreign_names::MOVES) {
+        stat(&format!("items:1:{name}"), 0, out);
+    }
 }
 
-/// The allocator has no chunks either: each item is one, of its own size.
+/// The allocator has no chunks either: each item is one, of its own size, the mean of which is
+/// shown.
 fn slabs(cache: &Cache, out: &mut Output) {
     let memory = cache.tree().root().usage(cache.metrics().memory);
     let items = cache.store().len();
+    let chunk = memory.current.checked_div(items as u64).unwrap_or(OVERHEAD_BYTES).max(1);
+    stat("1:chunk_size", chunk, out);
+    stat("1:chunks_per_page", (PAGE_BYTES / chunk).max(1), out);
+    stat("1:total_pages", memory.current.div_ceil(PAGE_BYTES), out);
     stat("1:chunk_overhead", OVERHEAD_BYTES, out);
     stat("1:used_chunks", items, out);
     stat("1:total_chunks", items, out);
     stat("1:free_chunks", 0, out);
+    stat("1:free_chunks_end", 0, out);
     stat("1:mem_requested", memory.current, out);
     for (name, total) in totals(cache) {
         if matches!(

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::command::Command;
-use super::{Refusal, Request, reply, token};
+use super::{Mode, Refusal, Request, reply, token};
 use crate::users::LOGIN_MAX;
 
 /// What the client of one connection may do.
@@ -35,7 +35,8 @@ impl Access {
 fn login(command: Command<'_>) -> Command<'_> {
     let refusal = || Refusal::new(reply::UNAUTHENTICATED);
     match command {
-        Command::Value(Request::Store { .. }, len) if len <= LOGIN_MAX => command,
+        // As there, no other store is one.
+        Command::Value(Request::Store { mode: Mode::Set, .. }, len) if len <= LOGIN_MAX => command,
         Command::Value(_, len) => Command::RefusedValue(refusal(), len as u64 + 2),
         Command::RefusedValue(_, swallow) => Command::RefusedValue(refusal(), swallow),
         Command::Request(Request::Quit) | Command::Foreign => command,

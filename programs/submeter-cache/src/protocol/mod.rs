@@ -33,7 +33,7 @@
 //!
 //! | `stats …` | Here |
 //! |---|---|
-//! | | memcached's names, those that mean something here; `cmd_set` counts refused stores too |
+//! | | memcached's names: zero for what is not here; `cmd_set` counts refused stores too |
 //! | `reset` | lets these begin at zero again; the tenants' metrics stay as they are |
 //! | `settings` | likewise, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
 //! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
@@ -55,7 +55,8 @@
 //! - A retrieval's line has at most 1 MiB; there it has no bound. Beyond that, or beyond 2048 bytes
 //!   of another line, the connection ends without an answer, as there.
 //! - A hundred malformed requests in a row end the connection; there they do not.
-//! - A line of HTTP ends the connection, `Host:` included; there only a request line does.
+//! - A line of HTTP ends the connection, `Host:` included; there only a request line does. So does
+//!   a request that begins as TLS or the binary protocol do.
 //! - A value of exactly the largest size fits; there the item's header counts.
 //! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
 //! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.
@@ -101,7 +102,9 @@ pub(crate) mod reply {
     pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
     pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
     pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+    pub(crate) const LOGGED_IN: &str = "STORED";
     pub(crate) const LOGIN_FAILED: &str = "CLIENT_ERROR authentication failure";
+    pub(crate) const TOO_MANY_OF_USER: &str = "SERVER_ERROR too many connections of this user";
     pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR a key of another tenant";
     pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed to the user of one tenant";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";

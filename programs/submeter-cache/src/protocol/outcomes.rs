@@ -30,7 +30,7 @@ pub fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String
                     continue;
                 }
                 Outcome::Swallowed => swallowed += consumed,
-                Outcome::Foreign => {
+                Outcome::Foreign(_) => {
                     told.push(format!("{swallowed} foreign"));
                     return told;
                 }

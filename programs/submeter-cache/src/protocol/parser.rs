@@ -38,9 +38,9 @@ pub(crate) enum Outcome<'a> {
     /// Who the client says that it is, and its password.
     Login(&'a [u8]),
     Refused(Refusal<'a>),
-    /// The other end speaks another protocol, or its line has no end: the connection ends without
-    /// an answer, which that protocol might read as one of its own.
-    Foreign,
+    /// The other end speaks another protocol, this one if it is known, or its line has no end: the
+    /// connection ends without an answer, which that protocol might read as one of its own.
+    Foreign(Option<&'static str>),
 }
 
 impl Parser {
@@ -66,6 +66,13 @@ impl Parser {
             self.swallow -= consumed as u64;
             return Step { consumed, outcome: Outcome::Swallowed };
         }
+        match input {
+            [0x80, ..] => return foreign(BINARY),
+            // A handshake, of any version.
+            [0x16] => return Step { consumed: 0, outcome: Outcome::More { wanted: 2 } },
+            [0x16, 0x03, ..] => return foreign(TLS),
+            _ => {}
+        }
         // Before the login there are no long lists of keys.
         let most = if self.access == Access::Login { LINE_MAX } else { line_max(input) };
         let seen = &input[..input.len().min(most)];
@@ -73,7 +80,7 @@ impl Parser {
         let Some(end) = memchr::memchr(b'\n', &seen[searched..]) else {
             self.searched = seen.len();
             let outcome = if input.len() >= most {
-                Outcome::Foreign
+                Outcome::Foreign(None)
             } else {
                 Outcome::More { wanted: input.len() + 1 }
             };
@@ -99,7 +106,7 @@ impl Parser {
         match self.access.restrict(parse(line, value_max)) {
             Command::Request(request) => Step { consumed, outcome: Outcome::Request(request) },
             Command::Refused(refusal) => Step { consumed, outcome: Outcome::Refused(refusal) },
-            Command::Foreign => Step { consumed, outcome: Outcome::Foreign },
+            Command::Foreign => foreign(HTTP),
             Command::RefusedValue(refusal, swallow) => {
                 self.swallow = swallow;
                 Step { consumed, outcome: Outcome::Refused(refusal) }
@@ -122,6 +129,16 @@ impl Parser {
             }
         }
     }
+}
+
+/// What clients speak that look for another port, or were told to speak otherwise. Each is known by
+/// the first bytes of a request: some send no end of a line, and would wait for an answer.
+const HTTP: &str = "HTTP";
+const BINARY: &str = "memcached's binary protocol";
+const TLS: &str = "TLS";
+
+fn foreign<'a>(protocol: &'static str) -> Step<'a> {
+    Step { consumed: 0, outcome: Outcome::Foreign(Some(protocol)) }
 }
 
 /// Completes a store with its value, or asks for the bytes that are missing.

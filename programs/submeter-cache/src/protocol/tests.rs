@@ -87,7 +87,7 @@ fn endless_lines_end_the_connection() {
         assert_eq!(before, Outcome::More { wanted: bound });
         bytes.push(b'a');
         let after = parser().step(&bytes).outcome;
-        assert_eq!(after, Outcome::Foreign);
+        assert_eq!(after, Outcome::Foreign(None));
     }
 }
 
@@ -123,7 +123,7 @@ fn a_line_of_http_is_foreign_and_a_command_with_such_a_word_is_not() {
     ] {
         let bytes = format!("{line}\r\n");
         let outcome = parser().step(bytes.as_bytes()).outcome;
-        assert_eq!(outcome, Outcome::Foreign, "{line}");
+        assert_eq!(outcome, Outcome::Foreign(Some("HTTP")), "{line}");
     }
     for line in ["get / HTTP/1.1", "get Host:", "mg Host:x", "touch Host: 1"] {
         let bytes = format!("{line}\r\n");

@@ -9,8 +9,7 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use submeter::refs::pin;
@@ -18,11 +17,13 @@ use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
+use super::arrival::Arrival;
 use super::buffers;
 use super::stream::Stream;
+use super::{Foreign, Hook};
 use crate::cache::Cache;
 use crate::cache::List;
-use crate::connections::{Hold, Phase, Place};
+use crate::connections::{Hold, Phase, Place, Unwelcome};
 use crate::exec::{self, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
 use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
@@ -30,7 +31,7 @@ use crate::store;
 use crate::users::Users;
 
 /// The most requests in a batch: about a tenth of a millisecond of work.
-const BATCH_MAX: usize = 256;
+pub(crate) const BATCH_MAX: usize = 256;
 
 /// After this many malformed requests in a row the other end does not speak this protocol.
 const ERRORS_MAX: usize = 100;
@@ -50,17 +51,21 @@ const LIST_BYTES: usize = 64 << 10;
 pub(super) async fn serve(
     stream: Stream,
     cache: Cache,
-    users: Option<Arc<Users>>,
+    users: Option<Users>,
     place: Place,
+    on_foreign: Option<Hook<Foreign>>,
     stopped: watch::Receiver<bool>,
 ) {
     stream.send_at_once();
     let access = if users.is_some() { Access::Login } else { Access::Everything };
     let mut connection = Connection {
+        arrival: Arrival::new(cache.clone()),
+        ready_at: None,
         parser: Parser::new(cache.config().value_max, access),
         users,
         session: Session::new(&cache),
         hold: place.hold(),
+        on_foreign,
         place,
         stream,
         input: Vec::new(),
@@ -79,11 +84,15 @@ pub(super) async fn serve(
 }
 
 struct Connection<'c> {
+    arrival: Arrival,
+    /// When the worker heard of what is read next, if it had to wait for that.
+    ready_at: Option<u64>,
     stream: Stream,
     parser: Parser,
-    users: Option<Arc<Users>>,
+    users: Option<Users>,
     session: Session<'c>,
     place: Place,
+    on_foreign: Option<Hook<Foreign>>,
     hold: Hold,
     input: Vec<u8>,
     /// Where in `input` the next request begins.
@@ -134,7 +143,10 @@ impl Connection<'_> {
                 if is_between && told.has_changed().unwrap_or(true) {
                     return Poll::Ready(Ok(!std::mem::replace(is_last, true)));
                 }
-                if let Poll::Ready(ready) = self.stream.poll_read_ready(context) {
+                let (ready_at, waker) = self.arrival.next(context.waker());
+                let mut waiting = Context::from_waker(waker);
+                if let Poll::Ready(ready) = self.stream.poll_read_ready(&mut waiting) {
+                    self.ready_at = ready_at;
                     return Poll::Ready(ready.map(|()| true));
                 }
                 // In the middle of a request the end of the server's patience is what stops it.
@@ -168,7 +180,7 @@ impl Connection<'_> {
 
     /// Executes and answers what the input holds. Returns why it went no further.
     async fn batches(&mut self) -> io::Result<Batch> {
-        self.session.begin();
+        self.session.begin(self.ready_at.take());
         loop {
             let before = self.at;
             self.out.set_buffer(buffers::take());
@@ -185,7 +197,10 @@ impl Connection<'_> {
             }
             buffers::give(self.out.take_buffer());
             match batch {
-                Batch::Long | Batch::List(..) => tokio::task::yield_now().await,
+                Batch::Long | Batch::List(..) => {
+                    self.session.count_yield();
+                    tokio::task::yield_now().await;
+                }
                 // Not longer than the server's patience with requests.
                 Batch::Throttled(time) => tokio::time::sleep(time).await,
                 Batch::Drained => break,
@@ -298,18 +313,18 @@ impl Connection<'_> {
                     next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
-                    let access = self.users.as_ref().and_then(|users| users.admit(login));
-                    self.session.login(access.is_some(), consumed, batch, &mut self.out);
-                    self.errors = if access.is_some() { 0 } else { self.errors + 1 };
-                    if let Some(access) = access {
-                        self.parser.allow(access);
+                    let users = self.users.as_ref();
+                    let entered = users.and_then(|users| users.enter(login, &self.place));
+                    if let Some(ended) = self.logged_in(entered, consumed, batch) {
+                        return ended;
                     }
                 }
                 Outcome::Refused(refusal) => {
                     self.errors += 1;
                     self.session.refuse(&refusal, consumed, batch, &mut self.out);
                 }
-                Outcome::Foreign => {
+                Outcome::Foreign(protocol) => {
+                    self.tell_of(protocol);
                     let unread = self.input.len() - self.at;
                     let silence = Refusal::new(reply::ERROR).quiet_if(true);
                     self.session.refuse(&silence, unread, batch, &mut self.out);
@@ -342,6 +357,37 @@ impl Connection<'_> {
             self.wanted = 1;
         }
         Batch::Long
+    }
+
+    /// Answers who has said who it is. Returns why the connection ends, if it does.
+    fn logged_in(
+        &mut self,
+        entered: Option<(Access, Result<(), Unwelcome>)>,
+        consumed: usize,
+        batch: &mut exec::Batch<'_>,
+    ) -> Option<Batch> {
+        let (answer, ended) = match entered {
+            Some((access, Ok(()))) => {
+                self.errors = 0;
+                self.parser.allow(access);
+                (reply::LOGGED_IN, None)
+            }
+            Some((_, Err(Unwelcome::TooMany))) => (reply::TOO_MANY_OF_USER, Some(Batch::Refused)),
+            Some((_, Err(Unwelcome::Gone))) => (reply::TOO_MANY_OF_USER, Some(Batch::Quit)),
+            None => {
+                self.errors += 1;
+                (reply::LOGIN_FAILED, None)
+            }
+        };
+        self.session.login(answer, consumed, batch, &mut self.out);
+        ended
+    }
+
+    /// Tells the program of a client that speaks another protocol.
+    fn tell_of(&self, protocol: Option<&'static str>) {
+        if let (Some(protocol), Some(Hook(hook))) = (protocol, &self.on_foreign) {
+            hook(&Foreign { protocol, client: self.place.seat.client().to_owned() });
+        }
     }
 
     /// Resumes an interrupted retrieval. Returns why there are no more answers now.

@@ -1,8 +1,9 @@
 //! The network: accepts connections and serves each in a task of its own.
 
 mod address;
+mod arrival;
 mod buffers;
-mod connection;
+pub(crate) mod connection;
 mod listener;
 mod stream;
 mod sweeper;
@@ -25,8 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::connections::Ends;
-use crate::users::Users;
+use crate::connections::{self, Crowd, Ends};
+use crate::users::{self, ByName, Users};
 
 pub use address::Address;
 use listener::Listener;
@@ -52,19 +53,44 @@ pub struct Server {
     listener: Listener,
     address: Address,
     cache: Cache,
-    users: Option<Arc<Users>>,
-    on_shortage: Option<Hook>,
+    users: Option<Users>,
+    on_shortage: Option<Hook<io::Error>>,
+    on_crowd: Option<Hook<Crowd>>,
+    on_foreign: Option<Hook<Foreign>>,
     workers: Option<Workers>,
     #[cfg(feature = "tls")]
     tls: Option<tls::Acceptor>,
 }
 
 /// A function of the user's.
-struct Hook(Box<dyn Fn(&io::Error) + Send + Sync>);
+struct Hook<T>(Arc<dyn Fn(&T) + Send + Sync>);
 
-impl fmt::Debug for Hook {
+impl<T> Clone for Hook<T> {
+    fn clone(&self) -> Hook<T> {
+        Hook(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Hook<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hook")
+    }
+}
+
+/// A client whose connection ended because it speaks another protocol: see
+/// [`Server::on_foreign`]. Displays as a line without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Foreign {
+    /// `HTTP`, `TLS` or `memcached's binary protocol`.
+    pub protocol: &'static str,
+    /// Where it connected from, as `stats conns` has it.
+    pub client: String,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a client at {} speaks {}", self.client, self.protocol)
     }
 }
 
@@ -98,6 +124,8 @@ impl Server {
             cache,
             users: None,
             on_shortage: None,
+            on_crowd: None,
+            on_foreign: None,
             workers: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -106,11 +134,12 @@ impl Server {
 
     /// Executes requests only for these users, each on its own tenant, which exists from now on and
     /// always has a place: see [`Config::tenants_max`](crate::Config::tenants_max). Without them
-    /// anybody who reaches the server may do everything.
+    /// anybody who reaches the server may do everything. A clone of the handle
+    /// [replaces](Users::replace) them while the server runs.
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
-        self.cache.tenants().set_users(users.prefixes());
-        self.users = Some(Arc::new(users));
+        self.cache.tenants().set_users(users::prefixes(&users.subscribe().borrow()));
+        self.users = Some(users);
         self
     }
 
@@ -158,14 +187,59 @@ impl Server {
     /// ```
     #[must_use]
     pub fn on_shortage(mut self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Server {
-        self.on_shortage = Some(Hook(Box::new(hook)));
+        self.on_shortage = Some(Hook(Arc::new(hook)));
+        self
+    }
+
+    /// Calls `hook` when free places for connections have become few (the eighth part of
+    /// [`Config::connections_max`](crate::Config::connections_max)), or somebody was turned away:
+    /// once, until the fourth part is free again. The hook runs on a thread that serves, and must
+    /// neither block nor panic.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config::default())?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+    /// let server = server.on_crowd(|crowd| eprintln!("{crowd}"));
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_crowd(mut self, hook: impl Fn(&Crowd) + Send + Sync + 'static) -> Server {
+        self.on_crowd = Some(Hook(Arc::new(hook)));
+        self
+    }
+
+    /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
+    /// hook runs on a thread that serves, and must neither block nor panic; such a client often
+    /// comes again at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config::default())?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+    /// let server = server.on_foreign(|client| eprintln!("{client}"));
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_foreign(mut self, hook: impl Fn(&Foreign) + Send + Sync + 'static) -> Server {
+        self.on_foreign = Some(Hook(Arc::new(hook)));
         self
     }
 
     /// Speaks TLS on a port; a socket in the file system has permissions instead. A client that
-    /// does not agree on keys within ten seconds is closed. Each connection may hold 64 KiB for
-    /// records that are on their way, also while it is idle, beside what
-    /// [`buffers_max`](crate::Config::buffers_max) counts.
+    /// does not agree on keys within [`login_timeout`](crate::Config::login_timeout) is closed.
+    /// Each connection may hold 64 KiB for records that are on their way, also while it is idle,
+    /// beside what [`buffers_max`](crate::Config::buffers_max) counts.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Server {
@@ -189,10 +263,19 @@ impl Server {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
-        let mut connections = JoinSet::new();
-        connections.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
+        let mut tasks = JoinSet::new();
+        let on_crowd = self.on_crowd.take();
+        tasks.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
+        if let Some(users) = &self.users {
+            tasks.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
+        }
         let label: Arc<str> = self.address.labelled().into();
-        let listening = self.cache.connections().listen(Arc::clone(&label), workers.threads());
+        let listening = self.cache.connections().listen(connections::Listener {
+            address: Arc::clone(&label),
+            threads: workers.threads(),
+            has_users: self.users.is_some(),
+            speaks_tls: self.speaks_tls(),
+        });
         tokio::pin!(shutdown);
         let mut is_short = false;
         loop {
@@ -201,7 +284,7 @@ impl Server {
                 (accepted, worker) = self.accept(&workers) => match accepted {
                     Ok(stream) => {
                         is_short = false;
-                        self.admit(stream, worker, &label, &mut connections, &stopped);
+                        self.admit(stream, worker, &label, &mut tasks, &stopped);
                     }
                     // The client is gone already.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -210,10 +293,11 @@ impl Server {
                         if !std::mem::replace(&mut is_short, true) {
                             self.note_shortage(&error);
                         }
+                        self.cache.connections().note_pause(ACCEPT_PAUSE);
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(_) = connections.join_next() => {}
+                Some(_) = tasks.join_next() => {}
             }
         }
         let drain = self.cache.config().drain;
@@ -221,9 +305,9 @@ impl Server {
         drop(listening);
         // Fails only when no connection is left.
         let _ = stop.send(true);
-        let all = async { while connections.join_next().await.is_some() {} };
+        let all = async { while tasks.join_next().await.is_some() {} };
         if timeout(drain, all).await.is_err() {
-            connections.shutdown().await;
+            tasks.shutdown().await;
         }
         Ok(())
     }
@@ -239,6 +323,13 @@ impl Server {
         .await
     }
 
+    fn speaks_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
     fn note_shortage(&self, error: &io::Error) {
         self.cache.connections().note_stop();
         if let Some(Hook(hook)) = &self.on_shortage {
@@ -252,16 +343,18 @@ impl Server {
         stream: Stream,
         worker: &Worker,
         label: &Arc<str>,
-        connections: &mut JoinSet<()>,
+        tasks: &mut JoinSet<()>,
         stopped: &watch::Receiver<bool>,
     ) {
         let now_ms = self.cache.store().clock.now().ms;
-        let Some(place) = self.cache.connections().take_place(now_ms) else {
+        let is_stranger = self.users.is_some() || self.speaks_tls();
+        let Some(place) = self.cache.connections().take_place(now_ms, is_stranger) else {
             return turn_away(stream);
         };
         let seat = Arc::clone(&place.seat);
         seat.set_ends(Ends { client: stream.client(), server: Arc::clone(label) });
         let (cache, users) = (self.cache.clone(), self.users.clone());
+        let on_foreign = self.on_foreign.clone();
         let stopped = stopped.clone();
         let busy = worker.busy();
         #[cfg(feature = "tls")]
@@ -277,9 +370,33 @@ impl Server {
                 },
                 (stream, _) => stream,
             };
-            connection::serve(stream, cache, users, place, stopped).await;
+            if users.is_none() {
+                place.admit();
+            }
+            connection::serve(stream, cache, users, place, on_foreign, stopped).await;
         };
-        seat.set_task(connections.spawn_on(served, worker.runtime()));
+        seat.set_task(tasks.spawn_on(served, worker.runtime()));
+    }
+}
+
+/// Ends the connections of users who are replaced, until the server stops.
+async fn follow(
+    mut users: watch::Receiver<Arc<ByName>>,
+    cache: Cache,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut before = Arc::clone(&users.borrow_and_update());
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            changed = users.changed() => if changed.is_err() {
+                return;
+            },
+        }
+        let now = Arc::clone(&users.borrow_and_update());
+        cache.tenants().set_users(users::prefixes(&now));
+        cache.connections().end_users(|name| users::is_gone(name, &before, &now));
+        before = now;
     }
 }
 

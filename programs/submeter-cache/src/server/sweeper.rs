@@ -6,14 +6,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::Hook;
 use crate::cache::Cache;
+use crate::connections::Crowd;
 
 /// How often it looks: what has expired is dropped about this much later.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Sweeps until the server stops. A task of its own, so that many expired items at once delay no
 /// new connection.
-pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn sweep(
+    cache: Cache,
+    on_crowd: Option<Hook<Crowd>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for round in 0.. {
@@ -26,6 +32,11 @@ pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
         let now = store.clock.now();
         store.flush_if_due(now);
         cache.connections().end_overdue(now.ms);
+        if let Some(Hook(hook)) = &on_crowd
+            && let Some(crowd) = cache.connections().look_for_crowd()
+        {
+            hook(&crowd);
+        }
         while store.sweep(round, now) {
             tokio::task::yield_now().await;
         }

@@ -5,19 +5,14 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tokio::io::{AsyncBufRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use super::buffers::BUFFER_BYTES;
-
-/// How long a client may take to agree on keys.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Agrees on keys with clients.
 #[derive(Clone)]
@@ -34,8 +29,7 @@ impl Acceptor {
         let _ = stream.set_nodelay(true);
         let accepting =
             self.0.accept_with(stream, |session| session.set_buffer_limit(Some(BUFFER_BYTES)));
-        let stream = timeout(HANDSHAKE, accepting).await??;
-        Ok(Box::new(Stream(stream)))
+        Ok(Box::new(Stream(accepting.await?)))
     }
 }
 

@@ -42,9 +42,14 @@ pub(crate) enum Total {
     EvictedUnfetched,
     /// Values that were refused for their size.
     StoreTooLarge,
+    /// Attempts to log in.
+    Logins,
+    LoginsFailed,
+    /// How often a connection with more to do let others have their turn.
+    Yields,
 }
 
-const COUNT: usize = Total::StoreTooLarge as usize + 1;
+const COUNT: usize = Total::Yields as usize + 1;
 
 /// All totals.
 pub(crate) struct Totals {

@@ -1,6 +1,8 @@
 //! HTTP requests, which a page of any site can make a browser on this machine send.
 
-use crate::common::{Client, Running, start_default};
+use submeter_cache::{Config, Foreign};
+
+use crate::common::{Client, Running, start_default, start_with};
 
 /// Sends what a browser sends for `fetch(url, {method: "POST", mode: "no-cors", body})`.
 fn post(server: &Running, first_line: &str, body: &str) -> Client {
@@ -56,4 +58,29 @@ fn http_in_a_value_is_a_value() {
     let large = b"Host: x\r\n".repeat(200_000);
     assert_eq!(client.set("page:large", &large), "SERVER_ERROR object too large for cache");
     assert_eq!(client.ask("mn\r\n"), "MN");
+}
+
+#[test]
+fn a_client_of_another_protocol_is_closed_at_once_and_told_of() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let hear = move |foreign: &Foreign| tell.send(foreign.clone()).expect("the test listens");
+    let server = start_with(Config::default(), |server| server.on_foreign(hear));
+    for (first, protocol) in [
+        // A request for the version, and the beginning of a handshake: neither ends a line.
+        (
+            &b"\x80\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..],
+            "memcached's binary protocol",
+        ),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+    ] {
+        let mut client = server.connect();
+        client.send(first);
+        assert_eq!(client.rest(), b"", "{protocol}");
+        let foreign = told.recv().expect("it is told of");
+        let from = format!("tcp:{}", client.stream.local_addr().expect("bound"));
+        assert_eq!((foreign.protocol, foreign.client), (protocol, from));
+    }
+    let mut client = server.connect();
+    assert_eq!(client.set("k", b"\x80\x16\x03\x01"), "STORED", "a value may begin with anything");
 }

@@ -1,6 +1,67 @@
 //! `stats`: the numbers under memcached's names.
 
-use crate::common::{Client, eventually, start_default};
+use submeter_cache::{Config, Users};
+
+use crate::common::memcached::Memcached;
+use crate::common::{Client, eventually, start_default, start_with};
+
+/// What memcached 1.6.18 has, by the word after `stats`, without the numbers of connections and
+/// classes.
+const NAMES: [(&str, &str); 6] = [
+    (
+        "",
+        "pid uptime time version libevent pointer_size rusage_user rusage_system max_connections \
+         curr_connections total_connections rejected_connections connection_structures \
+         response_obj_oom response_obj_count response_obj_bytes read_buf_count read_buf_bytes \
+         read_buf_bytes_free read_buf_oom reserved_fds cmd_get cmd_set cmd_flush cmd_touch \
+         cmd_meta get_hits get_misses get_expired get_flushed delete_misses delete_hits \
+         incr_misses incr_hits decr_misses decr_hits cas_misses cas_hits cas_badval touch_hits \
+         touch_misses store_too_large store_no_memory auth_cmds auth_errors bytes_read \
+         bytes_written limit_maxbytes accepting_conns listen_disabled_num \
+         time_in_listen_disabled_us threads conn_yields hash_power_level hash_bytes \
+         hash_is_expanding slab_reassign_rescues slab_reassign_chunk_rescues \
+         slab_reassign_evictions_nomem slab_reassign_inline_reclaim slab_reassign_busy_items \
+         slab_reassign_busy_deletes slab_reassign_running slabs_moved lru_crawler_running \
+         lru_crawler_starts lru_maintainer_juggles malloc_fails log_worker_dropped \
+         log_worker_written log_watcher_skipped log_watcher_sent log_watchers unexpected_napi_ids \
+         round_robin_fallback bytes curr_items total_items slab_global_page_pool \
+         expired_unfetched evicted_unfetched evicted_active evictions reclaimed crawler_reclaimed \
+         crawler_items_checked lrutail_reflocked moves_to_cold moves_to_warm moves_within_lru \
+         direct_reclaims lru_bumps_dropped",
+    ),
+    (
+        "settings",
+        "maxbytes maxconns tcpport udpport inter verbosity oldest evictions domain_socket umask \
+         shutdown_command growth_factor chunk_size num_threads num_threads_per_udp \
+         stat_key_prefix detail_enabled reqs_per_event cas_enabled tcp_backlog binding_protocol \
+         auth_enabled_sasl auth_enabled_ascii item_size_max maxconns_fast hashpower_init \
+         slab_reassign slab_automove slab_automove_ratio slab_automove_window slab_chunk_max \
+         lru_crawler lru_crawler_sleep lru_crawler_tocrawl tail_repair_time flush_enabled \
+         dump_enabled hash_algorithm lru_maintainer_thread lru_segmented hot_lru_pct warm_lru_pct \
+         hot_max_factor warm_max_factor temp_lru temporary_ttl idle_timeout watcher_logbuf_size \
+         worker_logbuf_size read_buf_mem_limit track_sizes inline_ascii_response ext_item_size \
+         ext_item_age ext_low_ttl ext_recache_rate ext_wbuf_size ext_compact_under ext_drop_under \
+         ext_max_sleep ext_max_frag slab_automove_freeratio ext_drop_unread ssl_enabled \
+         ssl_chain_cert ssl_key ssl_verify_mode ssl_keyformat ssl_ciphers ssl_ca_cert \
+         ssl_wbuf_size ssl_session_cache ssl_kernel_tls ssl_min_version num_napi_ids memory_file",
+    ),
+    (
+        "items",
+        "number number_hot number_warm number_cold age_hot age_warm age mem_requested evicted \
+         evicted_nonzero evicted_time outofmemory tailrepairs reclaimed expired_unfetched \
+         evicted_unfetched evicted_active crawler_reclaimed crawler_items_checked \
+         lrutail_reflocked moves_to_cold moves_to_warm moves_within_lru direct_reclaims \
+         hits_to_hot hits_to_warm hits_to_cold hits_to_temp",
+    ),
+    (
+        "slabs",
+        "chunk_size chunks_per_page total_pages total_chunks used_chunks free_chunks \
+         free_chunks_end get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval \
+         touch_hits active_slabs total_malloced",
+    ),
+    ("sizes", "sizes_status"),
+    ("conns", "addr state secs_since_last_cmd listen_addr"),
+];
 
 /// The numbers of `stats` with these names.
 fn stats<const N: usize>(client: &mut Client, names: [&str; N]) -> [u64; N] {
@@ -186,4 +247,68 @@ fn items_and_slabs_are_of_one_class() {
     for line in ["number 2", "evicted 0", "reclaimed 0", "outofmemory 0"] {
         assert!(items.contains(&format!("STAT items:1:{line}\r\n")), "{line} in {items}");
     }
+}
+
+/// Returns the names that a server has, after a store.
+fn names(client: &mut Client, topic: &str) -> Vec<String> {
+    client.talk("set k 0 0 1\r\n1\r\n");
+    let answer = client.talk(format!("stats {topic}\r\n"));
+    let names = answer.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
+    names.map(|name| name.rsplit(':').next().expect("one").to_owned()).collect()
+}
+
+#[test]
+fn every_name_that_memcached_has_is_there() {
+    let memcached = Memcached::start("names");
+    let server = start_default();
+    for (topic, known) in NAMES {
+        let known: Vec<String> = known.split_whitespace().map(str::to_owned).collect();
+        let theirs = memcached.as_ref().map(|memcached| {
+            let mut client = Client::connect(memcached.addr);
+            let of_1_6_18 = client.ask("version\r\n").starts_with("VERSION 1.6.18");
+            if of_1_6_18 { names(&mut client, topic) } else { Vec::new() }
+        });
+        let here = names(&mut server.connect(), topic);
+        let known = known.into_iter().chain(theirs.into_iter().flatten());
+        let missing: Vec<String> = known.filter(|name| !here.contains(name)).collect();
+        assert!(missing.is_empty(), "stats {topic}: {missing:?}");
+        let mut twice = here.clone();
+        twice.retain(|name| topic != "conns" && here.iter().filter(|n| *n == name).count() > 1);
+        assert!(twice.is_empty(), "stats {topic}: {twice:?}");
+    }
+}
+
+#[test]
+fn what_is_known_under_a_foreign_name_is_no_zero() {
+    let users = Users::parse("ops:tr0ub4dor /\n", &Config::default()).expect("well-formed");
+    let server = start_with(Config::default(), |server| server.users(users));
+    let mut client = server.connect();
+    client.talk("set a 0 0 9\r\nops wrong\r\nset a 0 0 13\r\nops tr0ub4dor\r\n");
+    let [tries, errors, structures] =
+        stats(&mut client, ["auth_cmds", "auth_errors", "connection_structures"]);
+    assert_eq!((tries, errors, structures), (2, 1, 2), "one of them listens");
+    assert!(client.talk("stats settings\r\n").contains("STAT auth_enabled_ascii yes\r\n"));
+    client.send("mn\r\n".repeat(1000) + "version\r\n");
+    while client.line() == "MN" {}
+    assert!(stats(&mut client, ["conn_yields"])[0] > 0);
+    // The process has spent some by now, in steps of 10 ms.
+    eventually("CPU time is known", || {
+        let answer = client.talk("stats\r\n");
+        let spent = answer.lines().find_map(|line| line.strip_prefix("STAT rusage_user "));
+        let (seconds, rest) = spent.expect("a time").split_once('.').expect("a fraction");
+        assert_eq!(rest.len(), 6, "as in memcached");
+        seconds != "0" || rest != "000000"
+    });
+}
+
+#[test]
+fn the_version_has_three_numbers_alone() {
+    let server = start_default();
+    let mut client = server.connect();
+    let line = client.ask("version\r\n");
+    let numbers = line.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    assert!(numbers.eq(["1", "6", "18"]), "{line}");
+    let stats = client.talk("stats\r\n");
+    let version = line.strip_prefix("VERSION ").expect("a version");
+    assert!(stats.contains(&format!("STAT version {version}\r\n")), "{stats}");
 }

@@ -45,6 +45,9 @@ fn nothing_is_executed_before_the_login() {
         &format!("set acme:k 0 0 600\r\n{value}\r\n"),
         &format!("set acme:k 0 0 {}\r\n{large}\r\n", large.len()),
         "add acme:new 0 0 2\r\nhi\r\n",
+        "add a 0 0 18\r\nacme correct-horse\r\n",
+        "append a 0 0 18\r\nacme correct-horse\r\n",
+        "cas a 0 0 18 1\r\nacme correct-horse\r\n",
         "ms acme:k 2\r\nhi\r\n",
         "mg acme:k v\r\n",
         "me acme:k\r\n",
@@ -68,6 +71,30 @@ fn nothing_is_executed_before_the_login() {
     assert_eq!(ops.get("acme:new"), None);
     assert_eq!(login(&mut client, "acme correct-horse"), "STORED");
     assert_eq!(client.get("acme:k").as_deref(), Some(&b"v"[..]));
+}
+
+#[test]
+fn users_are_replaced_while_the_server_runs() {
+    let (users, config) = (users(), Config::default());
+    let handle = users.clone();
+    let server = start_with(config.clone(), |server| server.users(users));
+    let mut acme = logged_in(&server, "acme correct-horse");
+    let mut web = logged_in(&server, "web battery-staple");
+    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let next = "acme:new-horse\nweb:battery-staple /acme\nnew:stapler-battery\n";
+    handle.replace(&Users::parse(next, &config).expect("well-formed"));
+    assert_eq!(ops.rest(), b"", "the user is gone");
+    assert_eq!(web.rest(), b"", "the user has another tenant");
+    assert_eq!(acme.set("acme:k", b"v"), "STORED", "a new password ends no connection");
+    for (who, answer) in [
+        ("acme correct-horse", "CLIENT_ERROR authentication failure"),
+        ("ops tr0ub4dor", "CLIENT_ERROR authentication failure"),
+        ("acme new-horse", "STORED"),
+        ("web battery-staple", "STORED"),
+        ("new stapler-battery", "STORED"),
+    ] {
+        assert_eq!(login(&mut server.connect(), who), answer, "{who}");
+    }
 }
 
 #[test]

@@ -4,12 +4,13 @@
 //! definition of each flag, of its values and of what it goes with. A struct for serde would be
 //! another.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, Id};
-use submeter_terminal::{one_line, read_file, short, without_mark};
+use submeter_terminal::{one_line, read_file, short};
 use toml::de::{DeTable, DeValue};
 
 use super::tenant_limit::TenantLimit;
@@ -20,6 +21,13 @@ pub(crate) struct ConfigFile {
     path: PathBuf,
     settings: Vec<Setting>,
     limits: Vec<(usize, TenantLimit)>,
+}
+
+/// What stands in the file in place of words of a command line.
+pub(super) struct Line {
+    /// The flag, and where it stands.
+    pub(super) place: String,
+    pub(super) words: Vec<OsString>,
 }
 
 /// What a file of `--config` says: settings, and limits with their lines.
@@ -56,22 +64,20 @@ impl ConfigFile {
         &self.limits
     }
 
-    /// Returns the words for what neither a flag nor a variable says.
-    pub(super) fn words(&self, said: &ArgMatches) -> Vec<String> {
+    /// Returns what neither a flag nor a variable says.
+    pub(super) fn lines(&self, said: &ArgMatches) -> Vec<Line> {
         let is_left = |setting: &&Setting| {
             !matches!(
                 said.value_source(setting.id.as_str()),
                 Some(ValueSource::CommandLine | ValueSource::EnvVariable)
             )
         };
-        self.settings.iter().filter(is_left).flat_map(|setting| setting.words.clone()).collect()
-    }
-
-    /// Returns the flags and where in the file they stand.
-    pub(super) fn places(&self) -> impl Iterator<Item = (&str, String)> {
         let name = self.path.display();
-        let place = move |setting: &Setting| format!("{name} line {}", setting.line);
-        self.settings.iter().map(move |setting| (setting.key.as_str(), place(setting)))
+        let line = |setting: &Setting| Line {
+            place: format!("{}: {name} line {}", setting.key, setting.line),
+            words: setting.words.iter().map(OsString::from).collect(),
+        };
+        self.settings.iter().filter(is_left).map(line).collect()
     }
 
     /// Returns the keys that are not in both files with the same value.
@@ -90,7 +96,6 @@ impl ConfigFile {
 
 /// The error is a line's number and what is wrong there.
 fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
-    let text = without_mark(text);
     let line = |at: usize| 1 + text[..at].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -225,7 +230,6 @@ mod tests {
         assert_eq!(words(text), expected);
         assert_eq!(words("tls-key = \"k\"\nload = 6\nauth-file = \"f\"").len(), 3, "one by one");
         assert_eq!(words(""), [""; 0]);
-        assert_eq!(words("\u{feff}memory = \"4g\""), ["--memory=4g"], "a byte order mark");
     }
 
     #[test]

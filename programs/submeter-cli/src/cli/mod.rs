@@ -44,6 +44,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use submeter_address::Address;
 use submeter_terminal::one_line;
 
+use self::config_file::Line;
 use self::variables::variable;
 
 /// The error for a request for TLS in a build without it.
@@ -94,19 +95,24 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, cl
     let said = early.as_ref().and_then(|early| early.subcommand_matches("serve"));
     let named = said.and_then(|said| Some((said, said.get_one::<PathBuf>("config")?)));
     let Some((said, path)) = named else {
-        return read(&words).map_err(|error| with_places(error, &words, None));
+        return read(&words).map_err(|error| with_places(error, &words, &[]));
     };
     let file = read_config(path)
         .map_err(|why| clap::Error::raw(ErrorKind::ValueValidation, format!("{why} (--config)")))?;
-    let mut all = words.clone();
-    // Behind `serve`: no flag stands before it.
-    let behind = all.len().min(2);
-    all.splice(behind..behind, file.words(said).into_iter().map(OsString::from));
-    let mut cli = read(&all).map_err(|error| with_places(error, &words, Some(&file)))?;
+    let lines = file.lines(said);
+    let all = with_lines(&words, &lines.iter().collect::<Vec<_>>());
+    let mut cli = read(&all).map_err(|error| with_places(error, &words, &lines))?;
     if let Command::Serve(args) = &mut cli.command {
         args.file = Some(file);
     }
     Ok(cli)
+}
+
+/// Adds what a file says behind `serve`: no flag stands before it.
+fn with_lines(words: &[OsString], lines: &[&Line]) -> Vec<OsString> {
+    let (command, flags) = words.split_at(words.len().min(2));
+    let lines = lines.iter().flat_map(|line| &line.words);
+    command.iter().chain(lines).chain(flags).cloned().collect()
 }
 
 /// Reads the file of `--config`. The error is one line that names file, line and remedy.
@@ -116,13 +122,19 @@ pub(crate) fn read_config(path: &Path) -> Result<ConfigFile, String> {
 
 /// Returns the definition of the command line, with the variables of `serve`.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommand("serve", |serve| {
+    command_without("")
+}
+
+/// As [`command`], as if this variable were not set.
+fn command_without(unset: &str) -> clap::Command {
+    let named = Cli::command().mut_subcommand("serve", |serve| {
         serve.mut_args(|arg| match variable(&arg) {
             // One sentence of the help names them all.
             Some(name) => arg.env(name).hide_env(true),
             None => arg,
         })
-    })
+    });
+    variables::without_empty(named, unset)
 }
 
 /// Joins a flag and a value such as `-5%`, which clap would take for another flag: the value's own
@@ -172,35 +184,31 @@ fn not_text(words: &[OsString]) -> String {
 }
 
 /// Says which variables and lines of the file an error is about: clap names flags, which nobody may
-/// have written.
-fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>) -> clap::Error {
+/// have written. It is about those without which it would not be the same.
+fn with_places(error: clap::Error, words: &[OsString], lines: &[Line]) -> clap::Error {
     if !error.use_stderr() {
         return error;
     }
     if error.kind() == ErrorKind::InvalidUtf8 {
         return clap::Error::raw(ErrorKind::InvalidUtf8, not_text(words));
     }
-    let all = one_line(&error);
-    let said = without_secrets(&all, words);
-    let is_part = |c: char| c.is_alphanumeric() || c == '-';
-    let is_meant = |long: &str| {
-        let flag = format!("--{long}");
-        let is_given = |word: &OsString| {
-            word.to_str().and_then(|word| word.split('=').next()).is_some_and(|word| word == flag)
-        };
-        said.split(|c| !is_part(c)).any(|word| word == flag) && !words.iter().any(is_given)
+    let all_said = one_line(&error);
+    let is_other = |command: clap::Command, words: Vec<OsString>| {
+        command.try_get_matches_from(words).err().is_none_or(|error| one_line(&error) != all_said)
     };
-    let command = command();
-    let serve = command.find_subcommand("serve").map(clap::Command::get_arguments);
-    let set = serve.into_iter().flatten().filter_map(|arg| {
-        let name = variable(arg).filter(|name| std::env::var_os(name).is_some())?;
-        Some((arg.get_long()?.to_owned(), name))
+    let all: Vec<&Line> = lines.iter().collect();
+    let of_variables = variables::set(&command())
+        .into_iter()
+        .filter(|(_, name)| is_other(command_without(name), with_lines(words, &all)));
+    let of_variables = of_variables.map(|(long, name)| format!("{long}: {name}"));
+    let of_lines = (0..lines.len()).filter(|&at| {
+        let others: Vec<&Line> = [&all[..at], &all[at + 1..]].concat();
+        is_other(command(), with_lines(words, &others))
     });
-    let lines = file.into_iter().flat_map(ConfigFile::places);
-    let lines = lines.map(|(key, place)| (key.to_owned(), place));
-    let places = set.chain(lines).filter(|(long, _)| is_meant(long));
-    let places: Vec<String> = places.map(|(long, place)| format!("{long}: {place}")).collect();
-    if places.is_empty() && said == all {
+    let places: Vec<String> =
+        of_variables.chain(of_lines.map(|at| lines[at].place.clone())).collect();
+    let said = without_secrets(&all_said, words);
+    if places.is_empty() && said == all_said {
         return error;
     }
     let places =

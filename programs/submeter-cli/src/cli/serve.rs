@@ -31,8 +31,13 @@ impl From<OverRateArg> for OverRate {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, and each but \
---tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. Its \
-table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\", which SIGHUP has read again.
+--tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. An \
+empty variable is as none, except for those of files that close a door, which are refused. The file's \
+table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\".
+
+SIGHUP has the limits of --limits or --config read again, and the files of --auth-file, --token-file, --tls-cert and \
+--tls-key. What is bad changes nothing and is warned of. Connections stay, but for those of users who are gone or have \
+another tenant.
 
 Examples:
   # A demonstration: six tenants, one of which bursts, and a page that shows them
@@ -125,7 +130,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tenants_max: u32,
-    /// Maximum number of connections to the cache; more are refused with a message
+    /// Maximum number of connections to the cache; more are refused with a message. Of several
+    /// users of --auth-file none may have all: each has at most seven times as many as all leave
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
@@ -133,6 +139,10 @@ pub(crate) struct ServeArgs {
     /// --value-max needs it]
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffers: Option<Size>,
+    /// Close a connection that has not agreed on keys (--tls-cert) and logged in (--auth-file) by
+    /// then; the one that has waited for longest is closed for a new one at --connections
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) login_timeout: Duration,
     /// Close a connection with an incomplete request or an unread answer after this time, plus a
     /// second for each 64 KiB
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]

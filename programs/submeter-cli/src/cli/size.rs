@@ -8,6 +8,9 @@ use submeter_terminal::short;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
+/// The largest size that can be written, less a byte.
+const SIZE_MAX: &str = "16777215t";
+
 impl FromStr for Size {
     type Err = String;
 
@@ -23,12 +26,18 @@ impl FromStr for Size {
             "t" | "tb" | "tib" => 1 << 40,
             _ => return Err(wrong()),
         };
+        let large = || format!("{:?} is too large a size: {SIZE_MAX} is the most", short(text));
         let bytes = if number.contains('.') {
             // A fraction is converted with 53 bits; no limit is written as 9 PiB to the byte.
-            (number.parse::<f64>().map_err(|_| wrong())? * factor as f64) as u64
+            let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
+            Some(bytes).filter(|&bytes| bytes < u64::MAX as f64).map(|bytes| bytes as u64)
+        } else if number.is_empty() {
+            return Err(wrong());
         } else {
-            number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(wrong)?
+            // Only digits: what does not fit is large.
+            number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor))
         };
+        let bytes = bytes.ok_or_else(large)?;
         if bytes == 0 {
             let text = short(text);
             return Err(format!("{text:?} is no size to work with: it must be at least 1 byte"));
@@ -82,6 +91,17 @@ mod tests {
         for text in ["", "m", "-1", "1x", "0", "1..2m", "64 m", "99999999999999999999", "nan"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_too_large_a_size_is_said_to_be() {
+        for text in ["99999999999999999999g", "99999999999999999999", "16777216t", "1e9.5g"] {
+            let error = text.parse::<Size>().expect_err(text);
+            assert_eq!(error.contains("too large"), !text.contains('e'), "{error}");
+        }
+        let error = format!("{}.5g", "9".repeat(400)).parse::<Size>().expect_err("large");
+        assert!(error.contains("too large"), "{error}");
+        assert_eq!(SIZE_MAX.parse(), Ok(Size(((1 << 24) - 1) << 40)));
     }
 
     #[test]

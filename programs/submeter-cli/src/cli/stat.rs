@@ -41,7 +41,7 @@ pub(crate) struct StatArgs {
     #[arg(long, value_name = "MS", value_parser = interval)]
     pub(crate) timeout: Option<Duration>,
     /// Print fields separated by SEP: [time,]value,unit,event,group,run time in ns,percent
-    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
+    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json", value_parser = separator)]
     pub(crate) field_separator: Option<String>,
     /// Print JSON, one object per line
     #[arg(short = 'j', long)]
@@ -58,6 +58,12 @@ const EVENTS: &str = "task-clock,context-switches,cpu-migrations,page-faults,cyc
 const INTERVAL_MIN_MS: u64 = 10;
 /// The longest interval: a day.
 const INTERVAL_MAX_MS: u64 = 86_400_000;
+
+/// Without one nothing tells two fields apart.
+fn separator(text: &str) -> Result<String, String> {
+    let some = Some(text.to_owned()).filter(|text| !text.is_empty());
+    some.ok_or_else(|| "it is empty: give what stands between fields, such as ','".to_owned())
+}
 
 fn interval(text: &str) -> Result<Duration, String> {
     let fits = |ms: &u64| (INTERVAL_MIN_MS..=INTERVAL_MAX_MS).contains(ms);

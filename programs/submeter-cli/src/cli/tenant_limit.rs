@@ -104,15 +104,21 @@ fn rate(text: &str) -> Result<Rate, String> {
         "h" => 3600 * 1000,
         _ => return Err(wrong()),
     };
+    let large =
+        || format!("{:?} is too large a rate: an amount or a time is too much", short(text));
     let times = if times.is_empty() { Some(1) } else { times.parse::<u64>().ok() };
-    let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(wrong)?;
+    // Only digits: what does not fit is large.
+    let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(large)?;
     let (digits, factor) = match amount.as_bytes() {
         [.., b'k'] => (&amount[..amount.len() - 1], 1_000),
         [.., b'm'] => (&amount[..amount.len() - 1], 1_000_000),
         _ => (amount, 1),
     };
-    let amount =
-        count(digits).ok().and_then(|count| count.checked_mul(factor)).ok_or_else(wrong)?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let amount = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(factor));
+    let amount = amount.ok_or_else(large)?;
     if amount == 0 {
         return Err(format!(
             "{text:?} is no rate: the amount is 0, which would grant nothing; the least is 1/h, and \
@@ -129,11 +135,11 @@ fn weight(text: &str) -> Result<u32, String> {
 }
 
 fn count(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| digits);
-    number.ok_or_else(|| {
-        format!("{:?} is no number of requests: write digits, as in 500", short(text))
-    })
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{:?} is no number of requests: write digits, as in 500", short(text)));
+    }
+    text.parse()
+        .map_err(|_| format!("{:?} are too many requests: {} are the most", short(text), u64::MAX))
 }
 
 #[cfg(test)]
@@ -241,6 +247,14 @@ mod tests {
             ("/a=1k,rate=5/0s", "the period is 0"),
             ("/a=1k,rate=5/s,burst=0", "the burst is 0"),
             ("/a=1k,rate=5/s,burst=x", "\"x\" is no number"),
+            (
+                "/a=rate=5/s,burst=99999999999999999999",
+                "are too many requests: 18446744073709551615",
+            ),
+            ("/a=rate=99999999999999999999/s", "is too large a rate"),
+            ("/a=rate=9999999999999999999m/s", "is too large a rate"),
+            ("/a=rate=5/99999999999999999999s", "is too large a rate"),
+            ("/a=low=99999999999999999999g", "is too large a size: 16777215t is the most"),
             ("/a=1k,burst=5", "add rate=N/s"),
             ("/a=weight=0", "\"0\" is no weight: give one from 1 to 10000"),
             ("/a=weight=10001", "no weight"),

@@ -1,7 +1,9 @@
 //! The variables that stand for flags of `serve`.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 
+use clap::builder::Resettable;
 use clap::{Arg, Args, Command};
 
 use super::ServeArgs;
@@ -40,6 +42,32 @@ const OTHER_PREFIXES: [&str; 5] = ["FUZZ_", "PORT", "SERVICE_", "TEST_", "TORTUR
 pub(super) fn variable(arg: &Arg) -> Option<String> {
     let long = arg.get_long().filter(|long| !WITHOUT.contains(long))?;
     Some(format!("{PREFIX}{}", long.to_uppercase().replace('-', "_")))
+}
+
+/// Flags that close a door: to take an empty variable for none would leave it open.
+const DOORS: [&str; 4] = ["auth-file", "tls-cert", "tls-key", "token-file"];
+
+/// Lets no variable count that is empty, as those are that a file of a service or of containers
+/// gives no value, or that is called `unset`.
+pub(super) fn without_empty(command: Command, unset: &str) -> Command {
+    let is_ignored = |arg: &Arg, name: &OsStr| {
+        let is_door = arg.get_long().is_some_and(|long| DOORS.contains(&long));
+        name == unset || !is_door && std::env::var_os(name).is_some_and(|value| value.is_empty())
+    };
+    let heeded = command.mut_args(|arg| match arg.get_env() {
+        Some(name) if is_ignored(&arg, name) => arg.env(Resettable::Reset),
+        _ => arg,
+    });
+    heeded.mut_subcommands(|command| without_empty(command, unset))
+}
+
+/// Returns the flags for which variables stand that are set, with their names.
+pub(super) fn set(command: &Command) -> BTreeSet<(String, String)> {
+    let own = command.get_arguments().filter_map(|arg| {
+        let name = arg.get_env()?.to_str().filter(|name| std::env::var_os(name).is_some())?;
+        Some((arg.get_long()?.to_owned(), name.to_owned()))
+    });
+    own.chain(command.get_subcommands().flat_map(set)).collect()
 }
 
 /// Returns the names of this project's variables that are set to what is not UTF-8.

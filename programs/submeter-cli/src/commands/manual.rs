@@ -3,6 +3,8 @@
 
 #[cfg(feature = "manual")]
 use std::io::{self, Write};
+#[cfg(feature = "manual")]
+use std::path::Path;
 use std::process::ExitCode;
 
 use submeter_terminal::Failure;
@@ -23,18 +25,34 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 #[cfg(feature = "manual")]
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.out {
-        return clap_mangen::generate_to(cli::command(), folder)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| {
-                let folder = folder.display();
-                Failure::new(format_args!("{folder}: {error} – name a folder that exists (--out)"))
-            });
+        let mut command = cli::command().disable_help_subcommand(true);
+        command.build();
+        return pages(command, folder).map(|()| ExitCode::SUCCESS).map_err(|error| {
+            let folder = folder.display();
+            Failure::new(format_args!("{folder}: {error} – name a folder that exists (--out)"))
+        });
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(cli::command())
+    dated(cli::command())
         .render(&mut page)
         .map_err(|error| Failure::new(format_args!("the manual page: {error}")))?;
     print(&page)
+}
+
+/// Writes a page for a command and each below it.
+#[cfg(feature = "manual")]
+fn pages(command: clap::Command, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages(below.clone(), folder)?;
+    }
+    dated(command).generate_to(folder).map(drop)
+}
+
+/// A page without a date is one that tools complain of.
+#[cfg(feature = "manual")]
+fn dated(command: clap::Command) -> clap_mangen::Man {
+    let page = clap_mangen::Man::new(command);
+    submeter_terminal::DATE.into_iter().fold(page, clap_mangen::Man::date)
 }
 
 /// The reader may leave early (`submeter man | head -1`): nothing is lost.

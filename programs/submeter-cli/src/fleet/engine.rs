@@ -227,7 +227,10 @@ impl EngineError {
 
 pub(super) fn in_one_line(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+    causes.map(ToString::to_string).fold(error.to_string(), |line, cause| {
+        // Some repeat what caused them.
+        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
+    })
 }
 
 impl From<SocketError> for EngineError {
@@ -261,6 +264,25 @@ impl Error for EngineError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_an_error_repeats_is_said_once() {
+        #[derive(Debug)]
+        struct Outer(&'static str, std::io::Error);
+        impl std::fmt::Display for Outer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Outer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.1)
+            }
+        }
+        let refused = || std::io::Error::other("refused (111)");
+        assert_eq!(in_one_line(&Outer("h:1: refused (111)", refused())), "h:1: refused (111)");
+        assert_eq!(in_one_line(&Outer("h:1", refused())), "h:1: refused (111)");
+    }
 
     #[test]
     fn what_a_build_lacks_is_named_with_the_way_to_get_it() {

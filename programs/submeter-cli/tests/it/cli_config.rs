@@ -131,6 +131,54 @@ fn a_misspelt_variable_is_warned_of() {
 }
 
 #[test]
+fn an_empty_variable_is_as_none_unless_it_closes_a_door() {
+    let config = TempFile::new("empty.toml", "value-max = \"2k\"\n");
+    let help = text(&SUBMETER.run(&["serve", "--help"]).stdout);
+    let flags = help.lines().filter_map(|line| line.split_once("--")?.1.split([' ', ',']).next());
+    let doors = ["auth-file", "tls-cert", "tls-key", "token-file"];
+    // Those that are named below are given as words.
+    let given = ["listen", "http", "config", "seconds"];
+    let is_left = |flag: &&str| !doors.contains(flag) && !given.contains(flag);
+    let names: Vec<String> = flags
+        .filter(is_left)
+        .map(|flag| format!("SUBMETER_{}", flag.to_uppercase().replace('-', "_")))
+        .collect();
+    assert!(names.len() > 30 && names.iter().any(|name| name == "SUBMETER_BANK"), "{names:?}");
+    let empty: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
+    let args = [&FREE[..], &["--config", config.path(), "--seconds", "0.1"]].concat();
+    let output = SUBMETER.run_in(&args, &empty);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for door in doors {
+        let name = format!("SUBMETER_{}", door.to_uppercase().replace('-', "_"));
+        let output = SUBMETER.run_in(&args, &[(&name, "")]);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains(&format!("{door}: {name}")), "{err}");
+    }
+    for (command, asked) in [(&["status"][..], "--bank"), (&["bill", "--sum"], "--postgres")] {
+        let empty = [("SUBMETER_BANK", ""), ("SUBMETER_POSTGRES", "")];
+        let output = SUBMETER.run_in(&[&["fleet"], command].concat(), &empty);
+        assert!(text(&output.stderr).contains(asked), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_error_is_blamed_on_what_it_would_not_be_without() {
+    let config = TempFile::new("blamed.toml", "memory = \"8m\"\nvalue-max = \"2k\"\n");
+    let args = ["serve", "--config", config.path()];
+    for (variable, value, place) in [
+        ("SUBMETER_MEMORY", "lots", "(memory: SUBMETER_MEMORY)"),
+        ("SUBMETER_BANK", "unix:/bank", "--limit-fleet <LIMIT> (bank: SUBMETER_BANK)"),
+        ("SUBMETER_TLS_CERT", "x.pem", "(tls-cert: SUBMETER_TLS_CERT)"),
+    ] {
+        let output = SUBMETER.run_in(&args, &[(variable, value), ("SUBMETER_VALUE_MAX", "1k")]);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains(place) && !err.contains(config.path()), "{err}");
+    }
+}
+
+#[test]
 fn a_variable_that_is_wrong_is_named() {
     for (variable, value, parts) in [
         ("SUBMETER_MEMORY", "lots", &["lots", "memory: SUBMETER_MEMORY"][..]),

@@ -186,8 +186,14 @@ fn a_pipe_that_nobody_writes_to_does_not_hold_the_process() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo runs").success());
     SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &pipe], &[&pipe, "no regular file"]);
-    let file = ["--load", "1", "--tenants-file", &pipe];
-    for (more, flag) in [(&["--limits", &pipe][..], "--limits"), (&file, "--tenants-file")] {
+    std::fs::set_permissions(&pipe, PermissionsExt::from_mode(0o600)).expect("its owner's");
+    for more in [
+        &["--limits", &pipe][..],
+        &["--load", "1", "--tenants-file", &pipe],
+        &["--auth-file", &pipe],
+        &["--token-file", &pipe],
+    ] {
+        let flag = more[more.len() - 2];
         for signal in ["INT", "TERM"] {
             let serve = SUBMETER.start(&[&crate::support::FREE[..], more].concat());
             // Time enough to come to the pipe; before that there would be no handler.

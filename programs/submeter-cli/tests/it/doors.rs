@@ -1,7 +1,7 @@
 //! Access to the server: users, a token, a socket with permissions, and the warnings about ports
 //! that are open to other machines.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::process::Output;
 
 use submeter_program::{Running, TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, secret};
+use crate::support::{FREE, SUBMETER, cache_address, line, secret};
 
 /// Returns the page's address.
 fn page(server: &mut Running) -> String {
@@ -83,6 +83,24 @@ fn a_token_in_an_address_is_sent_decoded_and_never_printed() {
 }
 
 #[test]
+fn a_client_that_speaks_another_protocol_is_told_of_once() {
+    let mut server = SUBMETER.start(&FREE);
+    let addr = cache_address(&mut server);
+    for first in [&b"\x16\x03\x01"[..], b"\x16\x03\x01", b"\x80\0", b"\x80\0"] {
+        let mut client = TcpStream::connect(addr).expect("it listens");
+        client.write_all(first).expect("sent");
+        assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+    }
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    let told: Vec<&str> = out.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(told.len(), 2, "{out}");
+    assert!(told[0].contains("speaks TLS") && told[0].contains("--tls-cert"), "{out}");
+    assert!(told[1].contains("binary protocol") && told[1].contains("text protocol"), "{out}");
+}
+
+#[test]
 fn only_who_has_the_token_is_shown_the_page() {
     let token = secret("token", "correct-horse-battery\n");
     let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
@@ -99,6 +117,53 @@ fn only_who_has_the_token_is_shown_the_page() {
     let counted = ["stat", "-e", "task-clock", "--timeout", "50", "--token-file", token.path()];
     let counted = SUBMETER.run(&[&counted[..], &[&page]].concat());
     assert_eq!(counted.status.code(), Some(0), "{}", text(&counted.stderr));
+}
+
+#[test]
+fn a_hangup_reads_users_and_token_again_and_what_is_bad_changes_nothing() {
+    let users = secret("renewed.users", "acme:correct-horse\nweb:battery-staple\n");
+    let token = secret("renewed.token", "correct-horse-battery\n");
+    let flags = ["--auth-file", users.path(), "--token-file", token.path()];
+    let mut server = SUBMETER.start(&[&FREE[..], &flags].concat());
+    let page = page(&mut server);
+    let addr = cache_address(&mut server);
+    let connect = || TcpStream::connect(addr).expect("it listens");
+    let login = |stream: &TcpStream, login: &str| {
+        let mut stream = stream;
+        write!(stream, "set auth 0 0 {}\r\n{login}\r\n", login.len()).expect("sent");
+        line(stream)
+    };
+    let shown = || SUBMETER.run(&["top", "--once", "--token-file", token.path(), &page]);
+    let write = |file: &TempFile, text: &str| std::fs::write(&file.0, text).expect("written");
+    let (acme, web) = (connect(), connect());
+    assert_eq!(login(&acme, "acme correct-horse"), "STORED");
+    assert_eq!(login(&web, "web battery-staple"), "STORED");
+
+    write(&users, "acme:new-horse\nops\n");
+    write(&token, "staple-battery-horse\n");
+    server.signal("HUP");
+    server.line_with("  token   read again");
+    assert_eq!(shown().status.code(), Some(0), "{}", text(&shown().stderr));
+    assert_eq!(login(&connect(), "acme correct-horse"), "STORED", "the users stay");
+
+    write(&users, "acme:new-horse\n");
+    write(&token, "short\n");
+    server.signal("HUP");
+    server.line_with("  users   read again, 1 of them");
+    assert_eq!((&web).read(&mut [0]).expect("the end"), 0, "the user is gone");
+    assert_eq!(login(&connect(), "acme correct-horse"), "CLIENT_ERROR authentication failure");
+    assert_eq!(login(&connect(), "acme new-horse"), "STORED");
+    (&acme).write_all(b"version\r\n").expect("sent");
+    assert!(line(&acme).starts_with("VERSION"), "a connection stays");
+    write(&token, "staple-battery-horse\n");
+    assert_eq!(shown().status.code(), Some(0), "the token stays");
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    let bad = format!("the users stay as they were: {}, line 2: no ':'", users.path());
+    let short = format!("the token stays as it was: {} has no token: write 16", token.path());
+    assert!(out.contains(&bad) && out.contains(&short), "{out}");
+    assert!(!out.contains("horse"), "{out}");
 }
 
 #[test]

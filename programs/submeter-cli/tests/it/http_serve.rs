@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use submeter_program::Running;
@@ -62,6 +63,28 @@ fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
     assert!(held("/acme/web") > Some(0));
     assert_eq!(held("/acme/web").zip(held("/acme/api")).map(|(a, b)| a + b), held("/acme"));
     assert_eq!(tree["server"]["listen"], addr.to_string());
+}
+
+#[test]
+fn a_large_tree_is_fetched_in_little_more_memory_than_its_text() {
+    let mut server = SUBMETER.start(&FREE);
+    let (page, addr) = addresses(&mut server);
+    let stores: String = (0..3000).map(|n| format!("set t{n}:k 0 0 1 noreply\r\nv\r\n")).collect();
+    cache(addr, &[format!("{stores}mn\r\n").as_bytes()]);
+    // Until the page has its copies of them.
+    while ureq::get(format!("{page}/api/group?path=/t2999")).call().is_err() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let kib = |field: &str| -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+        line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
+    };
+    let before = kib("VmRSS:");
+    let length = get(&format!("{page}/api/tree")).1.len() / 1024;
+    let grown = kib("VmHWM:") - before;
+    assert!(grown < 8 * length, "{grown} KiB for {length} KiB of text");
 }
 
 #[test]

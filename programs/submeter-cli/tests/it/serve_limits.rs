@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use submeter_program::{Running, TempFile};
+use submeter_program::{Running, TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, line, stat};
+use crate::support::{FREE, SUBMETER, cache_address, line, secret, stat};
 
 fn ask(mut client: &TcpStream, request: &str) -> String {
     client.write_all(request.as_bytes()).expect("sent");
@@ -62,18 +62,39 @@ fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
     change(&server, "/acme rate=1/h\n");
     server.line_with("  limits  read again, for 2 tenants");
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "the same rate");
-    change(&server, "# none\n");
+    change(&server, "");
     server.line_with("  limits  read again, for 1 tenants");
     assert_eq!(ask(&client, STORE), "STORED");
 
     server.signal("INT");
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("warning: limits that are set no more: rate of \"/acme\""), "{out}");
     let kept: Vec<&str> = out.lines().filter(|line| line.contains("stay as they were")).collect();
     assert_eq!(kept.len(), 2, "{out}");
     let line_2 = format!("{} line 2: \"5\" is no rate: write N/s", file.path());
     assert!(kept[0].contains(&line_2), "{}", kept[0]);
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
+}
+
+#[test]
+fn whatever_an_editor_makes_of_a_file_is_read_as_it_was_meant() {
+    let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";
+    let limits = TempFile::new("edited.limits", limits);
+    let users = "\u{feff}acme:correct-horse \t\r\n\r\n  # who else\r\n\tops:staple\t/ # all";
+    let users = secret("edited.users", users);
+    let token = secret("edited.token", "\u{feff}correct-horse-battery \t\r\n\r\n");
+    let config = "\u{feff}# flags\r\n\tvalue-max = \"2k\" # small\r\nlimits = \"";
+    let config = TempFile::new("edited.toml", &format!("{config}{}\" \t", limits.path()));
+    let flags = ["--config", config.path(), "--auth-file", users.path(), "--token-file"];
+    let mut server = SUBMETER.start(&[&FREE[..], &flags, &[token.path()]].concat());
+    let page = server.address_after("http://").to_string();
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    assert_eq!(ask(&client, "set auth 0 0 18\r\nacme correct-horse\r\n"), "STORED");
+    assert_eq!(ask(&client, STORE), "STORED");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many"));
+    let shown = SUBMETER.run(&["top", "--once", "--token-file", token.path(), &page]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
 }
 
 #[test]
@@ -156,9 +177,16 @@ fn limits_are_posted_where_that_is_asked_for() {
     let (status, body) = post(page, "", "");
     assert!(status == 403 && body.contains("X-Submeter: 1"), "{status} {body}");
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
-    assert_eq!(post(page, MEANT, "").0, 200);
+    for empty in ["", "\r\n", "\u{feff}"] {
+        let (status, body) = post(page, MEANT, empty);
+        assert!(status == 400 && body.contains("send a comment"), "{status} {body}");
+    }
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
+    assert_eq!(post(page, MEANT, "# none\n").0, 200);
     assert_eq!(ask(&client, STORE), "STORED");
-    drop(server);
+    server.signal("INT");
+    let (_, out) = server.end();
+    assert!(out.contains("limits that are set no more: rate of \"/acme\""), "{out}");
 
     let mut server = SUBMETER.start(&FREE);
     let page = server.address_after("http://");

@@ -110,6 +110,45 @@ mod with {
     }
 
     #[test]
+    fn a_renewed_certificate_is_shown_after_a_hangup_and_a_bad_one_is_not() {
+        let mut server = server("renewed", &[]);
+        let [certificate, key] = &server._files;
+        let write = |file: &TempFile, text: &str| std::fs::write(&file.0, text).expect("written");
+        let shown = |addr: SocketAddr| {
+            let mut client = connect(addr);
+            let done = client.write_all(b"mn\r\n").and_then(|()| client.read_exact(&mut [0]));
+            done.map(|()| client)
+        };
+        let page: SocketAddr = server.page["https://".len()..].parse().expect("an address");
+        let mut before = shown(server.cache).expect("trusted");
+        // One of the two alone does not fit to the other.
+        write(certificate, STRANGER);
+        server.running.signal("HUP");
+        write(key, STRANGERS_KEY);
+        server.running.signal("HUP");
+        server.running.line_with("  tls     read again");
+        assert!(shown(server.cache).is_err() && shown(page).is_err(), "a stranger's by now");
+        before.write_all(b"version\r\n").expect("a connection stays");
+        expect(&mut before, "N\r\nVERSION");
+        server.running.signal("INT");
+        let (code, out) = server.running.end();
+        assert_eq!(code, Some(0), "{out}");
+    }
+
+    #[test]
+    fn one_client_of_the_page_too_many_is_told_so_in_tls() {
+        let server = server("crowded", &[]);
+        let page: SocketAddr = server.page["https://".len()..].parse().expect("an address");
+        let silent = (0..256).map(|_| TcpStream::connect(page).expect("it listens"));
+        let _silent: Vec<TcpStream> = silent.collect();
+        for (target, status) in [("/healthz", "HTTP/1.1 200 "), ("/api/tree", "HTTP/1.1 503 ")] {
+            let mut client = connect(page);
+            write!(client, "GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+            expect(&mut client, status);
+        }
+    }
+
+    #[test]
     fn users_log_in_through_it() {
         let users = secret("tls.users", "acme:correct-horse\n");
         let server = server("users", &["--auth-file", users.path()]);

@@ -4,13 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use submeter_cache::{Address, Config, Server, Users};
+use submeter_cache::{Address, Server, Users};
 use submeter_http::Door;
 use submeter_terminal::Failure;
 use tokio::net::TcpListener;
 
+use super::keys::Tls;
 use crate::cli::ServeArgs;
-use crate::secrets;
 
 /// Returns the cache's address, with the permissions of a socket.
 pub(super) fn address(args: &ServeArgs) -> Address {
@@ -18,37 +18,6 @@ pub(super) fn address(args: &ServeArgs) -> Address {
         Address::Unix { path, .. } => Address::Unix { path, mode: args.unix_mode },
         address => address,
     }
-}
-
-/// Reads the users, if there is a file of them.
-pub(super) fn users(args: &ServeArgs, config: &Config) -> Result<Option<Users>, Failure> {
-    let Some(path) = &args.auth_file else { return Ok(None) };
-    let text = secrets::read("--auth-file", path)?;
-    let users = Users::parse(&text, config)
-        .map_err(|error| Failure::new(format_args!("{}, {error} (--auth-file)", path.display())))?;
-    Ok(Some(users))
-}
-
-/// How both ports are encrypted, if they are.
-#[cfg(feature = "tls")]
-pub(super) type Tls = std::sync::Arc<tokio_rustls::rustls::ServerConfig>;
-#[cfg(not(feature = "tls"))]
-pub(super) type Tls = std::convert::Infallible;
-
-/// Reads certificate and key, if TLS is asked for.
-pub(super) fn tls(args: &ServeArgs) -> Result<Option<Tls>, Failure> {
-    let Some((certificate, key)) = args.tls_cert.as_deref().zip(args.tls_key.as_deref()) else {
-        return Ok(None);
-    };
-    #[cfg(feature = "tls")]
-    return crate::tls::server(certificate, key).map(Some);
-    #[cfg(not(feature = "tls"))]
-    Err(Failure::new(format_args!(
-        "cannot encrypt with {} and {}: {}",
-        certificate.display(),
-        key.display(),
-        crate::cli::NO_TLS
-    )))
 }
 
 /// Gives the server what clients have to pass.
@@ -60,7 +29,7 @@ pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> 
     match tls {
         None => server,
         #[cfg(feature = "tls")]
-        Some(config) => server.tls(config.clone()),
+        Some(served) => server.tls(served.config()),
         #[cfg(not(feature = "tls"))]
         Some(never) => match *never {},
     }
@@ -72,7 +41,7 @@ pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> 
     match tls {
         None => door,
         #[cfg(feature = "tls")]
-        Some(config) => door.tls(config),
+        Some(served) => door.tls(served.config()),
         #[cfg(not(feature = "tls"))]
         Some(never) => match never {},
     }

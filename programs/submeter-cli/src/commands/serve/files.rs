@@ -1,51 +1,128 @@
-//! What `serve` reads before it serves: the files of `--limits`, `--checkpoint` and
-//! `--tenants-file`, which may be pipes that nobody writes to.
+//! What `serve` reads before it serves: the files that flags name, which may be pipes that nobody
+//! writes to.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use submeter_cache::Cache;
 use submeter_load::drive::Plan;
 use submeter_terminal::{Failure, signals};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::checkpoint::{self, Opened};
+use super::keys::Keys;
+use super::reload;
 use crate::cli::ServeArgs;
 
-/// How long the files may take after a signal: one that is there is read, so that a signal during
-/// the start ends with a summary.
+/// How long the start may take after a signal: a file that is there is read, so that a signal
+/// during the start ends with a summary.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The cache with its totals, and the load that is asked for or what is wrong with it.
-type Read = (Cache, Option<Opened>, Result<Option<Plan>, Failure>);
+/// The cache with its totals, what clients have to pass, and the load that is asked for or what is
+/// wrong with it.
+pub(super) struct Read {
+    pub(super) cache: Cache,
+    pub(super) totals: Option<Opened>,
+    pub(super) keys: Keys,
+    pub(super) plan: Result<Option<Plan>, Failure>,
+}
 
-/// Reads all of it.
-pub(super) async fn read(args: &ServeArgs, stop: watch::Receiver<bool>) -> Result<Read, Failure> {
-    // On a thread that may wait: this one has to see signals.
-    let own = args.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let plan = || own.load.map(|tenants| super::plan(&own, usize::from(tenants))).transpose();
-        let cache = super::cache(&own)?;
-        let totals = checkpoint::open(&own, &cache)?;
-        Ok((cache, totals, plan()))
-    });
-    let late = async {
-        signals::arrived(stop).await;
-        tokio::time::sleep(PATIENCE).await;
-    };
-    tokio::select! {
-        read = read => read.map_err(|e| Failure::new(format_args!("cannot read files: {e}")))?,
-        () = late => Err(Failure::new(format_args!(
-            "stopped while {} was read: write to it if it is a pipe, or name a file",
-            waited_for(args)
-        ))),
+/// The file that is being read, if one is.
+#[derive(Clone, Default)]
+pub(super) struct Now(Arc<Mutex<Option<String>>>);
+
+impl Now {
+    /// Notes that a file is read until `f` returns.
+    pub(super) fn reading<T>(&self, flag: &str, path: Option<&Path>, f: impl FnOnce() -> T) -> T {
+        *self.0.lock() = path.map(|path| format!("{} ({flag})", path.display()));
+        let read = f();
+        *self.0.lock() = None;
+        read
     }
 }
 
-fn waited_for(args: &ServeArgs) -> String {
-    let limits = args.limits.as_deref().map(|path| ("--limits", path));
-    let totals = args.checkpoint.as_deref().map(|path| ("--checkpoint", path));
-    let tenants = args.tenants_file.as_deref().map(|path| ("--tenants-file", path));
-    let named = limits.into_iter().chain(totals).chain(tenants);
-    let named = named.map(|(flag, path)| format!("{} ({flag})", path.display()));
-    named.collect::<Vec<_>>().join(" or ")
+/// Reads all of it. Nothing if a signal ends the start before it is through.
+pub(super) async fn read(
+    args: &ServeArgs,
+    stop: watch::Receiver<bool>,
+) -> Result<Option<Read>, Failure> {
+    let now = Now::default();
+    // On a thread that may wait: this one has to see signals.
+    let (own, seen) = (args.clone(), now.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let (args, now) = (&own, &seen);
+        let limits = now.reading("--limits", args.limits.as_deref(), || reload::all(args));
+        let cache = super::cache(args, &limits.map_err(Failure::new)?)?;
+        let totals = args.checkpoint.as_deref();
+        let totals = now.reading("--checkpoint", totals, || checkpoint::open(args, &cache))?;
+        let plan = || args.load.map(|tenants| super::plan(args, usize::from(tenants))).transpose();
+        let plan = now.reading("--tenants-file", args.tenants_file.as_deref(), plan);
+        let keys = Keys::read(args, cache.config(), now)?;
+        Ok(Read { cache, totals, keys, plan })
+    });
+    unless_stopped(read, &now, stop, PATIENCE).await
+}
+
+/// Waits for what is read, and for no longer than `patience` after a signal. Then it is an error if
+/// a file is what is waited for. Else the machine is slow, and the signal is obeyed.
+async fn unless_stopped<T>(
+    read: JoinHandle<Result<T, Failure>>,
+    now: &Now,
+    stop: watch::Receiver<bool>,
+    patience: Duration,
+) -> Result<Option<T>, Failure> {
+    let late = async {
+        signals::arrived(stop).await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::select! {
+        read = read => {
+            read.map_err(|e| Failure::new(format_args!("cannot read files: {e}")))?.map(Some)
+        }
+        () = late => match &*now.0.lock() {
+            None => Ok(None),
+            Some(file) => Err(Failure::new(format_args!(
+                "stopped while {file} was read: write to it if it is a pipe, or name a file"
+            ))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Stops a start that waits, for a file or the machine.
+    async fn stopped(file: Option<&'static str>) -> Result<Option<()>, Failure> {
+        let now = Now::default();
+        let seen = now.clone();
+        let (go, gone) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let read = tokio::task::spawn_blocking(move || {
+            seen.reading("--limits", file.map(Path::new), || {
+                tell.send(()).expect("heard");
+                // Until the test is over.
+                let _ = gone.recv();
+            });
+            Ok(())
+        });
+        told.recv().expect("it has begun");
+        let (signal, stop) = watch::channel(false);
+        signal.send_replace(true);
+        let ended = unless_stopped(read, &now, stop, Duration::ZERO).await;
+        drop(go);
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_start_that_is_stopped_blames_a_file_only_if_it_waits_for_it() {
+        assert_eq!(stopped(None).await.expect("no error"), None);
+        let failure = stopped(Some("/run/pipe")).await.expect_err("it waits");
+        assert!(failure.line().contains("stopped while /run/pipe (--limits) was read"));
+    }
 }

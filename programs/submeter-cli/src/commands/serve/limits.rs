@@ -1,8 +1,9 @@
-//! Reads tenants' limits from a file: lines of a group's path and its limits, `#` starts a comment.
+//! Reads tenants' limits from a file: lines of a group's path and its limits. `#` starts a comment,
+//! at the beginning of a line or behind a blank: a tenant whose name has that stands in `--config`.
 
 use std::path::Path;
 
-use submeter_terminal::{read_file, short, without_mark};
+use submeter_terminal::{read_file, short};
 
 use crate::cli::TenantLimit;
 
@@ -20,8 +21,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<(usize, TenantLimit)>, String> {
 /// As [`read`], of text that is there.
 pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>, String> {
     let mut limits: Vec<(usize, TenantLimit)> = Vec::new();
-    for (index, line) in without_mark(text).lines().enumerate() {
-        let line = line.trim();
+    for (index, line) in text.lines().enumerate() {
+        let mut marks = line.match_indices('#').map(|(at, _)| at);
+        let comment = marks.find(|&at| line[..at].ends_with(char::is_whitespace));
+        let line = line[..comment.unwrap_or(line.len())].trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
@@ -53,7 +56,7 @@ mod tests {
 
     #[test]
     fn lines_are_path_and_size() {
-        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s\n\
+        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s # few\n\
                     /d high=3k,low=2k,min=1k\n";
         let limits = parse(text, "l").expect("well-formed");
         let rate = Rate::new(5, Duration::from_secs(1));
@@ -71,10 +74,10 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_a_path() {
-        let limits = parse("\u{feff}/acme 1k\n", "l").expect("well-formed");
-        assert_eq!(limits[0].1.path, "/acme");
-        assert!(parse("\u{feff}\u{feff}/acme 1k\n", "l").is_err(), "one is skipped");
+    fn a_mark_within_a_name_is_no_comment() {
+        let limits = parse("/a#b 1k#\n", "l").expect_err("no size");
+        assert!(limits.contains("1k#"), "{limits}");
+        assert_eq!(parse("/a#b 1k\t# c # d\n", "l").expect("well-formed")[0].1.path, "/a#b");
     }
 
     #[test]

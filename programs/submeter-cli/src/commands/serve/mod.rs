@@ -7,6 +7,7 @@ mod demo;
 mod doors;
 mod files;
 mod fleet;
+mod keys;
 mod limits;
 mod otlp;
 mod places;
@@ -32,9 +33,9 @@ use tokio::task::JoinHandle;
 
 use self::checkpoint::Saver;
 use self::deletion::Deleted;
+use self::keys::Keys;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
-use crate::secrets;
 use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
@@ -84,11 +85,13 @@ fn deaf(error: &std::io::Error) -> Failure {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| deaf(&e))?;
     doors::check_limits_api(args)?;
-    let (cache, totals, plan) = files::read(args, signals.clone()).await?;
+    let Some(read) = files::read(args, signals.clone()).await? else {
+        log::info!("stopped before it served");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let files::Read { cache, totals, keys, plan } = read;
     let plan = plan?;
-    let users = doors::users(args, cache.config())?;
-    let tls = doors::tls(args)?;
-    let token = args.token_file.as_deref().map(secrets::token).transpose()?;
+    let Keys { users, token, tls } = keys.clone();
     let server = listening(args, &cache).await?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
@@ -102,15 +105,14 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
-    tokio::spawn(places::watch(cache.clone()));
-    tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
+    let limiter = reload::start(hangups, args, &cache, keys);
     let member = fleet::join(args, &cache, &listen)?;
     // Only now: what cannot serve leaves the file as it was.
     let saver = checkpoint::start(totals, args.checkpoint_seconds, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
-    let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
+    let server = shortage::told(doors::guard(server, users, tls.as_ref()));
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
@@ -119,7 +121,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted).member(&name);
-    let shown = asked_for(shown, args, &cache, also);
+    let shown = places::show(asked_for(shown, args, limiter, also), &cache);
     let shown = token.into_iter().fold(shown, Shown::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
@@ -170,7 +172,7 @@ async fn both_ended(
 fn asked_for(
     shown: Shown,
     args: &ServeArgs,
-    cache: &Cache,
+    limiter: Arc<reload::Limiter>,
     (member, saver): (Option<&fleet::Member>, Option<&Saver>),
 ) -> Shown {
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
@@ -180,12 +182,10 @@ fn asked_for(
     };
     let shown = saver.into_iter().fold(shown, |shown, saver| saver.show(shown));
     // Last: what else is shown is more likely to be news.
-    let shown = places::show(shown, cache);
     if !args.limits_api {
         return shown;
     }
-    let (cache, args) = (cache.clone(), Arc::new(args.clone()));
-    shown.on_limits(move |text| reload::post(cache.clone(), Arc::clone(&args), text))
+    shown.on_limits(move |text| reload::post(Arc::clone(&limiter), text))
 }
 
 /// Opens the cache's port, and starts the threads that serve it.
@@ -277,9 +277,8 @@ fn conclude(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn cache(args: &ServeArgs) -> Result<Cache, Failure> {
-    let limits = reload::all(args).map_err(Failure::new)?;
-    let cache = Cache::new(config(args, &limits));
+fn cache(args: &ServeArgs, limits: &reload::Limits) -> Result<Cache, Failure> {
+    let cache = Cache::new(config(args, limits));
     cache.map_err(|error| Failure::new(limits.explain(&error)))
 }
 
@@ -301,6 +300,7 @@ fn config(args: &ServeArgs, limits: &reload::Limits) -> Config {
         shutdown: args.enable_shutdown,
         connections_max: usize::try_from(args.connections).unwrap_or(usize::MAX),
         buffers_max: args.buffers.map_or(buffers, |size| size.0),
+        login_timeout: args.login_timeout,
         request_timeout: args.request_timeout,
         idle_timeout: args.idle_timeout,
         drain: args.drain_seconds,

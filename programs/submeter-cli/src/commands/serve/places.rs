@@ -79,7 +79,7 @@ fn warning(state: State, places: &TenantPlaces) -> String {
 }
 
 /// Warns of a table that is full or nearly so.
-pub(super) async fn watch(cache: Cache) {
+async fn watch(cache: Cache) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watch = Watch::new();
@@ -91,8 +91,9 @@ pub(super) async fn watch(cache: Cache) {
     }
 }
 
-/// Shows how many tenants there may be, and are.
+/// Shows how many tenants there may be, and are, and warns when that is nearly all.
 pub(super) fn show(shown: Shown, cache: &Cache) -> Shown {
+    tokio::spawn(watch(cache.clone()));
     let states = [State::Free, State::Few, State::Refused].map(State::name);
     let panel = Panel::new(
         "tenants",

@@ -1,14 +1,18 @@
 //! Limits of flags and of a file, which is read again on each SIGHUP, or of a client of the page.
-//! The file is that of `--limits`, or else that of `--config`.
+//! The file is that of `--limits`, or else that of `--config`. What a SIGHUP has read again besides
+//! is in [`keys`](super::keys).
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use submeter_cache::{Cache, ConfigError, TenantLimits};
-use submeter_terminal as show;
+use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::keys::Keys;
 use super::{demo, limits};
 use crate::cli::{self, ServeArgs, TenantLimit};
 
@@ -56,16 +60,9 @@ impl Limits {
         let is_wrong = |path: &String| error.tenants().contains(path);
         let both = self.limits.iter().zip(&self.places);
         let wrong = both.filter(|(limit, _)| is_wrong(&limit.path)).map(|(_, place)| place);
-        let mut places: Vec<&str> = wrong.map(String::as_str).collect();
+        let mut places: Vec<&String> = wrong.collect();
         places.dedup();
-        let more = places.len().saturating_sub(PLACES_MAX);
-        places.truncate(PLACES_MAX);
-        let places = places.join(", ");
-        match (places.as_str(), more) {
-            ("", _) => text,
-            (_, 0) => format!("{text} ({places})"),
-            _ => format!("{text} ({places} and {more} more)"),
-        }
+        if places.is_empty() { text } else { format!("{text} ({})", some(&places)) }
     }
 }
 
@@ -106,11 +103,82 @@ fn anew(args: &ServeArgs) -> Result<Limits, String> {
     Ok(Limits::of_lines(file.path().display(), now.limits().to_vec()).with_flags(args))
 }
 
+/// Sets limits in place of those that are set.
+pub(super) struct Limiter {
+    cache: Cache,
+    args: ServeArgs,
+    set: Mutex<Vec<(String, TenantLimits)>>,
+}
+
+impl Limiter {
+    /// Knows the limits that the cache began with.
+    pub(super) fn new(args: &ServeArgs, cache: &Cache) -> Limiter {
+        let set = Mutex::new(cache.config().tenant_limits.clone());
+        Limiter { cache: cache.clone(), args: args.clone(), set }
+    }
+
+    /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
+    /// after. What is limited no more is said aloud: nobody may have meant it.
+    fn set(&self, limits: &Limits) -> Result<usize, String> {
+        let settings = limits.settings();
+        let mut set = self.set.lock();
+        self.cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
+        let before = std::mem::replace(&mut *set, settings.clone());
+        drop(set);
+        let lifted = lifted(&before, &settings);
+        if !lifted.is_empty() {
+            log::warn!("limits that are set no more: {}", some(&lifted));
+        }
+        let tenants = settings.len();
+        let cache = self.cache.clone();
+        // Not waited for: a million items take about ten seconds.
+        tokio::task::spawn_blocking(move || {
+            let limited = settings.iter().filter(|(_, limits)| limits.memory.is_some());
+            limited.for_each(|(path, _)| cache.shrink(path));
+        });
+        Ok(tenants)
+    }
+}
+
+/// Names the tenants that had limits which they have no more, and which.
+fn lifted(before: &[(String, TenantLimits)], now: &[(String, TenantLimits)]) -> Vec<String> {
+    let names = |limits: &TenantLimits| {
+        let TenantLimits { memory, high, low, min, requests, weight } = limits;
+        let sizes = [("memory", memory), ("high", high), ("low", low), ("min", min)];
+        let sizes = sizes.into_iter().filter(|(_, size)| size.is_some()).map(|(name, _)| name);
+        let rate = requests.map(|_| "rate").into_iter().chain(weight.map(|_| "weight"));
+        sizes.chain(rate).collect::<Vec<_>>()
+    };
+    let has: HashMap<&str, Vec<&str>> =
+        now.iter().map(|(path, limits)| (&**path, names(limits))).collect();
+    let gone = |(path, limits): &(String, TenantLimits)| {
+        let has = has.get(&**path).map_or(&[][..], |has| has);
+        let gone: Vec<&str> =
+            names(limits).into_iter().filter(|name| !has.contains(name)).collect();
+        (!gone.is_empty()).then(|| format!("{} of {path:?}", gone.join(" and ")))
+    };
+    before.iter().filter_map(gone).collect()
+}
+
+/// Joins what may be too many to name them all.
+fn some(names: &[impl AsRef<str>]) -> String {
+    let first: Vec<&str> = names.iter().take(PLACES_MAX).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match names.len().saturating_sub(PLACES_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 /// Sets the limits of a client's text, in place of those of the file, beside those of flags.
-pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (StatusCode, String) {
-    let limits = limits::parse(&text, "the body");
-    let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&args));
-    match limits.and_then(|limits| set(&cache, &limits)) {
+pub(super) async fn post(limiter: Arc<Limiter>, text: String) -> (StatusCode, String) {
+    // What a client sends whose file was not found, or whose variable was not set.
+    let text = without_mark(&text);
+    let is_empty = text.trim().is_empty();
+    let said = is_empty.then(|| "the body is empty: to lift all limits, send a comment".to_owned());
+    let limits = said.map_or_else(|| limits::parse(text, "the body"), Err);
+    let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&limiter.args));
+    match limits.and_then(|limits| limiter.set(&limits)) {
         Ok(tenants) => {
             log::info!(tenants; "limits set by a client");
             (StatusCode::OK, format!("limits of {tenants} tenants are set\n"))
@@ -119,46 +187,73 @@ pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (S
     }
 }
 
-/// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon after.
-fn set(cache: &Cache, limits: &Limits) -> Result<usize, String> {
-    let settings = limits.settings();
-    cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
-    let tenants = settings.len();
-    let cache = cache.clone();
-    // Not waited for: a million items take about ten seconds.
-    tokio::task::spawn_blocking(move || {
-        let limited = settings.iter().filter(|(_, limits)| limits.memory.is_some());
-        limited.for_each(|(path, _)| cache.shrink(path));
-    });
-    Ok(tenants)
-}
-
 /// Catches SIGHUP, which would end the process without a summary, and leave its socket behind.
 pub(super) fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Sets the limits of the file anew on each signal. If the file is bad the old ones stay.
-pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cache) {
+/// Starts to read the files again on each signal. Returns what limits the cache.
+pub(super) fn start(hangups: Signal, args: &ServeArgs, cache: &Cache, keys: Keys) -> Arc<Limiter> {
+    let limiter = Arc::new(Limiter::new(args, cache));
+    tokio::spawn(follow(hangups, Arc::clone(&limiter), keys));
+    limiter
+}
+
+/// Reads the files again on each signal. What is bad in one changes nothing of it.
+async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
     while hangups.recv().await.is_some() {
-        if args.limits.is_none() && args.file.is_none() {
+        let has_limits = limiter.args.limits.is_some() || limiter.args.file.is_some();
+        if !has_limits && keys.is_empty() {
             log::warn!(
-                "SIGHUP changes nothing: it has the file of --limits or --config read again, and \
-                 neither was given"
+                "SIGHUP changes nothing: it has the files of --limits or --config, --auth-file, \
+                 --token-file, --tls-cert and --tls-key read again, and none was given"
             );
             continue;
         }
-        // On a thread that may wait: the file may be on a disk that is far away.
-        let read = Arc::clone(&args);
-        let limits = tokio::task::spawn_blocking(move || anew(&read)).await;
-        let limits = limits.unwrap_or_else(|error| Err(format!("cannot read them: {error}")));
-        match limits.and_then(|limits| set(&cache, &limits)) {
-            Ok(tenants) => {
-                // Who does not take the output misses it.
-                let _ = show::print(&format!("  limits  read again, for {tenants} tenants\n"));
-                log::info!(tenants; "limits read again");
+        // On a thread that may wait: a file may be on a disk that is far away.
+        let (held, limited) = (keys.clone(), Arc::clone(&limiter));
+        let read = tokio::task::spawn_blocking(move || {
+            let said = held.read_again(&limited.args, limited.cache.config());
+            said.into_iter().for_each(tell);
+            if has_limits {
+                let set = anew(&limited.args).and_then(|limits| limited.set(&limits));
+                let told = |error| format!("the limits stay as they were: {error}");
+                tell(set.map(|n| format!("limits  read again, for {n} tenants")).map_err(told));
             }
-            Err(error) => log::warn!("the limits stay as they were: {error}"),
+        });
+        if let Err(error) = read.await {
+            log::warn!("the files are not read again: {error}");
         }
+    }
+}
+
+/// Says what was read again, or why not.
+fn tell(said: Result<String, String>) {
+    match said {
+        Ok(line) => {
+            // Who does not take the output misses it.
+            let _ = show::print(&format!("  {line}\n"));
+            log::info!("{}", line.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        Err(why) => log::warn!("{why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_limited_no_more_is_named_with_what_it_had() {
+        let limits = |lines: &[&str]| -> Vec<(String, TenantLimits)> {
+            let limit = |line: &&str| line.parse::<TenantLimit>().expect("well-formed");
+            lines.iter().map(limit).map(|limit| (limit.path, limit.limits)).collect()
+        };
+        let before = limits(&["/a=64m,rate=5/s", "/b=min=1k", "/c=weight=7,high=2k"]);
+        assert_eq!(lifted(&before, &before), [""; 0]);
+        let now = limits(&["/a=1k", "/b=min=5k,rate=1/s"]);
+        assert_eq!(lifted(&before, &now), ["rate of \"/a\"", "high and weight of \"/c\""]);
+        assert_eq!(lifted(&before, &[]).len(), 3);
+        assert_eq!(some(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
     }
 }

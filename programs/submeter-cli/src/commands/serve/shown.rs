@@ -41,8 +41,9 @@ fn views(m: &Metrics) -> Views {
     Views::new(vec![
         View::rate("requests_per_s", "Requests/s", requests(m))
             .help("Requests answered in the last second"),
-        View::quantile("p99_ns", "p99", m.latency, 0.99)
-            .help("99 of 100 requests of the last second were answered within this"),
+        View::quantile("p99_ns", "p99", m.latency, 0.99).help(
+            "99 of 100 requests of the last second were answered within this, waiting included",
+        ),
         View::ratio("hit_ratio", "Hits", m.get_hits, lookups)
             .help("Retrievals of the last second that found the item"),
         View::rate("cpu_cores", "CPU", [m.cpu])

@@ -27,15 +27,16 @@ impl Place {
         if let Some(path) = &args.file {
             return Ok(Place::File(path.clone()));
         }
-        let Ok(variable) = std::env::var(VARIABLE).map(|text| Address::new(&text)) else {
-            return args.postgres.clone().map(Place::Postgres).ok_or_else(|| {
-                Failure::new(format_args!(
-                    "say where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
-                     {VARIABLE}"
-                ))
-            });
+        let variable = || {
+            let text = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty())?;
+            Some(Address::new(&text))
         };
-        Ok(Place::Postgres(args.postgres.clone().unwrap_or(variable)))
+        args.postgres.clone().or_else(variable).map(Place::Postgres).ok_or_else(|| {
+            Failure::new(format_args!(
+                "say where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
+                 {VARIABLE}"
+            ))
+        })
     }
 
     /// Opens it for writing; creates it if there is none.

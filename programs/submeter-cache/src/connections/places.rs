@@ -1,0 +1,310 @@
+//! The places among the open connections: how many there are, and who may have them.
+//!
+//! A client is a *stranger* until it has agreed on keys and logged in, where it has to. Strangers
+//! may have every place that is free, but a newcomer takes that of the stranger who has waited for
+//! longest when none is: who can log in does so at once, and others keep no place. A part of the
+//! places for them alone would be theirs for the taking as well.
+//!
+//! Among several users, one may have as many places as are in no user's hands, times [`PART`].
+//! Whoever comes first leaves some, which the next may have but for some. A fixed part for each
+//! would leave most places empty where few of many users come, and the first of equals could not
+//! use the server that it has for itself.
+//!
+//! Without users a place is anybody's who reaches the server, as is everything else. A part for
+//! each address would be one for all behind a proxy, and none for who has a network of its own.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use submeter::Charge;
+
+use super::{Connections, Phase, Seat};
+
+/// How many times the places that no user has one user may have: seven eighths of all at most.
+const PART: usize = 7;
+
+/// Places are few while the eighth part or less is free, until the fourth part is.
+const FEW: usize = 8;
+const ENOUGH: usize = 4;
+
+/// A place among the open connections, for as long as one is open, however its task ends.
+pub(crate) struct Place {
+    pub(super) connections: Arc<Connections>,
+    number: u64,
+    pub(crate) seat: Arc<Seat>,
+}
+
+/// Who has the places.
+#[derive(Default)]
+pub(super) struct Places {
+    pub(super) taken: HashMap<u64, Taken>,
+    /// How many there ever were.
+    pub(super) total: u64,
+    /// By number, and so in the order in which they came: since when.
+    strangers: BTreeMap<u64, u64>,
+    pub(super) ended_strangers: u64,
+    /// How many connections each user has, and all of them have together.
+    of_users: HashMap<Arc<str>, usize>,
+    known: usize,
+    /// Whether places are few, which was said.
+    is_crowded: bool,
+    /// How many were turned away when it was last looked.
+    refused_before: u64,
+}
+
+/// One place.
+pub(super) struct Taken {
+    pub(super) seat: Arc<Seat>,
+    user: Option<Arc<str>>,
+    charge: Charge,
+}
+
+/// Why a client that has logged in does not stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwelcome {
+    /// Its user has as many connections as others leave it.
+    TooMany,
+    /// Its place is another's by now.
+    Gone,
+}
+
+/// Free places of a server that have become few: see
+/// [`Server::on_crowd`](crate::Server::on_crowd). Displays as a line without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Crowd {
+    /// How many connections are open.
+    pub open: usize,
+    /// How many may be.
+    pub most: usize,
+    /// Who has most of them: a user, clients that have not logged in, or an address.
+    pub holder: String,
+    /// How many the holder has.
+    pub holds: usize,
+}
+
+impl fmt::Display for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Crowd { open, most, holder, holds } = self;
+        write!(f, "{open} of at most {most} connections are open, {holds} of them of {holder}")
+    }
+}
+
+impl Connections {
+    /// Takes a place, unless all are taken; for a stranger if the client has to say who it is.
+    pub(crate) fn take_place(self: &Arc<Self>, now_ms: u64, is_stranger: bool) -> Option<Place> {
+        let seat = Arc::new(Seat::default());
+        seat.enter(Phase::Idle, now_ms);
+        let mut places = self.places.lock();
+        let is_full = places.taken.len() >= self.most;
+        let displaced = if is_full { places.displace() } else { None };
+        let charge = displaced.or_else(|| self.root.try_charge(self.quota, 1).ok());
+        let Some(charge) = charge else {
+            drop(places);
+            // Relaxed: a statistic.
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        places.total += 1;
+        let number = places.total;
+        if is_stranger {
+            places.strangers.insert(number, now_ms);
+        }
+        places.taken.insert(number, Taken { seat: Arc::clone(&seat), user: None, charge });
+        drop(places);
+        Some(Place { connections: Arc::clone(self), number, seat })
+    }
+
+    /// Ends the connections that have been strangers for too long.
+    pub(super) fn end_strangers(&self, now_ms: u64) {
+        let places = &mut *self.places.lock();
+        while let Some(first) = places.strangers.first_entry()
+            && now_ms.saturating_sub(*first.get()) >= self.login_timeout_ms
+        {
+            let (number, _) = first.remove_entry();
+            if let Some(taken) = places.taken.get(&number) {
+                taken.seat.end();
+                places.ended_strangers += 1;
+            }
+        }
+    }
+
+    /// Ends the connections of the users that `is_gone` names.
+    pub(crate) fn end_users(&self, is_gone: impl Fn(&str) -> bool) {
+        let places = self.places.lock();
+        for taken in places.taken.values() {
+            if taken.user.as_deref().is_some_and(&is_gone) {
+                taken.seat.end();
+            }
+        }
+    }
+
+    /// Returns what to say if places have become few since the last look, or somebody was turned
+    /// away. Once, until there are enough of them again.
+    pub(crate) fn look_for_crowd(&self) -> Option<Crowd> {
+        // Relaxed: a statistic.
+        let refused = self.counts.refused.load(Ordering::Relaxed);
+        let mut places = self.places.lock();
+        let (open, most) = (places.taken.len(), self.most);
+        let free = most.saturating_sub(open);
+        let was_full = refused > places.refused_before;
+        places.refused_before = refused;
+        let are_few = free <= most / FEW || was_full;
+        let was_crowded = places.is_crowded;
+        places.is_crowded = are_few || was_crowded && free < most / ENOUGH;
+        if was_crowded || !are_few {
+            return None;
+        }
+        let (holder, holds) = places.greatest();
+        Some(Crowd { open, most, holder, holds })
+    }
+}
+
+impl Places {
+    pub(super) fn strangers(&self) -> usize {
+        self.strangers.len()
+    }
+
+    /// Ends the connection of the stranger who came first, and returns the place.
+    fn displace(&mut self) -> Option<Charge> {
+        // One whose task is not known yet could not be ended.
+        let can_end = |number: &&u64| self.taken.get(number).is_some_and(|t| t.seat.can_end());
+        let number = *self.strangers.keys().find(can_end)?;
+        self.strangers.remove(&number);
+        let taken = self.taken.remove(&number)?;
+        taken.seat.end();
+        self.ended_strangers += 1;
+        Some(taken.charge)
+    }
+
+    /// Returns who has most of the places, and how many.
+    fn greatest(&self) -> (String, usize) {
+        let mut holders: HashMap<String, usize> = HashMap::new();
+        for (number, Taken { seat, user, .. }) in &self.taken {
+            let holder = match user {
+                Some(user) => format!("user {user:?}"),
+                None if self.strangers.contains_key(number) => {
+                    "clients that have not logged in".to_owned()
+                }
+                None => seat.host(),
+            };
+            *holders.entry(holder).or_default() += 1;
+        }
+        let greatest = holders.into_iter().min_by_key(|(name, n)| (Reverse(*n), name.clone()));
+        greatest.unwrap_or_default()
+    }
+}
+
+impl Place {
+    /// Lets the client stay who need not log in.
+    pub(crate) fn admit(&self) {
+        self.connections.places.lock().strangers.remove(&self.number);
+    }
+
+    /// Notes whose connection it is. If others may log in as well, none of them gets all places.
+    pub(crate) fn log_in(&self, user: &Arc<str>, is_shared: bool) -> Result<(), Unwelcome> {
+        let connections = &self.connections;
+        let places = &mut *connections.places.lock();
+        let Some(taken) = places.taken.get_mut(&self.number) else { return Err(Unwelcome::Gone) };
+        let has = places.of_users.get(user).copied().unwrap_or(0);
+        let left = connections.most.saturating_sub(places.known + 1);
+        if is_shared && has > 0 && has + 1 > left.saturating_mul(PART) {
+            // Relaxed: a statistic.
+            connections.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Unwelcome::TooMany);
+        }
+        places.strangers.remove(&self.number);
+        taken.user = Some(Arc::clone(user));
+        *places.of_users.entry(Arc::clone(user)).or_default() += 1;
+        places.known += 1;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let places = &mut *self.connections.places.lock();
+        places.strangers.remove(&self.number);
+        let Some(Taken { user: Some(user), .. }) = places.taken.remove(&self.number) else {
+            return;
+        };
+        places.known -= 1;
+        if let Some(has) = places.of_users.get_mut(&user) {
+            *has -= 1;
+            if *has == 0 {
+                places.of_users.remove(&user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Cache, Config};
+
+    use super::*;
+
+    fn connections(most: usize) -> Arc<Connections> {
+        let config = Config { connections_max: most, ..Config::default() };
+        let cache = Cache::new(config).expect("sound");
+        Arc::clone(cache.connections())
+    }
+
+    /// Logs in as often as it is let.
+    fn fill(connections: &Arc<Connections>, user: &Arc<str>) -> Vec<Place> {
+        std::iter::from_fn(|| {
+            let place = connections.take_place(0, true)?;
+            place.log_in(user, true).ok().map(|()| place)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn no_user_among_several_has_all_places_and_each_has_one() {
+        for most in [2, 3, 8, 1024] {
+            let connections = connections(most);
+            let mut held = Vec::new();
+            for n in 0..2 {
+                let had = fill(&connections, &format!("user{n}").into());
+                assert!(!had.is_empty() && had.len() < most, "{n} of {most}: {}", had.len());
+                if (most, n) == (1024, 0) {
+                    assert_eq!(had.len(), 896, "seven eighths");
+                }
+                held.extend(had);
+            }
+            drop(held);
+            let places = connections.places.lock();
+            assert_eq!((places.known, places.taken.len(), places.strangers()), (0, 0, 0));
+            assert!(places.of_users.is_empty());
+        }
+    }
+
+    #[test]
+    fn one_user_alone_has_all_places() {
+        let connections = connections(8);
+        let user: Arc<str> = "acme".into();
+        let held: Vec<Place> = (0..8).filter_map(|_| connections.take_place(0, true)).collect();
+        assert!(held.iter().all(|place| place.log_in(&user, false).is_ok()));
+        assert!(connections.take_place(0, true).is_none());
+    }
+
+    #[test]
+    fn few_places_are_told_of_once_with_who_has_them() {
+        let connections = connections(16);
+        assert_eq!(connections.look_for_crowd(), None);
+        let mut held = fill(&connections, &"acme".into());
+        assert_eq!(held.len(), 14);
+        let crowd = connections.look_for_crowd().expect("two are left");
+        let said = "14 of at most 16 connections are open, 14 of them of user \"acme\"";
+        assert_eq!(crowd.to_string(), said);
+        held.truncate(13);
+        assert_eq!(connections.look_for_crowd(), None, "it was said");
+        held.truncate(12);
+        assert_eq!(connections.look_for_crowd(), None);
+        held.extend((0..2).filter_map(|_| connections.take_place(0, true)));
+        assert!(connections.look_for_crowd().is_some(), "there were enough in between");
+    }
+}
