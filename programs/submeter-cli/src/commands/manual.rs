@@ -1,8 +1,6 @@
 //! `submeter completions` and `submeter man`: what a package installs beside the binary, made from
 //! the definition that parses the command line, so that it cannot disagree with it.
 
-#[cfg(feature = "manual")]
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use submeter_terminal::Failure;
@@ -37,15 +35,11 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     print(&page)
 }
 
-/// The reader may leave early (`submeter man | head -1`): nothing is lost.
 #[cfg(feature = "manual")]
 fn print(text: &[u8]) -> Result<ExitCode, Failure> {
-    match io::stdout().write_all(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    // Both are made of the texts of this program.
+    let text = String::from_utf8_lossy(text);
+    submeter_terminal::print(&text).map(|()| ExitCode::SUCCESS).map_err(Failure::new)
 }
 
 #[cfg(not(feature = "manual"))]

@@ -89,7 +89,7 @@ impl Client {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let url = &self.url;
                 let line = text.trim().lines().next().unwrap_or_default();
-                let line: String = super::harmless(line).chars().take(WHY_MAX).collect();
+                let line: String = line.chars().take(WHY_MAX).collect();
                 Err(Failure::new(format_args!("cannot watch {url}: {line}")))
             }
             status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),

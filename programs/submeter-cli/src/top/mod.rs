@@ -28,7 +28,6 @@ use std::process::ExitCode;
 
 use self::client::Client;
 use self::source::Source;
-pub(crate) use self::state::harmless;
 use crate::cli::{FleetTopArgs, TopArgs};
 use submeter_terminal::Failure;
 

@@ -1,6 +1,7 @@
 //! Boxes over the rows: the keys, and the choice of columns.
 
 use anstyle::Style;
+use submeter_terminal::plain;
 
 use super::screen::{Line, Screen};
 use super::state::State;
@@ -46,7 +47,7 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
         let mut line = Line::default();
         let mark = if state.has_column(view) { "✓" } else { " " };
         line.push(format!(" {mark} {}", pad(&state.views[view].title, 22)), theme.bold);
-        line.push(pad(&state.views[view].key, WIDTH - 26), theme.dim);
+        line.push(pad(&plain(&state.views[view].key), WIDTH - 26), theme.dim);
         if place == at {
             line.patch(theme.selected);
         }

@@ -129,7 +129,7 @@ fn once_prints_the_tree_as_a_table() {
     assert_eq!(lines.len(), GROUPS.len() + 1);
     assert!(lines[0].starts_with("tenant") && lines[0].ends_with("items"), "{text}");
     assert!(lines[1].starts_with('/') && lines[1].contains("2.10k"), "{text}");
-    assert!(lines[4].starts_with("\u{a0}\u{a0}\u{a0}\u{a0}y"), "{text}");
+    assert!(lines[4].starts_with("    y"), "{text}");
 }
 
 #[test]
@@ -309,4 +309,28 @@ fn once_prints_the_columns_that_were_named() {
     let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
     let heading: Vec<&str> = text.lines().next().expect("a heading").split_whitespace().collect();
     assert_eq!(heading, ["tenant", "items", "cpu"]);
+}
+
+#[test]
+fn no_frame_has_what_is_not_seen() {
+    let mut doc = tree(&[("/", 1.0), ("/we\u{202e}b\u{fe0f}", 1.0)]);
+    let hidden = "\u{1b}\u{2028}\u{e0041}";
+    doc.server.listen.push_str(hidden);
+    for view in &mut doc.views {
+        view.title.push_str(hidden);
+    }
+    for metric in &mut doc.schema {
+        metric.name.push_str(hidden);
+    }
+    let mut state = State::new();
+    state.update(doc);
+    state.set_lost(hidden.to_owned());
+    for action in [Action::Last, Action::Detail, Action::Detail, Action::Choose, Action::Help] {
+        state.act(action);
+        let (lines, _) = frame(&state, 200, 40);
+        let is_seen = |line: &String| !line.contains(submeter::is_hidden);
+        assert!(lines.iter().all(is_seen), "{action:?}: {lines:#?}");
+        let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
+        assert!(text.contains(r"  we\u{202e}b\u{fe0f} "), "{text}");
+    }
 }
