@@ -312,6 +312,29 @@ fn once_prints_the_columns_that_were_named() {
 }
 
 #[test]
+fn boxes_are_as_wide_as_their_lines_and_have_whole_borders() {
+    for action in [Action::Help, Action::Choose] {
+        for width in [120, 80, 60, 57, 56, 30] {
+            let mut state = state();
+            state.act(action);
+            let (lines, _) = frame(&state, width, 30);
+            let top = lines.iter().position(|line| line.contains('╭')).expect("a box");
+            let edge = |line: &str, corner| line.chars().position(|c| c == corner);
+            let ends = (edge(&lines[top], '╭'), edge(&lines[top], '╮'));
+            let inner: Vec<&String> =
+                lines[top + 1..].iter().take_while(|line| !line.contains('╰')).collect();
+            assert!(inner.len() > 5 && ends.1.is_some(), "{lines:#?}");
+            for line in inner {
+                let right = line.chars().collect::<Vec<_>>().iter().rposition(|&c| c == '│');
+                assert_eq!((edge(line, '│'), right), ends, "{action:?} {width}: {lines:#?}");
+            }
+            let whole = lines.iter().any(|line| line.contains("this one │"));
+            assert_eq!(whole, matches!(action, Action::Help) && width >= 57, "{lines:#?}");
+        }
+    }
+}
+
+#[test]
 fn no_frame_has_what_is_not_seen() {
     let mut doc = tree(&[("/", 1.0), ("/we\u{202e}b\u{fe0f}", 1.0)]);
     let hidden = "\u{1b}\u{2028}\u{e0041}";
