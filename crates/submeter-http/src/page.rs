@@ -17,6 +17,7 @@ pub(super) const PAGE: &str = concat!(
     "</style>\n</head>\n",
     include_str!("page/body.html"),
     "<script>\n\"use strict\";\n",
+    include_str!("page/visible.js"),
     include_str!("page/format.js"),
     include_str!("page/draw.js"),
     include_str!("page/model.js"),

@@ -126,9 +126,15 @@ impl Sampler {
             ticks: Versions::new(TICKS_MAX, Duration::ZERO),
             asked: None,
         };
-        let export = Export::new(&shown.prefix)
-            .build_info(&[("version", &shown.server.version)])
-            .target_info(&[("service.name", &shown.prefix)]);
+        let mut export = Export::new(&shown.prefix).target_info(&[("service.name", &shown.name)]);
+        // Not a version that is nothing: whoever joins by it would join with every program.
+        if !shown.server.version.is_empty() {
+            export = export.build_info(&[("version", &shown.server.version)]);
+        }
+        let export = match &shown.chosen {
+            Some(choose) => choose(export),
+            None => export,
+        };
         let sampler = Sampler {
             shared: Arc::new(Shared {
                 export,

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use submeter::export::Export;
 use submeter::{Schema, Tree};
 
 use super::panel::Panel;
@@ -18,6 +19,9 @@ pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Se
 
 /// Takes over limits from a text, and answers the client.
 pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Chooses what is in `/metrics`.
+pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
 
 /// What clients may change, where the program asked for it.
 #[derive(Clone, Default)]
@@ -47,7 +51,10 @@ pub struct Shown {
     pub(super) tree: Tree,
     /// `None` for those that the tree's schema suggests, whatever it becomes.
     views: Option<Views>,
+    pub(super) name: String,
+    /// The name as metrics' names may begin.
     pub(super) prefix: String,
+    pub(super) chosen: Option<Choose>,
     pub(super) server: ServerDoc,
     pub(super) member: Option<String>,
     pub(super) hosts: Vec<String>,
@@ -58,23 +65,17 @@ pub struct Shown {
 
 impl Shown {
     /// Shows a tree with the views of [`Views::of`]. `name` is the program's: it stands over the
-    /// page, and before the name of every metric in `/metrics`.
-    ///
-    /// # Panics
-    /// When no metric's name may begin like that: a name has ASCII letters, digits and underscores,
-    /// and begins with no digit.
+    /// page as it is, and before the name of every metric in `/metrics`, where what no metric's
+    /// name may have becomes an underscore: `mini-redis` begins `mini_redis_commands_total`.
     #[must_use]
     pub fn new(name: &str, tree: &Tree) -> Shown {
-        let is_part = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
-        assert!(
-            name.bytes().all(is_part) && name.bytes().next().is_some_and(|b| !b.is_ascii_digit()),
-            "{name:?} begins no metric's name: use ASCII letters, digits and _, a letter first"
-        );
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Shown {
             tree: tree.clone(),
             views: None,
-            prefix: name.to_owned(),
+            name: name.to_owned(),
+            prefix: prefix(name),
+            chosen: None,
             server: ServerDoc {
                 version: String::new(),
                 listen: name.to_owned(),
@@ -89,6 +90,28 @@ impl Shown {
             changes: Changes::default(),
             panels: Vec::new(),
         }
+    }
+
+    /// Chooses what `/metrics` has: which groups, how deep, for how many scrapers. Without it, it
+    /// is what [`Export::new`] has: the hundred groups with the most, and the others as `//other`,
+    /// to which the first scrapes of a group that is new belong, too.
+    ///
+    /// Not for other names or labels: the program's name and version are given already.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # use submeter_http::Shown;
+    /// # let mut schema = Schema::builder();
+    /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let shown = Shown::new("worker", &tree).export(move |e| e.top(5_000, jobs).scrapers(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn export(mut self, choose: impl Fn(Export) -> Export + Send + Sync + 'static) -> Shown {
+        self.chosen = Some(Arc::new(choose));
+        self
     }
 
     /// Shows these figures, instead of one or more for each metric. What libraries
@@ -223,6 +246,16 @@ impl Shown {
         self.changes.limits = Some(Arc::new(set));
         self
     }
+}
+
+/// Returns the name with an underscore for what no metric's name may have.
+fn prefix(name: &str) -> String {
+    let part = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let mut prefix: String = name.chars().map(part).collect();
+    if prefix.is_empty() || prefix.starts_with(|c: char| c.is_ascii_digit()) {
+        prefix.insert(0, '_');
+    }
+    prefix
 }
 
 impl std::fmt::Debug for Shown {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::schema::SchemaError;
+use crate::visible::visible;
 
 /// The error of operations on the groups of a tree.
 ///
@@ -158,12 +159,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Name { name, reason } => write!(f, "{name:?} cannot name a group: {reason}"),
-            Kind::AlreadyExists(path) => write!(f, "group {path} already exists"),
-            Kind::NotFound(path) => write!(f, "no group {path}"),
+            Kind::AlreadyExists(path) => write!(f, "group {} already exists", visible(path)),
+            Kind::NotFound(path) => write!(f, "no group {}", visible(path)),
             Kind::Busy { path, children } => {
-                write!(f, "group {path} has {children} children: kill them first")
+                write!(f, "group {} has {children} children: kill them first", visible(path))
             }
-            Kind::Killed(path) => write!(f, "group {path} was killed: it takes no children"),
+            Kind::Killed(path) => {
+                write!(f, "group {} was killed: it takes no children", visible(path))
+            }
             Kind::Root => write!(f, "the root group lives as long as its tree"),
             Kind::Full { max } => write!(
                 f,
@@ -171,7 +174,7 @@ impl fmt::Display for Error {
                  killed groups"
             ),
             Kind::Depth(path) => {
-                write!(f, "group {path} is too deep: at most 64 levels are allowed")
+                write!(f, "group {} is too deep: at most 64 levels are allowed", visible(path))
             }
             Kind::Storage(cause) => write!(f, "no memory for per-CPU storage: {cause}"),
             Kind::Schema(cause) => write!(f, "no metrics were added: {cause}"),

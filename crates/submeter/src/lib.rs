@@ -147,6 +147,7 @@ mod totals;
 mod tree;
 mod tree_stats;
 mod unit;
+mod visible;
 
 #[cfg(feature = "aggregator")]
 pub use aggregator::{
@@ -179,3 +180,4 @@ pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
 pub use totals::{GroupTotals, Totals};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};
+pub use visible::{Visible, is_hidden, visible};

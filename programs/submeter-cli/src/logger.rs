@@ -1,7 +1,6 @@
 //! The log of a server: what it does and warns of, on standard error.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -9,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::{Map, json};
-use submeter_terminal::Failure;
+use submeter_terminal::{self as show, Failure};
 
 use crate::cli::{LogArgs, LogForm};
 
@@ -47,9 +46,7 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // A failed write is ignored: without standard error the log has no reader. The stream
-            // removes colours unless it is a terminal.
-            let _ = anstream::stderr().write_all((self.0)(record).as_bytes());
+            show::tell(&(self.0)(record));
         }
     }
 
@@ -63,7 +60,7 @@ fn plain(record: &Record<'_>) -> String {
         Level::Warn => ("warning", AnsiColor::Yellow.on_default().bold()),
         _ => ("info", Style::new().bold()),
     };
-    let mut line = format!("{style}{word}:{style:#} {}", record.args());
+    let mut line = record.args().to_string();
     each_field(record, |name, value| {
         // A text may be a client's, with line ends in it.
         let _ = match value.to_borrowed_str() {
@@ -71,8 +68,8 @@ fn plain(record: &Record<'_>) -> String {
             None => write!(line, " {name}={value}"),
         };
     });
-    line.push('\n');
-    line
+    // Names are in it, which clients choose.
+    format!("{style}{word}:{style:#} {}\n", show::plain(&line))
 }
 
 /// Writes an object, with fields beside the message.

@@ -6,14 +6,17 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::{plain, print, tell};
+
 /// The line that is printed when a command fails.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure(String);
 
 impl Failure {
-    /// Makes a failure from a line that names the input and the remedy.
+    /// Makes a failure from a line that names the input and the remedy. Inputs and answers are in
+    /// it, whose every character is to be seen: see [`plain`].
     pub fn new(line: impl Display) -> Failure {
-        Failure(line.to_string())
+        Failure(plain(&line.to_string()).into_owned())
     }
 
     /// Returns the line.
@@ -24,7 +27,7 @@ impl Failure {
     /// Prints the line on standard error and returns the exit code of bad input, 2.
     pub fn report(&self) -> ExitCode {
         const RED: Style = AnsiColor::Red.on_default().bold();
-        anstream::eprintln!("{RED}error:{RED:#} {}", self.0);
+        tell(&format!("{RED}error:{RED:#} {}\n", self.0));
         ExitCode::from(2)
     }
 }
@@ -35,12 +38,11 @@ impl Failure {
 /// clap's own report has several lines; scripts and logs need only one.
 pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     if !error.use_stderr() {
-        // The reader may have closed the pipe (`submeter --help | head -1`); nothing is lost.
-        let _ = error.print();
-        return Ok(ExitCode::SUCCESS);
+        let text = error.render().ansi().to_string();
+        return print(&text).map(|()| ExitCode::SUCCESS).map_err(Failure::new);
     }
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
+        tell(&error.render().ansi().to_string());
         return Ok(ExitCode::from(2));
     }
     Err(Failure::new(format_args!("{} (see --help)", one_line(error))))

@@ -1,30 +1,17 @@
 //! The format of figures and tables on a terminal.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::Style;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::plain;
+
 /// The style of headings and totals.
 pub const BOLD: Style = Style::new().bold();
 /// The style of explanations.
 pub const DIM: Style = Style::new().dimmed();
-
-/// Prints to standard output. Unlike with `print!`, a closed pipe (`| head`) is not an error.
-///
-/// # Errors
-/// One line that says why it cannot be written, for example because the disk is full.
-pub fn print(text: &str) -> Result<(), String> {
-    let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {e}"))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// Writes a time with three digits: `812 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
 pub fn time(ns: u64) -> String {
@@ -45,6 +32,9 @@ pub fn bytes(n: u64) -> String {
         _ => scaled(n, 1_073_741_824.0, "GiB"),
     }
 }
+
+/// Stands for a space while a table is laid out. No cell has one: it would not be seen.
+const INDENT: &str = "\u{2800}";
 
 fn scaled(n: u64, unit: f64, name: &str) -> String {
     format!("{} {name}", three_digits(n as f64 / unit))
@@ -88,13 +78,19 @@ pub fn ratio(part: u64, rest: u64) -> String {
 }
 
 /// Lays out rows below a heading: the first column left-aligned, numbers right-aligned, and the
-/// last row bold if it is a `total`.
+/// last row bold if it is a `total`. Spaces before the text of a first column stay, as levels of a
+/// tree are indented by them; what would not be seen is shown as by [`plain`].
 pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(heading.to_vec());
     for row in rows {
-        table.add_row(row);
+        let cells = row.iter().map(|cell| plain(cell));
+        // The layout trims spaces at the edges of a cell; of others it does not know that they are.
+        table.add_row(cells.map(|cell| {
+            let text = cell.trim_start_matches(' ');
+            format!("{}{text}", INDENT.repeat(cell.len() - text.len()))
+        }));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
@@ -104,7 +100,7 @@ pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
     }
     let last = rows.len();
     let styled = table.lines().enumerate().map(|(index, line)| {
-        let line = line.trim_end();
+        let line = line.trim_end().replace(INDENT, " ");
         if index == 0 {
             format!("{DIM}{line}{DIM:#}\n")
         } else if total && index == last {
@@ -200,6 +196,14 @@ mod tests {
             anstream::adapter::strip_str(&table(&["tenant", "p50"], &rows, false)).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines, ["tenant      p50", "a          1 µs", "longer  10.0 µs"]);
+    }
+
+    #[test]
+    fn a_table_has_spaces_alone_before_a_name_and_nothing_that_is_not_seen() {
+        let rows = ["/", "  acme", "    we\u{202e}b\u{2800}"].map(|name| vec![name.to_owned()]);
+        let text = anstream::adapter::strip_str(&table(&["tenant"], &rows, false)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, ["tenant", "/", "  acme", r"    we\u{202e}b\u{2800}"]);
     }
 
     #[test]

@@ -2,22 +2,24 @@
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`Failure`] ends a command with an error, [`write_file`] keeps a result, and [`signals`] reports
-//! that it should stop.
+//! [`print()`] prints them, [`plain`] shows text of others', [`Failure`] ends a command with an
+//! error, [`write_file`] keeps a result, and [`signals`] reports that it should stop.
 
 #![forbid(unsafe_code)]
 
 mod failure;
 mod figures;
 mod file;
+mod output;
 pub mod signals;
 
 pub use failure::{Failure, one_line, refuse, short};
 pub use file::{read_file, read_open_file, try_file, without_mark, write_file};
 
 pub use figures::{
-    BOLD, DIM, bytes, count, end, paragraph, print, rate, ratio, seconds, table, three_digits, time,
+    BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time,
 };
+pub use output::{plain, print, stream, tell};
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive
 /// of crates.io.

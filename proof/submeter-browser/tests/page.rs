@@ -189,6 +189,7 @@ async fn nothing_moves_for_those_who_asked_for_less() -> Outcome {
 async fn a_hostile_name_stays_text() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let name = "<img src=x onerror='window.hurt = true'>\"&amp;\u{202e}x";
+    let shown = name.replace('\u{202e}', r"\u{202e}");
     let path = format!("/{name}");
     program.tenant(&path, 1);
     browser.until(&format!("{ROWS}.length === 7")).await?;
@@ -196,7 +197,9 @@ async fn a_hostile_name_stays_text() -> Outcome {
     assert_eq!(browser.value(&selector).await?, path.as_str());
     browser.value(&format!("detail.open({})", json!(path))).await?;
     browser.until("document.querySelectorAll('#detail [role=tab]').length > 0").await?;
-    assert_eq!(browser.value("document.querySelector('#detail h2').textContent").await?, name);
+    assert_eq!(browser.value("document.querySelector('#detail h2').textContent").await?, shown);
+    let tip = "[...document.querySelectorAll('.r')].map((row) => row.title)";
+    assert!(browser.value(tip).await?.to_string().contains(r"\\u{202e}x"), "the row's tooltip");
     let found = "[window.hurt === undefined, document.querySelectorAll('main img').length]";
     assert_eq!(browser.value(found).await?, json!([true, 0]));
     browser.close().await

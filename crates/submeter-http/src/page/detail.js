@@ -64,11 +64,11 @@ const detail = {
     const link = (label, to) => el("button", { type: "button", text: label, on: { click: () => this.open(to) } });
     if (path !== "/") {
       crumbs.append(link("All tenants", "/"));
-      names.slice(0, -1).forEach((name, i) => crumbs.append(" / ", link(name, "/" + names.slice(0, i + 1).join("/"))));
+      names.slice(0, -1).forEach((name, i) => crumbs.append(" / ", link(visible(name), "/" + names.slice(0, i + 1).join("/"))));
     } else crumbs.append("The root of the tree");
     const close = el("button", { class: "icon close", type: "button", title: "Close (Esc)", "aria-label": "Close", on: { click: () => this.close() } },
       svg("svg", { viewBox: "0 0 16 16" }, svg("path", { d: "m4 4 8 8M12 4l-8 8", "stroke-linecap": "round" })));
-    return el("header", {}, el("div", {}, crumbs, el("h2", { text: path === "/" ? "All tenants" : names[names.length - 1] })), close);
+    return el("header", {}, el("div", {}, crumbs, el("h2", { text: path === "/" ? "All tenants" : visible(names[names.length - 1]) })), close);
   },
 
   build(doc) {

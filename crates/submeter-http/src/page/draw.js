@@ -1,14 +1,14 @@
-// Elements and lines. Text from the server enters the page through `textContent` only: names of
-// tenants are chosen by clients.
+// Elements and lines. Text from the server enters the page through `textContent` only, and with
+// nothing in it that is not seen: names of tenants are chosen by clients.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 function el(tag, props, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(props || {})) {
-    if (key === "text") node.textContent = value;
+    if (key === "text") node.textContent = plain(value);
     else if (key === "on") for (const [name, f] of Object.entries(value)) node.addEventListener(name, f);
-    else if (value !== null && value !== undefined) node.setAttribute(key, value);
+    else if (value !== null && value !== undefined) node.setAttribute(key, plain(value));
   }
   node.append(...children);
   return node;
@@ -17,17 +17,21 @@ function el(tag, props, ...children) {
 function svg(tag, props, ...children) {
   const node = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(props || {})) {
-    if (key === "text") node.textContent = value; else node.setAttribute(key, value);
+    if (key === "text") node.textContent = plain(value); else node.setAttribute(key, plain(value));
   }
   node.append(...children);
   return node;
 }
 
 // Writes only what changed: an untouched node costs the browser nothing.
-function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
+function setText(node, text) {
+  text = plain(text);
+  if (node.textContent !== text) node.textContent = text;
+}
 function setAttr(node, name, value) {
-  if (value === null) { if (node.hasAttribute(name)) node.removeAttribute(name); }
-  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  if (value === null) { if (node.hasAttribute(name)) node.removeAttribute(name); return; }
+  const text = plain(String(value));
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
 function figure(className) {

@@ -30,7 +30,7 @@ const tiles = {
       else line.draw(model.rootHistory[view.key] || [], SLOTS, view.as.top || 0);
     }
     const [first] = model.headlines;
-    document.title = first && model.get(model.root, first) ? `${format.text(first.as.show(model.get(model.root, first)))} ${first.title} · submeter` : "submeter";
+    document.title = first && model.get(model.root, first) ? plain(`${format.text(first.as.show(model.get(model.root, first)))} ${first.title} · submeter`) : "submeter";
   },
 };
 

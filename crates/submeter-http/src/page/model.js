@@ -86,7 +86,8 @@ const model = {
   add([id, parentId, name, row]) {
     const parent = parentId === null ? null : this.groups.get(parentId);
     const path = parent ? (parent.path === "/" ? "" : parent.path) + "/" + name : "/";
-    const group = { id, parent, name, path, depth: parent ? parent.depth + 1 : 0, kids: [], row, lines: null, search: path.toLowerCase() };
+    const title = visible(path);
+    const group = { id, parent, name, path, title, depth: parent ? parent.depth + 1 : 0, kids: [], row, lines: null, search: title.toLowerCase() };
     this.groups.set(id, group);
     if (parent) parent.kids.push(group); else this.root = group;
   },

@@ -82,43 +82,47 @@ const news = {
     for (const { group } of found.stalls) this.marks.set(group, "stalls");
     for (const { group } of found.refused) this.marks.set(group, "over its limit");
     for (const { group } of found.bursts) this.marks.set(group, past ? "burst" : "bursts");
-    const said = sentences(found, false).join(" ");
+    const said = sentences(found, false).flat().join("");
     const box = document.getElementById("news");
     box.hidden = !found.bursts.length && !found.refused.length && !found.stalls.length;
     // Nobody takes from others: amber, not red.
     box.classList.toggle("calm", !found.bursts.length);
     const parts = sentences(found, true);
     while (box.children.length > parts.length) box.lastChild.remove();
-    parts.forEach((text, i) => {
-      if (!box.children[i]) box.append(el("span"));
-      setText(box.children[i], text);
+    parts.forEach(([name, text], i) => {
+      // A name may be written from right to left, and is not to take figures along.
+      if (!box.children[i]) box.append(el("span", {}, el("bdi", { dir: "ltr" }), el("span")));
+      setText(box.children[i].firstChild, name);
+      setText(box.children[i].lastChild, text);
     });
     setText(document.getElementById("news-said"), said);
   },
 };
 
+// Sentences, each as the name it begins with and the rest.
 function sentences({ bursts, suffers, refused, stalls, ago }, figures) {
   const past = ago !== undefined;
   const parts = [];
+  const say = (group, text) => parts.push([group.title, text]);
   const percent = (part) => `${Math.round(part * 100)}${NBSP}%`;
   const more = (list) => list.length > 1 ? ` and ${list.length - 1} more` : "";
   const [first] = model.headlines;
   if (bursts.length) {
     const [{ group, now, usual, part }] = bursts;
     const times = usual > 0 ? `, ${(now / usual).toFixed(1)} times its usual` : "";
-    parts.push(`${group.path}${more(bursts)} ${past || bursts.length > 1 ? "burst" : "bursts"}` + (figures ? `${past ? ` ${ago}${NBSP}s ago` : ""}: ${percent(part)} of all ${first.title}${times}.` : "."));
+    say(group, `${more(bursts)} ${past || bursts.length > 1 ? "burst" : "bursts"}` + (figures ? `${past ? ` ${ago}${NBSP}s ago` : ""}: ${percent(part)} of all ${first.title}${times}.` : "."));
   }
   if (suffers.length) {
     const [{ group, part }] = suffers;
-    parts.push(`${group.path}${more(suffers)} ${past ? "got" : suffers.length > 1 ? "get" : "gets"} less` + (figures ? `: ${percent(part)} below usual.` : " than usual."));
+    say(group, `${more(suffers)} ${past ? "got" : suffers.length > 1 ? "get" : "gets"} less` + (figures ? `: ${percent(part)} below usual.` : " than usual."));
   }
   if (refused.length) {
     const [{ group, view, value }] = refused;
-    parts.push(`${group.path}${more(refused)} ${refused.length > 1 ? "are" : "is"} refused` + (figures ? `: ${format.text(view.as.show(value))} ${view.title}.` : "."));
+    say(group, `${more(refused)} ${refused.length > 1 ? "are" : "is"} refused` + (figures ? `: ${format.text(view.as.show(value))} ${view.title}.` : "."));
   }
   if (stalls.length) {
     const [{ group, part }] = stalls;
-    parts.push(`${group.path}${more(stalls)} ${stalls.length > 1 ? "wait" : "waits"} for room` + (figures ? `: ${percent(part)} of the last 10${NBSP}s.` : "."));
+    say(group, `${more(stalls)} ${stalls.length > 1 ? "wait" : "waits"} for room` + (figures ? `: ${percent(part)} of the last 10${NBSP}s.` : "."));
   }
   return parts;
 }

@@ -24,7 +24,7 @@ const panels = {
   side(column) { return column.kind === "gauge" || column.kind === "counter" ? "num" : ""; },
 
   text(cell) {
-    if (typeof cell === "string") return cell;
+    if (typeof cell === "string") return visible(cell);
     return format.text((SHAPES[cell.shape] || SHAPES.count).show(cell.value));
   },
 

@@ -105,7 +105,7 @@ const table = {
     } else if (unmatched) {
       this.emptyBox.append(
         el("h2", { text: "Nothing matches" }),
-        el("p", { text: `No tenant's path contains “${model.filter}”.` }),
+        el("p", {}, "No tenant's path contains “", el("bdi", { text: model.filter }), "”."),
         el("button", { class: "quiet", type: "button", text: "Clear the filter", on: { click: clearFilter } }));
     }
   },
@@ -206,7 +206,7 @@ const table = {
 function makeRow(group) {
   const part = {
     fold: el("span", { class: "fold", "aria-hidden": "true" }, svg("svg", { viewBox: "0 0 10 10" }, svg("path", { d: "M3.5 1.8 6.8 5 3.5 8.2" }))),
-    label: el("span", { class: "label" }), mark: el("span", { class: "tag" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
+    label: el("bdi", { class: "label" }), mark: el("span", { class: "tag" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
   };
   part.cells = model.columns.map((view, i) => {
     const cell = { figure: figure() };
@@ -228,8 +228,8 @@ function makeRow(group) {
   node.group = group;
   node.cells = part;
   node.style.setProperty("--depth", Math.min(group.depth, 12));
-  node.title = group.path;
-  setText(part.label, group.parent ? group.name : "All tenants");
+  setAttr(node, "title", group.title);
+  setText(part.label, group.parent ? visible(group.name) : "All tenants");
   return node;
 }
 

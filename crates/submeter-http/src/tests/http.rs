@@ -227,6 +227,16 @@ fn hostile_names_arrive_as_they_are() {
 }
 
 #[test]
+fn metrics_are_of_the_groups_that_the_program_chose() {
+    let world = World::with(|shown| shown.version("").export(|export| export.depth(1)));
+    world.jobs("/acme/web", 7);
+    let text = world.get("/metrics").body;
+    assert!(text.contains("program_jobs_total{group=\"/acme\"} 7\n"), "{text}");
+    assert!(!text.contains("group=\"/acme/web\""), "{text}");
+    assert!(!text.contains("version=\"\""), "no version is not an empty one: {text}");
+}
+
+#[test]
 fn metrics_are_in_the_format_that_the_client_asks_for() {
     let world = World::start();
     world.jobs("/acme/web", 7);

@@ -175,7 +175,10 @@ async fn sampling_ends_with_the_last_router() {
 }
 
 #[test]
-#[should_panic(expected = "\"my service\" begins no metric's name")]
-fn a_name_that_begins_no_metrics_name_is_refused() {
-    let _ = Shown::new("my service", &Program::new().tree);
+fn any_name_is_shown_as_it_is_and_begins_metrics_as_it_may() {
+    let tree = Program::new().tree;
+    for (name, prefix) in [("my-service 2", "my_service_2"), ("2fast", "_2fast"), ("", "_")] {
+        let shown = Shown::new(name, &tree);
+        assert_eq!((shown.prefix.as_str(), shown.server.listen.as_str()), (prefix, name));
+    }
 }

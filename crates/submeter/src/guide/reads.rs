@@ -61,8 +61,11 @@
 //! rate of the whole tree, and `group=~"/acme(/.*)?"` selects a subtree. Of many groups, the 100
 //! with most are shown; what the others counted is in the `other` of the group above them,
 //! `/acme//other`. Counters never fall because groups come and go, and their increases add up to
-//! those of the tree, those of refusals by limits too. Keep one [`Export`] for as long as the tree
-//! is scraped, and let [`Format::accepted`] choose the format by the request.
+//! those of the tree, those of refusals by limits too. For that, what a group that is new counts
+//! before two scrapes have seen it is in that `other` as well, and stays there: a tenant that lives
+//! shorter is not seen, and its own series is no bill ([`Tree::totals`] is). Keep one [`Export`]
+//! for as long as the tree is scraped, and let [`Format::accepted`] choose the format by the
+//! request.
 //!
 //! [`Tree::snapshot_with_own`] also has what each group itself counted, without its children: these
 //! values may be added up. What killed groups counted is in the totals above them alone.

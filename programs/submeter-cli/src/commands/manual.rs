@@ -2,7 +2,7 @@
 //! the definition that parses the command line, so that it cannot disagree with it.
 
 #[cfg(feature = "manual")]
-use std::io::{self, Write};
+use std::io;
 #[cfg(feature = "manual")]
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,15 +55,11 @@ fn dated(command: clap::Command) -> clap_mangen::Man {
     submeter_terminal::DATE.into_iter().fold(page, clap_mangen::Man::date)
 }
 
-/// The reader may leave early (`submeter man | head -1`): nothing is lost.
 #[cfg(feature = "manual")]
 fn print(text: &[u8]) -> Result<ExitCode, Failure> {
-    match io::stdout().write_all(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    // Both are made of the texts of this program.
+    let text = String::from_utf8_lossy(text);
+    submeter_terminal::print(&text).map(|()| ExitCode::SUCCESS).map_err(Failure::new)
 }
 
 #[cfg(not(feature = "manual"))]

@@ -20,7 +20,8 @@ pub(super) fn run(args: &FleetSetArgs) -> Result<ExitCode, Failure> {
         let limit = Limit { budget, most, floors, per_member };
         engine.set(&limit).map_err(Failure::new)?;
         let (budget, most) = (&limit.budget, amount(&limit.budget, limit.most));
-        text.push_str(&format!("{budget}: {most} for the fleet\n"));
+        let budget = budget.to_string();
+        text.push_str(&format!("{}: {most} for the fleet\n", show::plain(&budget)));
     }
     show::print(&text).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)

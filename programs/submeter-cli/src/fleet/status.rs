@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use submeter::visible;
 use submeter_bank::{Budget, Limit, Operate};
 use submeter_terminal::{self as show, Failure};
 
@@ -92,12 +93,12 @@ fn table(doc: &StatusDoc) -> String {
     let mut rows = Vec::new();
     for limit in &doc.limits {
         let of = |n| written(&limit.resource, n);
-        let name = format!("{} of {}", limit.resource, limit.path);
+        let name = format!("{} of {}", limit.resource, visible(&limit.path));
         let [none, held] = [String::new(), of(limit.lent)];
         rows.push(vec![name, of(limit.limit), held, none.clone(), none.clone(), none]);
         for lease in &limit.leases {
             rows.push(vec![
-                format!("  {}", lease.member),
+                format!("  {}", visible(&lease.member)),
                 String::new(),
                 of(lease.amount),
                 of(lease.wants),

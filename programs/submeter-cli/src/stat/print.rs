@@ -1,13 +1,13 @@
 //! Prints counts in the formats of `perf stat`: for people, as fields (`-x`), or as JSON.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
 use super::figure::{Figure, between};
+use submeter::visible;
 use submeter_http::wire::stat::{CountDoc, StateDoc, TotalsDoc};
-use submeter_terminal::Failure;
+use submeter_terminal::{self as show, Failure, plain};
 
 /// The output format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Printer {
     /// Prints the totals, or the counts after the last interval and the number of intervals.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         let Some(totals) = self.last.take() else {
-            anstream::eprintln!("nothing was counted: {} has not answered yet", self.url);
+            tell(&format!("nothing was counted: {} has not answered yet", self.url));
             return Ok(());
         };
         let seconds = totals.elapsed_ns as f64 / 1e9;
@@ -81,7 +81,7 @@ impl Printer {
                 write(&text)?;
             }
             let (printed, threads) = (self.printed, totals.threads);
-            anstream::eprintln!("{printed} intervals, {seconds:.3} s, {threads} threads counted");
+            tell(&format!("{printed} intervals, {seconds:.3} s, {threads} threads counted"));
             return Ok(());
         }
         let lines = totals.counts.iter().map(|count| self.line(None, count, totals.elapsed_ns));
@@ -104,7 +104,7 @@ impl Printer {
             };
             let line = format!("{}: {reason}", count.event);
             if !self.told.contains(&line) {
-                anstream::eprintln!("{line}");
+                tell(&line);
                 self.told.push(line);
             }
         }
@@ -123,9 +123,9 @@ impl Printer {
 fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> String {
     let mut line = at_ns.map_or_else(String::new, |ns| format!("{:>16.9} ", ns as f64 / 1e9));
     let value = figure.value.map_or_else(str::to_owned, |amount| amount.grouped());
-    let group = count.group.as_deref().unwrap_or("");
+    let group = shown(count);
     // Writing to a `String` cannot fail.
-    let _ = write!(line, "{value:>18} {:<4} {:<25} {group:<20}", figure.unit, count.event);
+    let _ = write!(line, "{value:>18} {:<4} {:<25} {group:<20}", figure.unit, plain(&count.event));
     if let Some(cpus) = figure.cpus(took_ns) {
         let _ = write!(line, " # {cpus:>8.3} CPUs utilized");
     }
@@ -133,6 +133,11 @@ fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -
         let _ = write!(line, "  ({}%)", figure.percent());
     }
     format!("{}\n", line.trim_end())
+}
+
+/// The group as people and spreadsheets have it; JSON has its name as it is.
+fn shown(count: &CountDoc) -> String {
+    count.group.as_deref().map(|group| visible(group).to_string()).unwrap_or_default()
 }
 
 /// Formats perf's fields: the time, value, unit, event, group, run time, percentage, and a metric
@@ -148,8 +153,8 @@ fn fields(
     all.extend(at_ns.map(|ns| format!("{:.9}", ns as f64 / 1e9)));
     all.push(figure.value.map_or_else(str::to_owned, |amount| amount.plain()));
     all.push(figure.unit.to_owned());
-    all.push(count.event.clone());
-    all.push(count.group.clone().unwrap_or_default());
+    all.push(plain(&count.event).into_owned());
+    all.push(shown(count));
     all.push(figure.running_ns.to_string());
     all.push(figure.percent());
     let cpus = figure.cpus(took_ns);
@@ -194,14 +199,14 @@ fn json(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> 
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
+/// Writes a line beside the counts.
+fn tell(line: &str) {
+    show::tell(&format!("{}\n", plain(line)));
+}
+
 /// Prints; returns false if the reader closed the pipe, which is how `| head -1` ends a stream.
 fn write(text: &str) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(format_args!("cannot write to standard output: {error}"))),
-    }
+    show::stream(text).map_err(Failure::new)
 }
 
 #[cfg(test)]

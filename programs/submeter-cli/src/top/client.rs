@@ -1,6 +1,7 @@
 //! Requests the tree from the server.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -94,7 +95,7 @@ impl Client {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let url = self.url();
                 let line = text.trim().lines().next().unwrap_or_default();
-                let line: String = super::harmless(line).chars().take(WHY_MAX).collect();
+                let line: String = line.chars().take(WHY_MAX).collect();
                 Err(Failure::new(format_args!("cannot watch {url}: {line}")))
             }
             status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
@@ -212,24 +213,56 @@ fn url(address: &Address) -> Result<Url, Failure> {
     Ok(url.join(""))
 }
 
-/// Returns the error for a server that does not answer properly, with a remedy.
+/// Returns the error for a server that does not answer properly, with the remedy of its cause.
 pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
-    let why = match error {
+    const START: &str = "start `submeter serve` or give its --http address";
+    let other = error.to_string();
+    let (why, remedy) = match error {
         ureq::Error::StatusCode(404) => {
             return Failure::new(format_args!(
                 "{url} answers but has no tree: is it a submeter server? Give its --http address"
             ));
         }
-        ureq::Error::Io(error) => match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
-            _ => error.to_string(),
-        },
-        ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
-        error => error.to_string(),
+        ureq::Error::StatusCode(503) => {
+            ("all its places are taken", "close pages that watch it, or try again")
+        }
+        ureq::Error::StatusCode(_) => (&*other, "see whether a submeter server is there"),
+        ureq::Error::HostNotFound => ("no host has this name", "give its name or number"),
+        ureq::Error::BodyExceedsLimit(_) => {
+            ("its answer is larger than any tree", "see whether a submeter server is there")
+        }
+        ureq::Error::Timeout(_) => ("no answer in time", START),
+        ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            ("nothing listens there", START)
+        }
+        _ => (&*other, remedy(&other).unwrap_or(START)),
     };
-    Failure::new(format_args!(
-        "cannot watch {url}: {why}; start `submeter serve` or give its --http address"
-    ))
+    Failure::new(format_args!("cannot watch {url}: {why}; {remedy}"))
+}
+
+/// Returns what helps against an error that is known by its text alone: those of certificates are
+/// not in the types of a build without TLS.
+fn remedy(why: &str) -> Option<&'static str> {
+    let remedies = [
+        (
+            "CaUsedAsEndEntity",
+            "its certificate is an authority's, as `openssl req -x509` makes them unless told \
+             otherwise: make one with basicConstraints=CA:FALSE (SECURITY.md has the command)",
+        ),
+        ("UnknownIssuer", "--ca-file has another authority than its certificate: give that one"),
+        ("BadSignature", "--ca-file has another authority of that name: give the server's"),
+        (
+            "not valid for name",
+            "name the server as its certificate does, or make one for this name",
+        ),
+        ("expired", "renew its certificate (--tls-cert)"),
+        ("not valid yet", "set the clocks right, or renew its certificate (--tls-cert)"),
+        ("invalid peer certificate", "give --ca-file the authority of its --tls-cert"),
+        ("InvalidContentType", "it speaks no TLS there: write http://"),
+        ("invalid HTTP version", "it speaks TLS there, or another protocol: write https://"),
+        ("lookup address", "give its name as others know it, or its number"),
+    ];
+    remedies.iter().find(|(part, _)| why.contains(part)).map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]
@@ -285,5 +318,27 @@ mod tests {
             let why = read::<TreeDoc>("tree", FORMAT, text).expect_err(text);
             assert!(why.contains("not submeter of this version"), "{text}: {why}");
         }
+    }
+    #[test]
+    fn each_cause_has_its_remedy() {
+        let told = |error: ureq::Error| format!("{:?}", unreachable("https://x", &error));
+        let io = |why: &str| ureq::Error::Io(std::io::Error::other(why.to_owned()));
+        let certificate = |why: &str| io(&format!("invalid peer certificate: {why}"));
+        for (error, part) in [
+            (certificate("Other(OtherError(CaUsedAsEndEntity))"), "CA:FALSE"),
+            (certificate("UnknownIssuer"), "--ca-file"),
+            (certificate("certificate expired: verification time …"), "renew"),
+            (certificate("certificate not valid for name \"a\""), "as its certificate does"),
+            (certificate("BadEncoding"), "--ca-file"),
+            (io("received corrupt message of type InvalidContentType"), "http://"),
+            (ureq::Error::HostNotFound, "name"),
+            (ureq::Error::StatusCode(503), "places"),
+            (ureq::Error::BodyExceedsLimit(1), "larger"),
+        ] {
+            let told = told(error);
+            assert!(told.contains(part) && !told.contains("start `submeter"), "{told}");
+        }
+        let refused = ureq::Error::Io(ErrorKind::ConnectionRefused.into());
+        assert!(told(refused).contains("start `submeter serve`"));
     }
 }

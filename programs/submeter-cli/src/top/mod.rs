@@ -23,12 +23,12 @@ mod view;
 #[cfg(test)]
 mod view_tests;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use self::client::Client;
 use self::source::Source;
-pub(crate) use self::state::harmless;
 use crate::cli::{FleetTopArgs, TopArgs};
 use submeter_terminal::Failure;
 
@@ -39,11 +39,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         (true, true) => stream::once(&client),
         (true, false) => once::run(&Source::Server(client), &args.columns),
         (false, true) => stream::run(client),
-        (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
-            "the output is not a terminal: add --once for one table, or --json for one object per \
-             second",
-        )),
-        (false, false) => terminal::run(Source::Server(client), &args.columns, !args.no_mouse),
+        (false, false) => {
+            can_be_drawn_on("--once for one table, or --json for one object per second")?;
+            terminal::run(Source::Server(client), &args.columns, !args.no_mouse)
+        }
     }
 }
 
@@ -52,9 +51,29 @@ pub(crate) fn run_fleet(args: &FleetTopArgs) -> Result<ExitCode, Failure> {
     let fleet = Source::Fleet(Client::distinct(&args.access, &args.urls)?);
     match args.once {
         true => once::run(&fleet, &args.columns),
-        false if !std::io::stdout().is_terminal() => {
-            Err(Failure::new("the output is not a terminal: add --once for one table"))
+        false => {
+            can_be_drawn_on("--once for one table")?;
+            terminal::run(fleet, &args.columns, !args.no_mouse)
         }
-        false => terminal::run(fleet, &args.columns, !args.no_mouse),
+    }
+}
+
+/// Refuses an output that frames cannot be drawn on, with what to add.
+fn can_be_drawn_on(remedy: &str) -> Result<(), Failure> {
+    if !std::io::stdout().is_terminal() {
+        return Err(Failure::new(format_args!("the output is not a terminal: add {remedy}")));
+    }
+    match dumb(std::env::var_os("TERM")) {
+        Some(why) => Err(Failure::new(format_args!("{why}: add {remedy}"))),
+        None => Ok(()),
+    }
+}
+
+/// Says why a terminal of this kind moves no cursor: it would show the codes that should.
+fn dumb(term: Option<OsString>) -> Option<&'static str> {
+    match term {
+        Some(term) if term == "dumb" => Some("the terminal draws nothing (TERM is dumb)"),
+        Some(term) if !term.is_empty() => None,
+        _ => Some("it is not known what the terminal draws (TERM is not set)"),
     }
 }

@@ -1,6 +1,5 @@
 //! `top --once`: one table, for a pipe or a log.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use super::figures::figure;
@@ -17,14 +16,12 @@ pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failu
     let notice = state.server.as_ref().and_then(|server| server.notice.as_ref());
     if let (Source::Fleet(_), Some(notice)) = (source, notice) {
         // Not in the table, whose figures are those of the others.
-        let _ = writeln!(anstream::stderr(), "{notice}");
+        show::tell(&format!("{}\n", show::plain(notice)));
     }
     if !columns.is_empty() {
         state.choose(columns).map_err(Failure::new)?;
     }
-    let text = table(&state);
-    // The reader may close the pipe (`submeter top --once | head -3`); nothing is lost.
-    let _ = write!(anstream::stdout(), "{text}");
+    show::print(&table(&state)).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,8 +42,7 @@ pub(super) fn table(state: &State) -> String {
 
 fn cells(state: &State, views: &[usize], row: &Row<'_>) -> Vec<String> {
     let name = if row.depth == 0 { "/" } else { row.node.name() };
-    // No-break spaces, because a table trims ordinary ones at the edge of a cell.
-    let mut cells = vec![format!("{}{}", "\u{a0}".repeat(2 * row.depth), name)];
+    let mut cells = vec![format!("{}{name}", "  ".repeat(row.depth))];
     for &view in views {
         let ViewDoc { shape, limit, .. } = &state.views[view];
         cells.push(figure(*shape, row.node.figures[view]));

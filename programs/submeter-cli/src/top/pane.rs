@@ -6,7 +6,7 @@ use submeter_terminal as show;
 
 use super::figures::figure;
 use super::screen::Line;
-use super::state::{Node, State, harmless};
+use super::state::{Node, State};
 use super::view::{Theme, pad, right};
 
 /// Cells of the columns: the metric's name, its total, its own and its rate.
@@ -33,7 +33,7 @@ pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
 fn title(node: &Node, theme: Theme, width: usize) -> Line {
     let mut line = Line::default();
     line.push("── ", theme.dim);
-    line.push(if node.path == "/" { node.name() } else { &node.path }, theme.bold);
+    line.push(node.title(), theme.bold);
     let below = match node.kids.len() {
         0 => String::new(),
         1 => ", 1 group below".to_owned(),
@@ -62,7 +62,7 @@ fn measured(
 ) -> Line {
     let mut line = Line::default();
     let total = size(value);
-    line.push(pad(&harmless(&metric.name), NAME), Style::new());
+    line.push(pad(&show::plain(&metric.name), NAME), Style::new());
     let shape = match value {
         ValueDoc::Histogram { .. } => Shape::Count,
         _ => shape(metric),

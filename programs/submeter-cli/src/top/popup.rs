@@ -1,12 +1,16 @@
 //! Boxes over the rows: the keys, and the choice of columns.
 
 use anstyle::Style;
+use submeter_terminal::plain;
+use unicode_width::UnicodeWidthStr;
 
 use super::screen::{Line, Screen};
 use super::state::State;
 use super::view::{Theme, pad};
 
-const WIDTH: usize = 56;
+/// Cells of the columns before what a key does, and before the name of a view.
+const KEYS_WIDTH: usize = 20;
+const TITLE_WIDTH: usize = 22;
 
 const KEYS: [(&str, &str); 14] = [
     ("↑ ↓  k j  wheel", "move"),
@@ -14,13 +18,13 @@ const KEYS: [(&str, &str); 14] = [
     ("← →  h l", "close, open"),
     ("Space Enter", "close or open"),
     ("+ -", "open, close all"),
-    ("s S  click", "sort by the next, previous, that column"),
+    ("s S  click", "sort by next, previous, this one"),
     ("1 … 9", "sort by that column"),
     ("r", "reverse the order"),
     ("c", "choose columns"),
-    ("d", "detail: below the rows, alone, closed"),
+    ("d", "detail below, alone, closed"),
     ("/", "filter by path"),
-    ("m", "leave the mouse to the terminal, take it"),
+    ("m", "mouse to the terminal, or back"),
     ("Esc", "clear the filter, close a box"),
     ("q Ctrl-C", "quit"),
 ];
@@ -29,7 +33,7 @@ const KEYS: [(&str, &str); 14] = [
 pub(super) fn draw_help(screen: &mut Screen, theme: Theme) {
     let line = |(keys, what): (&str, &str)| {
         let mut line = Line::default();
-        line.push(format!("  {}", pad(keys, 20)), theme.bold);
+        line.push(format!("  {}", pad(keys, KEYS_WIDTH)), theme.bold);
         line.push(what, Style::new());
         line
     };
@@ -45,8 +49,8 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     let line = |(place, view): (usize, usize)| {
         let mut line = Line::default();
         let mark = if state.has_column(view) { "✓" } else { " " };
-        line.push(format!(" {mark} {}", pad(&state.views[view].title, 22)), theme.bold);
-        line.push(pad(&state.views[view].key, WIDTH - 26), theme.dim);
+        line.push(format!(" {mark} {}", pad(&state.views[view].title, TITLE_WIDTH)), theme.bold);
+        line.push(plain(&state.views[view].key), theme.dim);
         if place == at {
             line.patch(theme.selected);
         }
@@ -57,19 +61,25 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     draw(screen, "Columns: Space chooses, c closes", &lines);
 }
 
+/// Draws a box as wide as the longest line, or as the screen, which then cuts lines.
 fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
-    let x = screen.width().saturating_sub(WIDTH + 2) / 2;
+    let longest = lines.iter().map(|line| line.width() + 1).max().unwrap_or(0);
+    let width = longest.max(title.width() + 3).min(screen.width().saturating_sub(2));
+    let x = screen.width().saturating_sub(width + 2) / 2;
     let y = screen.height().saturating_sub(lines.len() + 2) / 2;
     let edge = |text: String| {
         let mut line = Line::default();
         line.push(text, Style::new());
         line
     };
-    let rest = "─".repeat(WIDTH.saturating_sub(title.chars().count() + 2));
-    screen.put(x, y, &edge(format!("╭ {title} {rest}╮")));
+    let rest = "─".repeat(width.saturating_sub(title.width() + 2));
+    screen.put(x, y, &edge(format!("╭ {title} {rest}")));
+    screen.put(x + 1 + width, y, &edge("╮".to_owned()));
     for (at, line) in lines.iter().enumerate() {
-        screen.put(x, y + 1 + at, &edge(format!("│{}│", " ".repeat(WIDTH))));
+        screen.put(x, y + 1 + at, &edge(format!("│{}", " ".repeat(width))));
         screen.put(x + 1, y + 1 + at, line);
+        // Over what did not fit.
+        screen.put(x + 1 + width, y + 1 + at, &edge("│".to_owned()));
     }
-    screen.put(x, y + 1 + lines.len(), &edge(format!("╰{}╯", "─".repeat(WIDTH))));
+    screen.put(x, y + 1 + lines.len(), &edge(format!("╰{}╯", "─".repeat(width))));
 }

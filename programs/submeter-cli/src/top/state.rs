@@ -5,7 +5,9 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use submeter::visible;
 use submeter_http::wire::{DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, ViewDoc};
+use submeter_terminal::plain;
 
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
@@ -79,6 +81,8 @@ pub(super) enum Link {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) path: String,
+    /// The path as people see it.
+    shown: String,
     /// In the order of the views.
     pub(super) figures: Vec<Option<f64>>,
     /// By the metric's name, as are the rates.
@@ -90,11 +94,14 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// Returns the last name of the path, as people see it.
     pub(super) fn name(&self) -> &str {
-        if self.path == "/" {
-            return "All tenants";
-        }
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        self.title().rsplit('/').next().unwrap_or(&self.shown)
+    }
+
+    /// Returns what stands for the path in a sentence.
+    pub(super) fn title(&self) -> &str {
+        if self.path == "/" { "All tenants" } else { &self.shown }
     }
 }
 
@@ -182,13 +189,12 @@ impl State {
             self.seen.clear();
         }
         self.views = tree.views;
-        // submeter's names have no control characters, but any server may be at the address, and it
-        // must not control the terminal.
-        server.listen = harmless(&server.listen);
-        server.notice = server.notice.as_deref().map(harmless);
+        // Here and at the groups, once: any server may be at the address, and clients choose names.
+        server.listen = plain(&server.listen).into_owned();
+        server.notice = server.notice.map(|notice| plain(&notice).into_owned());
         self.server = Some(server);
         for view in &mut self.views {
-            (view.key, view.title) = (harmless(&view.key), harmless(&view.title));
+            view.title = plain(&view.title).into_owned();
         }
         self.schema = tree.schema;
         self.at_ms = tree.at_ms;
@@ -200,7 +206,7 @@ impl State {
             if let Some(parent) = parent {
                 self.nodes[parent].kids.push(index);
             }
-            let path = harmless(&group.path);
+            let path = group.path;
             let figure = |view: &ViewDoc| group.overview.get(&view.key).and_then(|f| f.0);
             let figures: Vec<Option<f64>> = self.views.iter().map(figure).collect();
             let past = self.past.entry(path.clone()).or_default();
@@ -212,7 +218,8 @@ impl State {
             // Not what it says: an indentation without end would end the program.
             let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
             let kids = Vec::new();
-            self.nodes.push(Node { path, figures, values, rates, depth, parent, kids });
+            let shown = visible(&path).to_string();
+            self.nodes.push(Node { path, shown, figures, values, rates, depth, parent, kids });
         }
         let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
         self.past.retain(|path, _| live.contains(path.as_str()));
@@ -230,7 +237,7 @@ impl State {
 
     /// Notes that the server does not answer; its last figures stay.
     pub(super) fn set_lost(&mut self, why: String) {
-        self.link = Link::Lost(harmless(&why));
+        self.link = Link::Lost(plain(&why).into_owned());
     }
 
     /// Returns the root's figures.
@@ -416,7 +423,7 @@ impl State {
 
     fn is_match(&self, node: &Node) -> bool {
         self.filter.is_empty() || {
-            let path = node.path.to_lowercase();
+            let path = node.shown.to_lowercase();
             node.parent.is_some() && path.contains(&self.filter.to_lowercase())
         }
     }
@@ -487,9 +494,4 @@ impl State {
             Column::View(at) => node.figures.get(at).copied().flatten().unwrap_or(-1.0),
         }
     }
-}
-
-/// Takes what controls a terminal out of a text.
-pub(crate) fn harmless(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }

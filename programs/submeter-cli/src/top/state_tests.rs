@@ -291,13 +291,15 @@ fn what_a_server_says_cannot_control_the_terminal() {
     doc.server.listen.push('\u{1b}');
     doc.server.notice = Some("busy\u{1b}".to_owned());
     state.update(doc);
-    assert_eq!(paths(&state)[1], "/\u{fffd}[2Jx");
-    assert_eq!(state.views[0].title, "Requests/s\u{fffd}");
+    let node = state.rows().nth(1).expect("a row").node;
+    assert_eq!((node.title(), node.name()), (r"/\u{1b}[2Jx", r"\u{1b}[2Jx"));
+    assert_eq!(node.path, "/\u{1b}[2Jx", "by which the server knows it");
+    assert_eq!(state.views[0].title, r"Requests/s\u{1b}");
     let server = state.server.as_ref().expect("it answered");
-    assert_eq!(server.listen, "127.0.0.1:11211\u{fffd}");
-    assert_eq!(server.notice.as_deref(), Some("busy\u{fffd}"));
+    assert_eq!(server.listen, r"127.0.0.1:11211\u{1b}");
+    assert_eq!(server.notice.as_deref(), Some(r"busy\u{1b}"));
     state.set_lost("it says \u{1b}".to_owned());
-    assert_eq!(state.link, Link::Lost("it says \u{fffd}".to_owned()));
+    assert_eq!(state.link, Link::Lost(r"it says \u{1b}".to_owned()));
 }
 
 #[test]

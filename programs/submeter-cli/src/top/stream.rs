@@ -1,6 +1,5 @@
 //! `top --json`: the tree as the server writes it, once or as one line per second.
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,8 +7,7 @@ use tokio::runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::client::Client;
-use submeter_terminal::Failure;
-use submeter_terminal::signals;
+use submeter_terminal::{Failure, signals, stream};
 
 /// Prints one object.
 pub(super) fn once(client: &Client) -> Result<ExitCode, Failure> {
@@ -47,10 +45,5 @@ async fn lines(client: Client) -> Result<ExitCode, Failure> {
 /// Prints a line; returns false if the reader closed the pipe, which is how `| head -1` ends a
 /// stream.
 fn print(line: &str) -> Result<bool, Failure> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(format_args!("cannot write to standard output: {error}"))),
-    }
+    stream(&format!("{line}\n")).map_err(Failure::new)
 }

@@ -1,6 +1,5 @@
 //! The interactive loop: it reads keys and clicks and draws, while a thread polls the server.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -59,12 +58,12 @@ pub(super) fn run(
     let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme, &stop);
     drop(terminal);
     drop(asking);
+    let ended = ended.and_then(|()| print_summary(&state, &show::plain(&name)));
     // A terminal that hangs up fails too, which nobody can read any more. Relaxed: the flag brings
     // nothing along.
     if !stop.load(Ordering::Relaxed) {
         ended?;
     }
-    print_summary(&state, &name);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -237,8 +236,8 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
 }
 
 /// Prints the last figures, so that they stay in the scroll-back after the screen is gone.
-fn print_summary(state: &State, name: &str) {
-    let Some(root) = state.total() else { return };
+fn print_summary(state: &State, name: &str) -> Result<(), Failure> {
+    let Some(root) = state.total() else { return Ok(()) };
     let figures = state.views.iter().zip(&root.figures);
     let headlines = figures.filter(|(view, _)| view.place == Place::Headline);
     let headlines = headlines.map(|(view, value)| {
@@ -247,6 +246,5 @@ fn print_summary(state: &State, name: &str) {
     });
     let tenants = show::count(state.tenants() as u64);
     let line = format!("{name}: {}tenants {tenants}", headlines.collect::<String>());
-    // If this cannot be written, the error cannot be reported either.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    show::print(&format!("{line}\n")).map_err(Failure::new)
 }

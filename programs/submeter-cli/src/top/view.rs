@@ -147,7 +147,7 @@ fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout)
         screen.put(0, y, &line);
     }
     let ViewDoc { title, shape, .. } = &state.views[view];
-    let of = if node.path == "/" { node.name() } else { &node.path };
+    let of = node.title();
     let mut line = Line::default();
     line.push(format!("{} of {of}", in_a_sentence(title)), theme.bold);
     let limit = if limit == Some(most) { ", its limit" } else { "" };
@@ -297,7 +297,7 @@ fn footer(state: &State, theme: Theme) -> Line {
         let cursor = if state.is_typing { "█" } else { "" };
         let hint = if state.is_typing { "Enter keeps" } else { "/ edits" };
         line.push("filter ", theme.dim);
-        line.push(format!("{}{cursor}", state.filter), theme.bold);
+        line.push(format!("{}{cursor}", show::plain(&state.filter)), theme.bold);
         line.push(format!("   {hint}, Esc clears"), theme.dim);
         return line;
     }

@@ -129,7 +129,7 @@ fn once_prints_the_tree_as_a_table() {
     assert_eq!(lines.len(), GROUPS.len() + 1);
     assert!(lines[0].starts_with("tenant") && lines[0].ends_with("items"), "{text}");
     assert!(lines[1].starts_with('/') && lines[1].contains("2.10k"), "{text}");
-    assert!(lines[4].starts_with("\u{a0}\u{a0}\u{a0}\u{a0}y"), "{text}");
+    assert!(lines[4].starts_with("    y"), "{text}");
 }
 
 #[test]
@@ -309,4 +309,51 @@ fn once_prints_the_columns_that_were_named() {
     let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
     let heading: Vec<&str> = text.lines().next().expect("a heading").split_whitespace().collect();
     assert_eq!(heading, ["tenant", "items", "cpu"]);
+}
+
+#[test]
+fn boxes_are_as_wide_as_their_lines_and_have_whole_borders() {
+    for action in [Action::Help, Action::Choose] {
+        for width in [120, 80, 60, 57, 56, 30] {
+            let mut state = state();
+            state.act(action);
+            let (lines, _) = frame(&state, width, 30);
+            let top = lines.iter().position(|line| line.contains('╭')).expect("a box");
+            let edge = |line: &str, corner| line.chars().position(|c| c == corner);
+            let ends = (edge(&lines[top], '╭'), edge(&lines[top], '╮'));
+            let inner: Vec<&String> =
+                lines[top + 1..].iter().take_while(|line| !line.contains('╰')).collect();
+            assert!(inner.len() > 5 && ends.1.is_some(), "{lines:#?}");
+            for line in inner {
+                let right = line.chars().collect::<Vec<_>>().iter().rposition(|&c| c == '│');
+                assert_eq!((edge(line, '│'), right), ends, "{action:?} {width}: {lines:#?}");
+            }
+            let whole = lines.iter().any(|line| line.contains("this one │"));
+            assert_eq!(whole, matches!(action, Action::Help) && width >= 57, "{lines:#?}");
+        }
+    }
+}
+
+#[test]
+fn no_frame_has_what_is_not_seen() {
+    let mut doc = tree(&[("/", 1.0), ("/we\u{202e}b\u{fe0f}", 1.0)]);
+    let hidden = "\u{1b}\u{2028}\u{e0041}";
+    doc.server.listen.push_str(hidden);
+    for view in &mut doc.views {
+        view.title.push_str(hidden);
+    }
+    for metric in &mut doc.schema {
+        metric.name.push_str(hidden);
+    }
+    let mut state = State::new();
+    state.update(doc);
+    state.set_lost(hidden.to_owned());
+    for action in [Action::Last, Action::Detail, Action::Detail, Action::Choose, Action::Help] {
+        state.act(action);
+        let (lines, _) = frame(&state, 200, 40);
+        let is_seen = |line: &String| !line.contains(submeter::is_hidden);
+        assert!(lines.iter().all(is_seen), "{action:?}: {lines:#?}");
+        let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
+        assert!(text.contains(r"  we\u{202e}b\u{fe0f} "), "{text}");
+    }
 }

@@ -49,6 +49,34 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
 }
 
 #[test]
+fn what_the_page_calls_trouble_is_in_the_alert_and_the_panel_of_refusals() {
+    let mut server = SUBMETER.start(&FREE);
+    let (page, _) = addresses(&mut server);
+    let (_, tree) = get_as(&format!("{page}/api/tree"), "application/json");
+    let tree: serde_json::Value = serde_json::from_str(&tree).expect("JSON");
+    let views = tree["views"].as_array().expect("a list").iter();
+    let troubles: Vec<&str> = views
+        .filter(|view| view["is_trouble"] == true)
+        .map(|view| match view["key"].as_str().expect("text") {
+            "store_failures_per_s" => "submeter_cache_store_failures_total",
+            "over_rate_per_s" => "submeter_cache_requests_throttled_total",
+            new => panic!("{new} is trouble: name its metric here, in the alert and in the panel"),
+        })
+        .collect();
+    assert!(!troubles.is_empty(), "the page shows no trouble");
+    let rules = read("rules.yml");
+    let (_, alert) = rules.split_once("- alert: SubmeterRefusals").expect("an alert");
+    let (alert, _) = alert.split_once("- alert:").expect("another");
+    let dashboard: serde_json::Value = serde_json::from_str(&read("dashboard.json")).expect("JSON");
+    let mut panels = dashboard["panels"].as_array().expect("panels").iter();
+    let panel = panels.find(|panel| panel["title"] == "Refusals").expect("a panel").to_string();
+    for metric in troubles {
+        assert!(alert.contains(metric), "SubmeterRefusals lacks {metric}");
+        assert!(panel.contains(metric), "the panel \"Refusals\" lacks {metric}");
+    }
+}
+
+#[test]
 fn promtool_accepts_the_rules_and_the_dashboards_queries_and_each_alert_fires_as_it_should() {
     if Command::new("promtool").arg("--version").output().is_err() {
         println!("skipped: no promtool: apt-get install --no-install-recommends prometheus");

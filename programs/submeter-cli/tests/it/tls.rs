@@ -213,7 +213,7 @@ mod with {
             SUBMETER.refuses(&[command, &strange].concat(), &[&server.page, "certificate"]);
         }
         let plain = server.page.replace("https:", "http:");
-        SUBMETER.refuses(&["top", "--once", &plain], &[&plain]);
+        SUBMETER.refuses(&["top", "--once", &plain], &[&plain, "https://"]);
     }
 
     #[test]

@@ -27,6 +27,11 @@ struct Shown {
 
 impl Shown {
     fn start(args: &[&str]) -> Shown {
+        Shown::start_on("xterm", args)
+    }
+
+    /// Starts it where `TERM` is this, or is not set.
+    fn start_on<'a>(term: impl Into<Option<&'a str>>, args: &[&str]) -> Shown {
         let mut ours = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pty"));
         grantpt(&ours).expect("its owner's");
         unlockpt(&ours).expect("its owner's");
@@ -37,6 +42,8 @@ impl Shown {
         tcsetwinsize(&terminal, size).expect("a terminal");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
         let child = Command::new(env!("CARGO_BIN_EXE_submeter"))
+            .env_remove("TERM")
+            .envs(term.into().map(|term| ("TERM", term)))
             .args(args)
             .stdin(end())
             .stdout(end())
@@ -116,6 +123,18 @@ fn whatever_signal_ends_it_the_terminal_is_as_it_was() {
             for restored in ["\u{1b}[?1000l", "\u{1b}[?1049l", "\u{1b}[?25h"] {
                 top.wait_for(restored);
             }
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_moves_no_cursor_is_refused_with_what_to_add() {
+    for command in [&["top"][..], &["fleet", "top"]] {
+        for term in [None, Some(""), Some("dumb")] {
+            let mut top = Shown::start_on(term, &[command, &["127.0.0.1:1"]].concat());
+            top.wait_for("add --once for one table");
+            assert_eq!(top.end().code(), Some(2), "{command:?} {term:?}: {}", top.seen);
+            assert!(!top.seen.contains("\u{1b}[?1049h"), "{term:?}: {:?}", top.seen);
         }
     }
 }

@@ -61,7 +61,7 @@ const ROOMS: &[Room] = &[
         shipped: true,
     },
     Room { name: "submeter-load", depends_on: &["submeter-terminal"], shipped: true },
-    Room { name: "submeter-terminal", depends_on: &[], shipped: true },
+    Room { name: "submeter-terminal", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-bench", depends_on: &[], shipped: false },
     Room { name: "submeter-fuzz", depends_on: &["submeter", "submeter-cache"], shipped: false },
     Room { name: "submeter-goldens", depends_on: &[], shipped: false },

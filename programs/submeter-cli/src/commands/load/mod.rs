@@ -58,7 +58,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         .concat();
         match &args.json {
             // Standard output is the JSON's: people read the other.
-            Some(path) if path.as_os_str() == "-" => anstream::eprint!("{text}"),
+            Some(path) if path.as_os_str() == "-" => show::tell(&text),
             _ => show::print(&text).map_err(Failure::new)?,
         }
         if let Some(path) = &args.json {

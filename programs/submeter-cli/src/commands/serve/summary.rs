@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use submeter::{GroupValues, Snapshot};
+use submeter::{GroupValues, Snapshot, visible};
 use submeter_cache::Metrics;
 
 use crate::commands::load::report;
@@ -29,7 +29,8 @@ pub(super) fn table(snapshot: &Snapshot, metrics: &Metrics, took: Duration) -> S
         busiest.truncate(ROWS_MAX);
     }
     let row = |name: &str, group: &GroupValues| row(name, group, metrics, took);
-    let mut rows: Vec<Vec<String>> = busiest.iter().map(|g| row(g.path(), g)).collect();
+    let mut rows: Vec<Vec<String>> =
+        busiest.iter().map(|g| row(&visible(g.path()).to_string(), g)).collect();
     rows.extend(groups.first().map(|root| row("total", root)));
     let heading = [
         "tenant",

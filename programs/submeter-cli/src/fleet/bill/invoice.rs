@@ -3,9 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
+use submeter::visible;
 use submeter_terminal::{self as show, Failure};
-
-use crate::top::harmless;
 
 /// What there is to bill.
 #[derive(Clone, Debug, Serialize)]
@@ -62,10 +61,10 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
         let cannot = |error| Failure::new(format_args!("cannot write JSON: {error}"));
         return Ok(json.map_err(cannot)? + "\n");
     }
-    // Any server may have been at the address, and must not control the terminal.
+    // Clients choose names, and what looks the same would be two lines of one invoice.
     let rows = invoice.lines.iter().map(|line| {
-        let name = harmless(&format!("{} of {}", line.metric, line.path));
-        vec![name, line.total.to_string(), harmless(&line.unit)]
+        let name = format!("{} of {}", line.metric, visible(&line.path));
+        vec![name, line.total.to_string(), line.unit.clone()]
     });
     let mut text = show::table(&["", "total", "unit"], &rows.collect::<Vec<_>>(), false);
     let rows = invoice.runs.iter().map(|run| {
@@ -75,14 +74,14 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
             State::Complete => "nothing",
         };
         let started = run.started_ms.map_or_else(|| "–".to_owned(), utc);
-        let name = harmless(&format!("{} {}", run.member, run.epoch));
+        let name = format!("{} {}", visible(&run.member), run.epoch);
         vec![name, started, utc(run.read_ms), counts.to_owned()]
     });
     let heading = ["server", "began", "read until", "counted since"];
     text.push('\n');
     text.push_str(&show::table(&heading, &rows.collect::<Vec<_>>(), false));
     for epoch in &invoice.unread {
-        let epoch = harmless(epoch);
+        let epoch = visible(epoch);
         text.push_str(&format!("{epoch}: it ran and was never read; what it counted is unknown\n"));
     }
     Ok(text)

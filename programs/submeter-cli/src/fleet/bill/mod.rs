@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use submeter::visible;
 use submeter_http::wire::totals::{ReadingDoc, TotalsDoc};
 use submeter_terminal::{self as show, Failure};
 
@@ -19,7 +20,6 @@ use self::store::{Place, Store};
 use crate::cli::{FleetBillArgs, LogArgs, LogForm};
 use crate::logger;
 use crate::top::client::Client;
-use crate::top::harmless;
 
 /// A reading with what is said of its member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,12 +77,13 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
 /// Writes what is new, and says so.
 fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
     let TotalsDoc { member, units, readings, .. } = totals;
-    let name = harmless(&member);
+    let name = visible(&member);
     let mut new = 0;
     for reading in readings {
         let record = Record { member: member.clone(), units: units.clone(), reading };
         new += usize::from(store.add(record)?);
     }
+    let url = show::plain(url);
     Ok(match new {
         0 => format!("{name} at {url}: read before\n"),
         1 => format!("{name} at {url}: read\n"),

@@ -1,0 +1,61 @@
+//! Names with characters that are not seen, or that turn a text around, wherever people read them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use submeter::is_hidden;
+use submeter_program::{TempFile, text};
+
+use crate::support::{FREE, SUBMETER, cache_address, line};
+
+const NAMES: [&str; 4] = ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me"];
+
+#[test]
+fn names_that_differ_look_different_wherever_people_read_them() {
+    let mut server = SUBMETER.start(&[&FREE[..], &["--verbose"]].concat());
+    let page = server.address_after("http://");
+    let cache = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    for name in NAMES {
+        write!(&cache, "set {name}:k 0 0 1\r\nv\r\n").expect("sent");
+        assert_eq!(line(&cache), "STORED");
+    }
+    let url = page.to_string();
+    let file = TempFile::new("names", "");
+    std::fs::remove_file(file.path()).expect("only its name is needed");
+    let runs = [
+        &["top", "--once", &url][..],
+        &["fleet", "top", "--once", &url],
+        &["fleet", "bill", "--file", file.path(), &url],
+        &["fleet", "bill", "--file", file.path(), "--sum"],
+        &["stat", "-e", "task-clock", "-G", NAMES[2], "--timeout", "20", "-x", ",", &url],
+        &["stat", "-e", "task-clock", "-G", "none\u{2066}", "--timeout", "20", &url],
+    ];
+    let mut printed = String::new();
+    for args in runs {
+        let output = SUBMETER.run(args);
+        printed.push_str(&text(&output.stdout));
+        printed.push_str(&text(&output.stderr));
+    }
+    for name in NAMES {
+        assert!(printed.contains(&format!(" of /{} ", submeter::visible(name))), "{printed}");
+    }
+    for part in [r"  ac\u{200b}me ", r"of /\u{202e}acme ", r",/\u{202e}acme,", r"none\u{2066}"] {
+        assert!(printed.contains(part), "{part} in {printed}");
+    }
+    let json = SUBMETER.run(&["top", "--once", "--json", &url]);
+    let tree: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let groups = tree["groups"].as_array().expect("a list");
+    assert!(groups.iter().any(|group| group["path"] == "/ac\u{200b}me"), "programs have the name");
+
+    let mut stream = TcpStream::connect(page).expect("it listens");
+    let head = "Host: localhost\r\nX-Submeter: 1\r\nConnection: close\r\n\r\n";
+    write!(stream, "DELETE /api/group?path=/%E2%80%AEacme HTTP/1.1\r\n{head}").expect("sent");
+    stream.read_to_string(&mut String::new()).expect("an answer");
+    server.signal("TERM");
+    let (_, summary) = server.end();
+    printed.push_str(&summary);
+    assert!(summary.contains(r"/ac\u{200b}me "), "the summary, and the log before it: {summary}");
+    let bad: Vec<char> = printed.chars().filter(|&c| is_hidden(c) && c != '\n').collect();
+    assert!(bad.is_empty(), "{bad:?} in {printed}");
+}
