@@ -366,6 +366,7 @@ struct Detail<'a>(&'a RateError);
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0.0;
+        let [group, limiting] = [group, limiting].map(|group| crate::visible(group.path()));
         let whose = if *by_share { "its share of the rate" } else { "the rate" };
         let name = self.0.name();
         write!(

@@ -6,6 +6,7 @@ use submeter_percpu::Cause;
 
 use crate::group::Group;
 use crate::schema::{Key, Metric};
+use crate::visible::visible;
 
 /// The error of a charge that would exceed a limit, or that waited in vain: because another waited
 /// before it ([`is_behind`](Self::is_behind)), or because its group was killed
@@ -243,17 +244,18 @@ struct Detail<'a>(&'a LimitError);
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = self.0;
-        write!(f, "{}: ", error.group())?;
+        write!(f, "{}: ", visible(error.group().path()))?;
         error.write_request(f)?;
         if error.is_killed() {
             return Ok(());
         }
         let (current, limit) = (error.current(), error.limit());
-        write!(f, "the limit of {}: {current} of {limit} held", error.limiting())?;
+        let limiting = visible(error.limiting().path());
+        write!(f, "the limit of {limiting}: {current} of {limit} held")?;
         let holders = error.holders();
         for (index, (group, current)) in holders.iter().enumerate() {
             let lead = if index == 0 { "; most by" } else { "," };
-            write!(f, "{lead} {group} ({current})")?;
+            write!(f, "{lead} {} ({current})", visible(group.path()))?;
         }
         Ok(())
     }

@@ -249,7 +249,8 @@ fn the_groups_of_a_subtree_end_in_the_order_of_their_words() {
 #[test]
 fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
     let f = fixture();
-    let paths = ["/acme/web", "/acme/mail", "/hog"];
+    // A name that turns the text behind it around.
+    let paths = ["/acme/web", "/acme/\u{202e}mail", "/\u{202e}hog"];
     let [web, mail, hog] = paths.map(|path| f.tree.get_or_create(path).expect("created"));
     let acme = web.parent().expect("below the root");
     let mut own = web.try_charge(f.memory, 40).expect("no limit");
@@ -269,6 +270,7 @@ fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
             let detail = refused.detail().to_string();
             let whose = format!("/acme/web: 6 more of memory would exceed the limit of {above}: ");
             assert!(detail.starts_with(&whose) && detail.contains("(777)"), "{detail}");
+            assert!(detail.contains(r"\u{202e}") && !detail.contains('\u{202e}'), "{detail:?}");
         }
         above.set_limit(f.memory, None);
     }
