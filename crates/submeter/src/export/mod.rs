@@ -47,7 +47,7 @@ pub const TOP_DEFAULT: usize = 100;
 /// - A new series begins at 0, since Prometheus ignores the value with which one begins, and
 ///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group counts
 ///   meanwhile is in the `other` above it, as what it counted before. In the first scrape of all,
-///   series begin with all that there is.
+///   series begin with all that there is; so they do in each with [`exact`](Export::exact).
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
 ///   until all scrapers have seen it. What is counted meanwhile is in the scrape after that.
 /// - What a group counted between its last scrape and its end goes to the `other` above it.
@@ -114,6 +114,7 @@ pub struct Export {
     created: bool,
     powers: u32,
     scrapers: u32,
+    exact: bool,
     infos: Vec<Info>,
     state: Mutex<State>,
 }
@@ -164,6 +165,7 @@ impl Export {
             created: false,
             powers: 1,
             scrapers: 2,
+            exact: false,
             infos: Vec::new(),
             state: Mutex::default(),
         };
@@ -226,6 +228,34 @@ impl Export {
     pub fn every_group(mut self) -> Export {
         (self.brakes.top, self.brakes.idle) = (usize::MAX, true);
         self
+    }
+
+    /// Shows [every group](Export::every_group) with just what it counted itself, from its first
+    /// scrape on, and since when ([`created`](Export::created)): for bills, and for tenants that
+    /// live as long as a few scrapes. A series begins with all that its group has, which a server
+    /// that reads `_created` takes as an increase, and one that does not (Prometheus, unless told
+    /// to) ignores. For the latter the default is right: increases add up to the tree's.
+    ///
+    /// What a group counts that ends before any scrape is in the `other` above it all the same, and
+    /// so is what one counts between its last scrape and its end.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let export = submeter::export::Export::new("app").exact();
+    /// export.write(&tree, &mut String::new())?;
+    /// tree.get_or_create("/new")?.add(requests, 3);
+    /// let mut text = String::new();
+    /// export.write(&tree, &mut text)?;
+    /// assert!(text.contains("app_requests_total{group=\"/new\"} 3\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn exact(self) -> Export {
+        Export { exact: true, created: true, ..self.every_group() }
     }
 
     /// Writes totals with descendants too, under names of their own: `app_requests_subtree_total`.
@@ -352,7 +382,8 @@ impl Export {
         let now = SystemTime::now();
         let began = tree.stats().began();
         let (levels, scrapers, subtrees) = (series::levels(schema), self.scrapers, self.subtrees);
-        state.advance(members, &Rules { levels: &levels, scrapers, subtrees, began, now });
+        let exact = self.exact;
+        state.advance(members, &Rules { levels: &levels, scrapers, subtrees, exact, began, now });
 
         let style = Style { format, created: self.created, powers: self.powers };
         let mut out = String::new();
@@ -360,7 +391,7 @@ impl Export {
             text::info(style, name, help, labels, &mut out)?;
         }
         let counted = self.name("tree");
-        text::tree(style, &counted, began, moment, &mut out)?;
+        text::tree(style, &counted, began, moment, self.exact, &mut out)?;
         let process_cpu = self.name("process_cpu_seconds");
         if let Some(ns) = process {
             text::process_cpu(style, &process_cpu, ns, &mut out)?;

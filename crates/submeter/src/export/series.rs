@@ -25,6 +25,8 @@ use crate::schema::{MetricKind, Schema};
 #[derive(Debug, Default)]
 pub(super) struct State {
     root: u64,
+    /// When the last scrape was.
+    last: Option<SystemTime>,
     pub(super) entries: HashMap<Box<str>, Entry>,
     /// The groups that are shown.
     pub(super) ids: Ids,
@@ -47,9 +49,21 @@ pub(super) struct Rules<'a> {
     pub(super) levels: &'a [bool],
     pub(super) scrapers: u32,
     pub(super) subtrees: bool,
+    /// Whether series begin with all that there is in every scrape.
+    pub(super) exact: bool,
     /// When the tree began to count.
     pub(super) began: SystemTime,
     pub(super) now: SystemTime,
+}
+
+/// How series begin in one scrape.
+struct Beginning {
+    /// With what their groups have, and not with 0.
+    with_all: bool,
+    /// For how many scrapes they stay as they begin.
+    held: u32,
+    /// Since when they count.
+    since: SystemTime,
 }
 
 /// The series of one path.
@@ -140,7 +154,13 @@ impl State {
         if first {
             *self = State { root, ..State::default() };
         }
-        self.hold_what_is_new(&mut members, first, rules);
+        let begins = match self.last {
+            _ if first => Beginning { with_all: true, held: 0, since: rules.began },
+            Some(last) if rules.exact => Beginning { with_all: true, held: 0, since: last },
+            _ => Beginning { with_all: false, held: rules.scrapers, since: rules.now },
+        };
+        self.last = Some(rules.now);
+        self.hold_what_is_new(&mut members, &begins, rules);
         for entry in self.entries.values_mut() {
             let other = entry.other.as_mut().map(|other| &mut other.held);
             let apart = entry.apart.iter_mut().map(|apart| &mut apart.held);
@@ -149,7 +169,7 @@ impl State {
             }
         }
         let mut news: Vec<News> =
-            members.iter().map(|member| self.news(member, first, rules)).collect();
+            members.iter().map(|member| self.news(member, &begins, rules)).collect();
         let mut used: Vec<Box<[u64]>> = members.iter().map(current).collect();
         for (at, member) in members.iter().enumerate().rev() {
             let Some(parent) = member.parent else { continue };
@@ -161,21 +181,20 @@ impl State {
         }
         self.ids = members.iter().map(|member| member.id).collect();
         for ((member, news), used) in members.into_iter().zip(news).zip(used) {
-            self.put(member, news, used, first, rules);
+            self.put(member, news, used, &begins, rules);
         }
         self.end(rules.scrapers);
     }
 
     /// Makes room for metrics that were declared since the last scrape, and keeps them at 0 until
     /// all scrapers have seen them begin.
-    fn hold_what_is_new(&mut self, members: &mut [Member], first: bool, rules: &Rules<'_>) {
+    fn hold_what_is_new(&mut self, members: &mut [Member], begins: &Beginning, rules: &Rules<'_>) {
         for column in &mut self.columns {
             column.held = column.held.saturating_sub(1);
         }
         let words = rules.levels.len();
         if self.columns.len() < words {
-            let (held, created) =
-                if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
+            let &Beginning { held, since: created, .. } = begins;
             self.columns.resize_with(words, || Column { created, held });
             self.entries.values_mut().for_each(|entry| entry.grow(words));
         }
@@ -189,9 +208,9 @@ impl State {
 
     /// Compares a member with the last scrape. The counts of one that was not shown in it, or whose
     /// series is held, are no news: they go to those above it.
-    fn news(&self, member: &Member, first: bool, rules: &Rules<'_>) -> News {
+    fn news(&self, member: &Member, begins: &Beginning, rules: &Rules<'_>) -> News {
         let entry = self.entries.get(&member.path);
-        let counts = first || entry.is_some_and(|e| !e.has_ended() && e.shown.held == 0);
+        let counts = begins.with_all || entry.is_some_and(|e| !e.has_ended() && e.shown.held == 0);
         // A name that was created again has counted all that it has since the last scrape.
         let same = entry.filter(|entry| entry.id == member.id);
         let new = |now: &[i64], last: Option<&[i64]>| -> Box<[i64]> {
@@ -220,11 +239,11 @@ impl State {
         member: Member,
         mut news: News,
         used: Box<[u64]>,
-        first: bool,
+        begins: &Beginning,
         rules: &Rules<'_>,
     ) {
         let Member { path, id, has_children, total, own, usage, apart, .. } = member;
-        let (held, created) = if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
+        let &Beginning { with_all, held, since: created } = begins;
         let words = total.len();
         let entry = self.entries.entry(path).or_insert_with(|| Entry {
             id: 0,
@@ -235,7 +254,7 @@ impl State {
             subtree: rules.subtrees.then(|| vec![0; words].into()),
             usage: Vec::new(),
             used: Box::default(),
-            apart: apart.iter().map(|now| Apart::new(*now, first)).collect(),
+            apart: apart.iter().map(|now| Apart::new(*now, with_all)).collect(),
             left: None,
         });
         let same = entry.id == id;

@@ -65,10 +65,17 @@ pub(super) fn tree(
     name: &str,
     began: SystemTime,
     moment: Moment,
+    exact: bool,
     out: &mut String,
 ) -> fmt::Result {
     let epoch = [("epoch".to_owned(), format!("{:016x}", moment.epoch))];
-    let help = "The tree that counted; one of another epoch began at 0";
+    let help = if exact {
+        "The tree that counted; one of another epoch began at 0. Series begin with all that their \
+         group has"
+    } else {
+        "The tree that counted; one of another epoch began at 0. The series of a new group begins \
+         at 0: what it counts until all servers have seen that is in the other above it"
+    };
     info(style, name, help, &epoch, out)?;
     let [_, _, start, sequence] = tree_names(name);
     let help = "When the tree began to count, since 1970";

@@ -63,9 +63,18 @@
 //! `/acme//other`. Counters never fall because groups come and go, and their increases add up to
 //! those of the tree, those of refusals by limits too. For that, what a group that is new counts
 //! before two scrapes have seen it is in that `other` as well, and stays there: a tenant that lives
-//! shorter is not seen, and its own series is no bill ([`Tree::totals`] is). Keep one [`Export`]
-//! for as long as the tree is scraped, and let [`Format::accepted`] choose the format by the
-//! request.
+//! shorter is not seen, and its own series is no bill ([`Tree::totals`] is). Where servers read
+//! `_created`, [`Export::exact`](crate::export::Export::exact) gives each group its own from its
+//! first scrape on. Keep one [`Export`] for as long as the tree is scraped, and let
+//! [`Format::accepted`] choose the format by the request.
+//!
+//! | Exporter | Values | New and short-lived groups | When |
+//! |---|---|---|---|
+//! | [`Export`], `submeter-http` | own, `other` | in `other` at first | Prometheus |
+//! | `Export::exact` | own, all groups | own, with `_created` | servers that read `_created` |
+//! | `submeter-prometheus-client` | with descendants | begin with what they have | a registry |
+//! | `submeter-otlp` | own | sent with their start | OpenTelemetry |
+//! | [`Tree::totals`] | totals with an epoch | in those above them | bills |
 //!
 //! [`Tree::snapshot_with_own`] also has what each group itself counted, without its children: these
 //! values may be added up. What killed groups counted is in the totals above them alone.
@@ -80,3 +89,4 @@
 //! [`Tree::snapshot_with_own`]: crate::Tree::snapshot_with_own
 //! [`Export`]: crate::export::Export
 //! [`Format::accepted`]: crate::export::Format::accepted
+//! [`Tree::totals`]: crate::Tree::totals

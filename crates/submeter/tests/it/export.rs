@@ -114,7 +114,7 @@ impl World {
     }
 }
 
-fn one(group: &str) -> String {
+pub(crate) fn one(group: &str) -> String {
     format!("app_requests_total{{group=\"{group}\"}}")
 }
 

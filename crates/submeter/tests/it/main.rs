@@ -16,6 +16,7 @@ mod data;
 mod declared;
 mod derive;
 mod export;
+mod export_exact;
 mod export_stalls;
 mod guards;
 mod high;
