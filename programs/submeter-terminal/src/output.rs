@@ -20,7 +20,7 @@ pub fn print(text: &str) -> Result<(), String> {
 /// was closed.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print`](print()).
 pub fn stream(text: &str) -> Result<bool, String> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
