@@ -9,9 +9,6 @@ use submeter_bank::{Budget, Member, Use};
 /// The shortest time over which the use of a rate is measured.
 const MEASURED_MIN: Duration = Duration::from_millis(20);
 
-/// The slowest rate there is. Its one unit is taken at once, so that it grants nothing.
-const NOTHING: Rate = Rate { amount: 1, per: Duration::from_secs(365 * 24 * 3600), burst: 1 };
-
 /// A leased limit of one group.
 pub(crate) trait Limit: Send {
     /// Limits the group to `amount`, and returns what of a level is used after that.
@@ -51,7 +48,7 @@ pub(crate) struct PerSecond<U, C> {
 
 impl<U, C> PerSecond<U, C> {
     fn rate(amount: u64) -> Rate {
-        if amount == 0 { NOTHING } else { Rate::new(amount, Duration::from_secs(1)) }
+        if amount == 0 { Rate::NOTHING } else { Rate::new(amount, Duration::from_secs(1)) }
     }
 }
 
@@ -59,15 +56,11 @@ impl<U: Unit, C: Unit> Limit for PerSecond<U, C> {
     fn apply(&self, group: &Group, amount: u64) -> u64 {
         if group.rate(self.limit).is_none() {
             // The first rate grants a burst, which this process has not earned.
-            let first = group.set_rate(self.limit, Some(NOTHING));
+            let first = group.set_rate(self.limit, Some(Rate::NOTHING));
             first.expect("a rate that a bucket can keep");
         }
         let set = group.set_rate(self.limit, Some(Self::rate(amount)));
         set.expect("a second's worth at once, which a bucket can keep");
-        if amount == 0 && group.available(self.limit) == Some(1) {
-            // Refused only where a rate above refuses everybody else, too.
-            let _ = group.try_take(self.limit, 1);
-        }
         0
     }
 
