@@ -80,17 +80,6 @@ pub(super) fn join(
     let fleet = driver.start(Declaring::new(engine, limits));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
-    let (leases, memory) = (Arc::downgrade(&fleet), metrics.memory);
-    // A tenant that comes back has its lease from its first charge on; the fleet itself looks for
-    // such groups only now and then. Its rate the cache has kept.
-    cache.on_tenant(move |group| {
-        let status = leases.upgrade().map(|fleet| fleet.status()).unwrap_or_default();
-        for Status { budget, limit, .. } in status {
-            if budget.path() == group.path() && budget.resource() == MEMORY {
-                group.set_limit(memory, Some(limit));
-            }
-        }
-    });
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
     Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching }))
 }
