@@ -1,11 +1,12 @@
-//! Requests over their tenant's rate: refused, or kept waiting.
+//! Requests over their tenant's rate: refused, or kept waiting. And those without memory.
 
 use std::time::Duration;
 
 use super::{Batch, Effect, Kind, Next, Session};
 use crate::limits::OverRate;
 use crate::output::Output;
-use crate::protocol::{Request, Verb};
+use crate::protocol::{Request, Verb, reply};
+use crate::tenant::Tenant;
 
 impl Session<'_> {
     /// Takes a request with one key of its tenant's rate. Returns what is next if there is none
@@ -56,6 +57,17 @@ impl Session<'_> {
         let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
         let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
         has_time.then_some(LOOK_AGAIN)
+    }
+}
+
+impl Session<'_> {
+    /// Returns the answer where there is no memory to store something: memcached's, unless the
+    /// tenant may have none at all, as that of a fleet without a lease. No memory is short then.
+    pub(super) fn no_memory(&self, tenant: &Tenant) -> &'static str {
+        match tenant.group.usage(self.cache.metrics().memory).limit {
+            Some(0) => reply::NO_MEMORY_GRANTED,
+            _ => reply::NO_MEMORY,
+        }
     }
 }
 
