@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use submeter::{Counter, Error, Quota, RateLimit, Tree, Unit};
@@ -114,7 +115,7 @@ impl Driver {
         least: u64,
         outage: Outage,
     ) -> Result<(), Error> {
-        self.add(budget, Box::new(Level(quota)), least, outage)
+        self.add(budget, Arc::new(Level(quota)), least, outage)
     }
 
     /// Leases a rate per second, as [`add_level`](Self::add_level) leases a level. The sum of
@@ -134,22 +135,18 @@ impl Driver {
         outage: Outage,
     ) -> Result<(), Error> {
         let taken = taken.into_iter().collect();
-        self.add(budget, Box::new(PerSecond { limit, taken }), least, outage)
+        self.add(budget, Arc::new(PerSecond { limit, taken }), least, outage)
     }
 
     fn add(
         &mut self,
         budget: &Budget,
-        limit: Box<dyn Limit>,
+        limit: Arc<dyn Limit>,
         least: u64,
         outage: Outage,
     ) -> Result<(), Error> {
         assert!(!self.limits.contains(budget), "{budget} was added before");
-        let group = match budget.path() {
-            "/" => self.limits.tree().root().clone(),
-            path => self.limits.tree().get_or_create(path)?,
-        };
-        self.limits.add(budget, &group, limit);
+        self.limits.add(budget, limit)?;
         self.holder.add(budget.clone(), least, outage);
         self.holder.limit(budget, &mut self.limits);
         self.budgets.push(budget.clone());

@@ -43,8 +43,8 @@
 //! # What is kept
 //! All that [`submeter_bank`] keeps, as long as the limits of leased groups are left alone:
 //! - A limit that the program sets beside the driver is put back at the next look, which is within
-//!   50 ms unless [told otherwise](Driver::look_every). So is that of a group which was deleted and
-//!   made again; until then only its ancestors' limits hold for it.
+//!   50 ms unless [told otherwise](Driver::look_every). A group that is deleted and made again has
+//!   its lease before anybody finds it, and a bucket that is empty.
 //! - What a deleted group still holds counts for the leases of its ancestors, not for its own.
 //! - A [soft](submeter::LimitMode) limit and forced charges exceed a lease as they exceed a limit.
 //! - A rate may be taken for one second at once, and at least one unit. A lease of nothing grants

@@ -1,19 +1,18 @@
 //! Leases as limits of the tree, and what the tree says of their use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use submeter::{Counter, Group, Quota, Rate, RateLimit, Tree, Unit};
+use parking_lot::Mutex;
+use submeter::{Counter, Error, Group, OnCreate, Quota, Rate, RateLimit, Tree, Unit};
 use submeter_bank::{Budget, Member, Use};
 
 /// The shortest time over which the use of a rate is measured.
 const MEASURED_MIN: Duration = Duration::from_millis(20);
 
-/// The slowest rate there is. Its one unit is taken at once, so that it grants nothing.
-const NOTHING: Rate = Rate { amount: 1, per: Duration::from_secs(365 * 24 * 3600), burst: 1 };
-
 /// A leased limit of one group.
-pub(crate) trait Limit: Send {
+pub(crate) trait Limit: Send + Sync {
     /// Limits the group to `amount`, and returns what of a level is used after that.
     fn apply(&self, group: &Group, amount: u64) -> u64;
 
@@ -51,7 +50,7 @@ pub(crate) struct PerSecond<U, C> {
 
 impl<U, C> PerSecond<U, C> {
     fn rate(amount: u64) -> Rate {
-        if amount == 0 { NOTHING } else { Rate::new(amount, Duration::from_secs(1)) }
+        if amount == 0 { Rate::NOTHING } else { Rate::new(amount, Duration::from_secs(1)) }
     }
 }
 
@@ -59,15 +58,11 @@ impl<U: Unit, C: Unit> Limit for PerSecond<U, C> {
     fn apply(&self, group: &Group, amount: u64) -> u64 {
         if group.rate(self.limit).is_none() {
             // The first rate grants a burst, which this process has not earned.
-            let first = group.set_rate(self.limit, Some(NOTHING));
+            let first = group.set_rate(self.limit, Some(Rate::NOTHING));
             first.expect("a rate that a bucket can keep");
         }
         let set = group.set_rate(self.limit, Some(Self::rate(amount)));
         set.expect("a second's worth at once, which a bucket can keep");
-        if amount == 0 && group.available(self.limit) == Some(1) {
-            // Refused only where a rate above refuses everybody else, too.
-            let _ = group.try_take(self.limit, 1);
-        }
         0
     }
 
@@ -82,7 +77,7 @@ impl<U: Unit, C: Unit> Limit for PerSecond<U, C> {
 }
 
 struct Part {
-    limit: Box<dyn Limit>,
+    limit: Arc<dyn Limit>,
     amount: u64,
     used: u64,
     /// What to ask for beyond what is used.
@@ -91,31 +86,69 @@ struct Part {
     measured: Option<(Duration, u64)>,
 }
 
+/// The limits of groups that may be created yet, by path: a group that is deleted and made again is
+/// limited to its lease before anybody finds it.
+#[derive(Default)]
+struct Born(Mutex<HashMap<String, Vec<BornTo>>>);
+
+struct BornTo {
+    budget: Budget,
+    limit: Arc<dyn Limit>,
+    amount: u64,
+}
+
+impl Born {
+    /// Who looks for the group after this finds it, or it will be limited to this.
+    fn set(&self, budget: &Budget, limit: &Arc<dyn Limit>, amount: u64) {
+        let mut paths = self.0.lock();
+        let limits = paths.entry(budget.path().to_owned()).or_default();
+        match limits.iter_mut().find(|to| to.budget == *budget) {
+            Some(to) => to.amount = amount,
+            None => {
+                limits.push(BornTo { budget: budget.clone(), limit: Arc::clone(limit), amount })
+            }
+        }
+    }
+}
+
+impl OnCreate for Born {
+    fn create(&self, group: &Group, publish: &mut dyn FnMut()) {
+        let paths = self.0.lock();
+        for to in paths.get(group.path()).into_iter().flatten() {
+            to.limit.apply(group, to.amount);
+        }
+        // Locked until then: see `set`.
+        publish();
+    }
+}
+
 /// The leased limits of a tree.
 pub(crate) struct Limits {
     tree: Tree,
+    born: Arc<Born>,
     parts: BTreeMap<Budget, Part>,
     rates: bool,
 }
 
 impl Limits {
     pub(crate) fn new(tree: &Tree) -> Self {
-        Self { tree: tree.clone(), parts: BTreeMap::new(), rates: false }
-    }
-
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.tree
+        let born = Arc::default();
+        tree.on_create(&born);
+        Self { tree: tree.clone(), born, parts: BTreeMap::new(), rates: false }
     }
 
     pub(crate) fn contains(&self, budget: &Budget) -> bool {
         self.parts.contains_key(budget)
     }
 
-    pub(crate) fn add(&mut self, budget: &Budget, group: &Group, limit: Box<dyn Limit>) {
-        self.rates |= limit.taken(group).is_some();
-        let (_, refusals) = limit.look(group, 0);
+    /// Adds a limit, of nothing until it is set, and creates its group if need be.
+    pub(crate) fn add(&mut self, budget: &Budget, limit: Arc<dyn Limit>) -> Result<(), Error> {
+        let group = self.tree.get_or_create(budget.path())?;
+        self.rates |= limit.taken(&group).is_some();
+        let (_, refusals) = limit.look(&group, 0);
         let part = Part { limit, amount: 0, used: 0, missing: 0, refusals, measured: None };
         self.parts.insert(budget.clone(), part);
+        Ok(())
     }
 
     /// Puts limits back that are not those of the leases, and returns whether anything was refused
@@ -179,6 +212,7 @@ impl Member for Limits {
     fn set(&mut self, budget: &Budget, amount: u64) -> Use {
         let Some(part) = self.parts.get_mut(budget) else { return Use::default() };
         part.amount = amount;
+        self.born.set(budget, &part.limit, amount);
         let group = self.tree.get(budget.path());
         let used = group.map_or(0, |group| {
             let held = part.limit.apply(&group, amount);

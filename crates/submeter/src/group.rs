@@ -12,6 +12,7 @@ use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::children::{Children, Sought};
+use crate::creation::OnCreateAll;
 use crate::error::Error;
 use crate::extras::Extras;
 use crate::path;
@@ -177,6 +178,10 @@ impl Group {
     #[must_use]
     pub fn parent(&self) -> Option<&Group> {
         self.inner.parent.as_ref()
+    }
+
+    pub(crate) fn on_create_all(&self) -> &OnCreateAll {
+        &self.inner.tree.on_create
     }
 
     /// Whether both are of one tree; a schema may have several.
@@ -392,7 +397,12 @@ impl Group {
         }
         let inner = &self.inner;
         let (owner, child) = Group::new(Arc::clone(&inner.tree), Some(self), path)?;
-        let replaced = children.insert(sought.hash, owner, |path| sought.is(path));
+        let (mut owner, mut replaced) = (Some(owner), None);
+        inner.tree.on_create.create(&child, &mut || {
+            if let Some(owner) = owner.take() {
+                replaced = Some(children.insert(sought.hash, owner, |path| sought.is(path)));
+            }
+        });
         drop(children);
         drop(replaced);
         Ok(child)

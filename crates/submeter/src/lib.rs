@@ -118,6 +118,7 @@ pub mod checkpoint;
 mod children;
 mod contain;
 pub mod counter;
+mod creation;
 mod error;
 #[cfg(feature = "export")]
 pub mod export;
@@ -159,6 +160,7 @@ pub use buckets::RateState;
 pub use charge::{
     Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Reclaimable, Stall,
 };
+pub use creation::OnCreate;
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::{Group, WhenKilled};

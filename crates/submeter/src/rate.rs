@@ -35,7 +35,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When the rate grants nothing, or its period or burst is out of range; nothing changes then.
+    /// When its amount, period or burst is out of range; nothing changes then. A rate that grants
+    /// nothing is [`Rate::NOTHING`].
     ///
     /// # Panics
     /// When the limit is of another tree's schema; in a forked child in which a thread stayed
@@ -270,7 +271,8 @@ impl RateError {
     /// Returns after which time the take would be granted if nothing else were taken: not a
     /// nanosecond earlier, but where it is a share that refused it
     /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
-    /// more than a burst: take less at once.
+    /// more than a burst: take less at once. Nobody knows either where the [rate](Self::rate) is
+    /// [`Rate::NOTHING`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -341,6 +343,7 @@ impl RateError {
     fn write_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.retry_after {
             Some(after) => write!(f, "; retry after {after:?}"),
+            None if self.rate() == Rate::NOTHING => f.write_str("; retry later"),
             None => f.write_str("; take at most the burst at once"),
         }
     }

@@ -16,6 +16,7 @@ use once_cell::race::OnceBox;
 use submeter_percpu::process_lock::ProcessMutex;
 use submeter_percpu::rcuref::pin;
 
+use crate::creation::OnCreateAll;
 use crate::error::Error;
 use crate::group::Group;
 use crate::rstat::{FlushReport, Flushed, GroupStats, Rstat};
@@ -29,6 +30,7 @@ pub(crate) struct TreeStats {
     /// How many of those there are. Written with `declaring` locked.
     versions: AtomicUsize,
     declaring: ProcessMutex<()>,
+    pub(crate) on_create: OnCreateAll,
     simulated: Option<usize>,
     /// When the tree began to count.
     #[cfg(feature = "export")]
@@ -70,6 +72,7 @@ impl TreeStats {
             later: Default::default(),
             versions: AtomicUsize::new(0),
             declaring: ProcessMutex::new(()),
+            on_create: OnCreateAll::default(),
             simulated,
             #[cfg(feature = "export")]
             began: SystemTime::now(),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter::{Group, Tree};
+use submeter::Tree;
 use submeter_documents::{Document, Documents};
 use tokio::sync::Notify;
 
@@ -159,6 +159,8 @@ impl Cache {
     /// assert!(acme.usage(cache.metrics().memory).current <= 1 << 10);
     /// # Ok::<(), submeter_cache::ConfigError>(())
     /// ```
+    ///
+    /// [`Group::set_limit`]: submeter::Group::set_limit
     pub fn shrink(&self, path: &str) {
         if let Some(tenant) = self.inner.tenants.by_path(path) {
             while self.inner.store.yield_excess(&tenant) {}
@@ -181,28 +183,6 @@ impl Cache {
     #[must_use]
     pub fn places(&self) -> TenantPlaces {
         self.inner.tenants.places()
-    }
-
-    /// Calls `hook` with the group of each tenant that is created from now on, before anything is
-    /// charged to it: for a program that limits groups by itself, and whose limits are to hold for
-    /// a tenant that is deleted and comes back. Only the first hook is called. Others that create
-    /// tenants may wait for it, and it must not call the cache.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config};
-    ///
-    /// let cache = Cache::new(Config::default())?;
-    /// let memory = cache.metrics().memory;
-    /// cache.on_tenant(move |group| {
-    ///     if group.path() == "/acme" {
-    ///         group.set_limit(memory, Some(1 << 20));
-    ///     }
-    /// });
-    /// # Ok::<(), submeter_cache::ConfigError>(())
-    /// ```
-    pub fn on_tenant(&self, hook: impl Fn(&Group) + Send + Sync + 'static) {
-        self.inner.tenants.on_tenant(Box::new(hook));
     }
 
     /// Makes tenants of the groups that the program has created in the tree, as by restoring a

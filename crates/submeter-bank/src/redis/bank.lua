@@ -259,7 +259,9 @@ local function lend(budget, id, name, has, wants, above, learns, share, now)
   end
   add(pool, 0, wish)
   local room = math.max(pool[1] - pool[3], 0)
-  local amount = math.min(fair(pool, budget, id, wish), room)
+  -- After a limit was lowered a member keeps what it has up to its part.
+  local keeps = math.min(has, counted_before)
+  local amount = math.min(fair(pool, budget, id, wish), math.max(room, keeps))
   if learns then
     amount = math.min(amount, has)
   end

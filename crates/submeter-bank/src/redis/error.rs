@@ -19,7 +19,17 @@ pub(super) enum Cause {
         have: u64,
         replicas: u64,
     },
+    /// It does not take the user or the password, or lets this user do less.
+    Denied(redis::RedisError),
     Refused(String),
+}
+
+impl Cause {
+    /// Returns whether an error says what `Denied` says.
+    pub(super) fn is_denied(error: &redis::RedisError) -> bool {
+        error.kind() == redis::ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("NOAUTH" | "NOPERM" | "WRONGPASS"))
+    }
 }
 
 impl RedisError {
@@ -30,7 +40,7 @@ impl RedisError {
     /// Returns whether the request, or a setting, was refused: to repeat it is no use.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(self.cause, Cause::Refused(_))
+        matches!(self.cause, Cause::Denied(_) | Cause::Refused(_))
     }
 }
 
@@ -44,6 +54,11 @@ impl fmt::Display for RedisError {
                  is the primary now, or start them",
                 self.server
             ),
+            Cause::Denied(_) => write!(
+                f,
+                "{} refuses: look at user and password of the URL, and at the user's ACL",
+                self.server
+            ),
             Cause::Refused(why) => write!(f, "{} refuses: {why}", self.server),
         }
     }
@@ -52,7 +67,7 @@ impl fmt::Display for RedisError {
 impl Error for RedisError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::Redis(_, error) => Some(error),
+            Cause::Redis(_, error) | Cause::Denied(error) => Some(error),
             Cause::Alone { .. } | Cause::Refused(_) => None,
         }
     }

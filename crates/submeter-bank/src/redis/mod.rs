@@ -68,7 +68,8 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 ///   URL has `?replicas=N`.
 /// - The wall clock may jump once in each time to live. Therefore time passes by at most a tenth of
 ///   that from one exchange to the next: where fewer than four members ask, leases of crashed ones
-///   last up to three times as long, and so does learning.
+///   last up to three times as long. While it learns, members ask so often that this takes hardly
+///   longer than one time to live.
 ///
 /// # Who may ask
 /// Who has the password may do anything to the keys: caps hold against members that err, not
@@ -265,7 +266,10 @@ impl RedisBank {
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
         let silent = |error| {
             self.moved.forget();
-            self.failed(Cause::Redis("it has not answered", error))
+            self.failed(match Cause::is_denied(&error) {
+                true => Cause::Denied(error),
+                false => Cause::Redis("it has not answered", error),
+            })
         };
         let mut script = self.script.key(format!("submeter:{{{}}}", self.fleet));
         for argument in arguments {
@@ -294,11 +298,14 @@ impl RedisBank {
     fn connect(&self) -> Result<Connection, RedisError> {
         let failed = |error: redis::RedisError| {
             self.moved.forget();
-            let what = match is_untrusted(&error) {
-                true => "no trusted authority has signed its certificate for this name",
-                false => "start it, or wait for it",
-            };
-            self.failed(Cause::Redis(what, error))
+            self.failed(match error {
+                error if Cause::is_denied(&error) => Cause::Denied(error),
+                error if is_untrusted(&error) => Cause::Redis(
+                    "no trusted authority has signed its certificate for this name",
+                    error,
+                ),
+                error => Cause::Redis("start it, or wait for it", error),
+            })
         };
         // Fails where the process has chosen one, which then holds.
         #[cfg(feature = "tls")]

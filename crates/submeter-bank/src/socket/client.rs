@@ -164,6 +164,9 @@ impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.cause {
+            Cause::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "cannot ask the bank at {path}: let this user write to its socket")
+            }
             Cause::Io(_) => write!(f, "cannot ask the bank at {path}: start it, or wait for it"),
             Cause::Refused(why) => write!(f, "the bank at {path} refuses: {why}"),
         }

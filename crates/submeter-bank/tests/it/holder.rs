@@ -115,3 +115,37 @@ fn a_refusal_asks_at_once_unless_the_last_exchange_brought_nothing_more() {
     holder.refused();
     assert_eq!(holder.next(), in_turn);
 }
+
+/// Returns when so many members know that a ledger on a wall clock, which was started anew, lends.
+fn learnt_by(members: u64) -> Duration {
+    let budget = Budget::new("/", "memory").expect("a name");
+    let mut ledger = Ledger::new(TTL, Past::Unknown).on_wall_clock();
+    ledger.set_limit(&budget, 100, 0).expect("no floors");
+    let mut fleet: Vec<_> =
+        (0..members).map(|epoch| (Holder::new("web", epoch), Limit::default())).collect();
+    for (holder, _) in &mut fleet {
+        holder.add(budget.clone(), 10, Outage::Strict);
+    }
+    (0..60_000)
+        .step_by(10)
+        .map(Duration::from_millis)
+        .find(|&now| {
+            for (holder, limit) in &mut fleet {
+                if holder.tick(now, limit) {
+                    let request = holder.request(now, limit);
+                    let answer = ledger.exchange(now, &request).expect("a request");
+                    holder.accept(now, &answer, limit);
+                }
+            }
+            fleet.iter().all(|(holder, _)| holder.ends().is_some() && !holder.learns())
+        })
+        .expect("it never stops learning")
+}
+
+#[test]
+fn a_bank_on_a_wall_clock_learns_for_hardly_longer_than_a_lease_whoever_asks() {
+    for members in [1, 2, 3, 10] {
+        let took = learnt_by(members);
+        assert!(took >= TTL && took <= TTL * 5 / 4, "{members} members: {took:?}");
+    }
+}

@@ -121,7 +121,7 @@ fn a_lowered_limit_takes_nothing_from_the_count_that_members_still_use() {
     ledger.set_limit(&budget("/"), 50, 0).expect("no floors");
     let mut renewed = request(1, &[("/", 60)]);
     (renewed.sequence, renewed.wants[0].has) = (2, 60);
-    assert!(amounts(&mut ledger, &renewed)[0] <= 10);
+    assert_eq!(amounts(&mut ledger, &renewed), [25], "half of it, as each wants more");
     assert_eq!(ledger.lent(&budget("/")).next().expect("lent").amount, 60);
 }
 
@@ -165,4 +165,88 @@ fn floors_beyond_the_limit_are_refused() {
         "memory of /: floors of 11 in all exceed the limit of 10: raise the limit or lower the \
          floors"
     );
+}
+
+/// The parts of a limit by max-min fairness, unit by unit.
+fn parts(limit: u64, wishes: &[u64]) -> Vec<u64> {
+    let mut parts = vec![0; wishes.len()];
+    for _ in 0..limit {
+        let hungry = (0..wishes.len()).filter(|&at| parts[at] < wishes[at]);
+        let Some(least) = hungry.min_by_key(|&at| parts[at]) else { break };
+        parts[least] += 1;
+    }
+    parts
+}
+
+/// Has members hold as much as they can of a limit, lowers it, and has them renew in some order.
+/// Returns what each holds when all have come down.
+fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<u64> {
+    let mut ledger = ledger(&[("/", held.iter().sum())]);
+    let wish = |at: usize| held[at] + held[at].div_ceil(4);
+    let mut has = vec![0; held.len()];
+    let ask = |ledger: &mut Ledger, has: &mut [u64], sequence, at: usize, wants| {
+        let mut asks = request(at as u64, &[("/", wants)]);
+        (asks.sequence, asks.wants[0].has) = (sequence, has[at]);
+        has[at] = amounts(ledger, &asks)[0];
+    };
+    for (at, &wants) in held.iter().enumerate() {
+        ask(&mut ledger, &mut has, 1, at, wants);
+    }
+    assert_eq!(has, held);
+    // All wish for more before the limit falls.
+    for at in 0..held.len() {
+        ask(&mut ledger, &mut has, 2, at, wish(at));
+    }
+    ledger.set_limit(&budget("/"), to, 0).expect("no floors");
+    let wishes: Vec<_> = (0..held.len()).map(wish).collect();
+    let parts = parts(to, &wishes);
+    let mut counted: u64 = held.iter().sum();
+    for sequence in 3..3 + 4 * held.len() as u64 {
+        let at = order(held.len());
+        let before = has[at];
+        ask(&mut ledger, &mut has, sequence, at, wish(at));
+        // The odd unit is anybody's.
+        assert!(has[at] + 1 >= before.min(parts[at]), "{held:?} to {to}: {has:?}, of {parts:?}");
+        let now: u64 = ledger.lent(&budget("/")).map(|lent| lent.amount).sum();
+        assert!(now <= counted.max(to), "{held:?} to {to}: {counted} became {now}");
+        assert!(has.iter().sum::<u64>() <= now, "{has:?} of {now}");
+        counted = now;
+    }
+    has
+}
+
+#[test]
+fn a_lowered_limit_leaves_each_member_its_part_whoever_asks_first() {
+    let in_turn = |mut at: usize| {
+        move |members: usize| {
+            at += 1;
+            at % members
+        }
+    };
+    for first in 0..3 {
+        assert_eq!(lowered(&[300, 300, 300], 150, in_turn(first)), [50, 50, 50]);
+        // 55 is less than a part.
+        let held = lowered(&[366, 366, 55], 400, in_turn(first));
+        assert!(held[2] >= 55 && held.iter().sum::<u64>() == 400, "{held:?}");
+        assert!(held[0].abs_diff(held[1]) <= 1, "{held:?}");
+        assert_eq!(lowered(&[5, 6, 7], 0, in_turn(first)), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn lowered_limits_are_kept_in_the_end_and_sums_only_fall_until_then() {
+    let mut rng = fastrand::Rng::with_seed(28);
+    for _ in 0..500 {
+        let held: Vec<_> = (0..rng.usize(1..6)).map(|_| rng.u64(0..40)).collect();
+        let to = rng.u64(0..=held.iter().sum());
+        let (mut turn, mut later) = (0, rng.clone());
+        // Some ask often before others ask at all; all have asked at the end.
+        let order = |members: usize| {
+            turn += 1;
+            if turn > 2 * members { turn % members } else { later.usize(..members) }
+        };
+        let has = lowered(&held, to, order);
+        assert!(has.iter().sum::<u64>() <= to, "{held:?} to {to}: {has:?}");
+        rng.u64(..);
+    }
 }

@@ -497,7 +497,11 @@ fn passwords_are_used_and_never_shown() {
     let bank = RedisBank::new(&url("shut-sesame"), "test", TTL).expect("a URL");
     let error = bank.set_limit(&memory("/"), 100, 0).expect_err("the password is wrong");
     assert!(!shown(&error).contains("sesame"), "{error:?}");
-    assert!(!error.is_refused());
+    assert!(error.is_refused(), "to ask again is no use");
+    assert!(error.to_string().contains("look at user and password of the URL"), "{error}");
+    let bank = RedisBank::new(&server.url(), "test", TTL).expect("a URL");
+    let error = bank.exchange(&request("web", 1, 1, Vec::new())).expect_err("it has none");
+    assert!(error.is_refused() && error.to_string().contains("password"), "{error}");
 }
 
 #[test]

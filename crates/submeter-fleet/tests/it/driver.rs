@@ -1,10 +1,11 @@
 //! Levels, without threads.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use submeter_bank::{InForce, Ledger, MemoryBank, Outage, Past};
 
-use crate::world::{LONG, World, bank, memory_of, step, until};
+use crate::world::{LONG, StopOnDrop, World, bank, memory_of, requests_of, step, until};
 
 #[test]
 fn a_group_is_limited_from_the_moment_it_is_added() {
@@ -73,12 +74,55 @@ fn a_limit_that_is_changed_beside_the_driver_is_put_back() {
     world.group("/acme").set_limit(world.memory, None);
     driver.look();
     assert_eq!(world.limit("/acme"), Some(50));
-    // And that of a group that is made anew.
-    world.group("/acme").kill().expect("a child");
-    world.tree.create("/acme").expect("the name is free");
-    assert_eq!(world.limit("/acme"), None);
-    driver.look();
-    assert_eq!(world.limit("/acme"), Some(50));
+}
+
+#[test]
+fn a_group_that_is_made_again_is_never_without_its_lease() {
+    const LEASE: u64 = 1000;
+    let (level, rate) = (memory_of("/acme/web"), requests_of("/acme/web"));
+    let bank = bank(LONG, &[(&level, LEASE), (&rate, LEASE)]);
+    let world = World::new();
+    let mut driver = world.driver();
+    driver.add_level(&level, world.memory, 1, Outage::Strict).expect("a group");
+    driver.add_rate(&rate, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
+    let stop = AtomicBool::new(false);
+    let taken = AtomicU64::new(0);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let guard = StopOnDrop(&stop);
+        let writers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(group) = world.tree.get_or_create("/acme/web") else { continue };
+                    // More than is ever lent at once, so that the driver asks for all of it.
+                    let held: Vec<_> =
+                        (0..11).map_while(|_| group.try_charge(world.memory, 100).ok()).collect();
+                    let usage = group.usage(world.memory);
+                    assert!(usage.limit.is_some_and(|limit| limit <= LEASE), "{usage:?}");
+                    assert!(usage.current <= LEASE, "{usage:?}");
+                    while group.try_take(world.requests, 1).is_ok() {
+                        taken.fetch_add(1, Ordering::Relaxed);
+                    }
+                    assert!(group.rate(world.requests).is_some());
+                    drop(held);
+                }
+            })
+        });
+        for life in 0..1000 {
+            step(&mut driver, &bank);
+            let path = if life % 2 == 0 { "/acme/web" } else { "/acme" };
+            if let Some(group) = world.tree.get(path) {
+                let _ = group.kill_subtree();
+            }
+        }
+        drop(guard);
+        for writer in writers {
+            writer.join().expect("no look was above the lease");
+        }
+    });
+    let most = start.elapsed().as_secs_f64() * LEASE as f64;
+    let taken = taken.into_inner();
+    assert!(taken as f64 <= most + 2.0, "{taken} were taken of {most}");
 }
 
 #[test]

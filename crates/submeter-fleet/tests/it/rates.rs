@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use submeter::Rate;
 use submeter_bank::{Bank, Outage};
 
 use crate::world::{LONG, World, bank, requests_of, step, until};
@@ -20,6 +21,29 @@ fn a_rate_of_which_nothing_is_lent_grants_nothing() {
     });
     driver.release();
     assert!(!world.take("/acme"), "what was left of the rate is gone with the lease");
+}
+
+#[test]
+fn refusals_without_a_lease_count_no_time_and_those_with_one_what_they_wait() {
+    let (budget, world) = (requests_of("/acme"), World::new());
+    let mut driver = world.driver();
+    driver.add_rate(&budget, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
+    let acme = world.group("/acme");
+    let counted = || {
+        let time = Duration::from_nanos(acme.sum(world.requests.throttled_time()));
+        (acme.sum(world.requests.throttled()), time)
+    };
+    let refused = acme.try_take(world.requests, 1).expect_err("nothing is lent yet");
+    assert_eq!((refused.retry_after(), refused.rate()), (None, Rate::NOTHING));
+    assert_eq!(counted(), (1, Duration::ZERO));
+    let bank = bank(LONG, &[(&budget, 1)]);
+    until("there is a lease", || step(&mut driver, &bank));
+    acme.try_take(world.requests, 1).expect_err("a second for one");
+    let (refusals, time) = counted();
+    assert!(refusals == 2 && time > Duration::ZERO && time <= Duration::from_secs(1), "{time:?}");
+    driver.release();
+    acme.try_take(world.requests, 1).expect_err("nothing is lent any more");
+    assert_eq!(counted(), (3, time));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A tree with leases, and patience.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Count, Counter, Group, Quota, RateLimit, Schema, Tree};
@@ -84,5 +85,14 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends threads of a scope with the test, also when it panics.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

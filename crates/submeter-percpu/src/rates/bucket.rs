@@ -12,8 +12,9 @@ const SET_BITS: u32 = 4;
 pub(super) struct Terms {
     pub(super) amount: u64,
     pub(super) per_ns: u64,
+    /// 0 only in a rate of nothing.
     pub(super) burst: u64,
-    /// What a full bucket costs; at most a year.
+    /// What a full bucket costs; at most a year, and never 0.
     pub(super) refill_ns: u64,
     /// What each token costs, if that is whole nanoseconds; otherwise 0. Kept because divisions are
     /// a good part of a take.
@@ -21,9 +22,14 @@ pub(super) struct Terms {
 }
 
 impl Terms {
+    /// No terms are those of a bucket without a rate: here the refill is not 0.
+    pub(super) const NOTHING: Terms =
+        Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 1, token_ns: 0 };
+
     /// What `n` tokens cost, at most `burst` of them: never less than their part of a refill.
     fn cost_ns(&self, n: u64) -> u64 {
-        if self.token_ns > 0 {
+        // Nothing costs nothing, also where there is no burst to divide by.
+        if self.token_ns > 0 || n == 0 {
             // At most a refill.
             return n * self.token_ns;
         }
@@ -48,11 +54,13 @@ impl Terms {
     /// The due time at which `n` can be taken, or a full bucket.
     fn due_with(&self, n: u64, now_ns: u64) -> u64 {
         let earned = u128::from(n.min(self.burst)) * u128::from(self.refill_ns);
-        now_ns + self.refill_ns - (earned / u128::from(self.burst)) as u64
+        // Of a rate of nothing nothing is earned.
+        let earned_ns = earned.checked_div(u128::from(self.burst)).unwrap_or(0);
+        now_ns + self.refill_ns - earned_ns as u64
     }
 }
 
-/// Where terms are kept; a burst of 0 is none.
+/// Where terms are kept; a refill of 0 is none.
 #[derive(Debug)]
 struct Slot {
     amount: AtomicU64,
@@ -77,7 +85,7 @@ impl Slot {
         let token_ns = self.token_ns.load(Ordering::Acquire);
         let amount = self.amount.load(Ordering::Acquire);
         let per_ns = self.per_ns.load(Ordering::Acquire);
-        (burst > 0).then_some(Terms { amount, per_ns, burst, refill_ns, token_ns })
+        (refill_ns > 0).then_some(Terms { amount, per_ns, burst, refill_ns, token_ns })
     }
 
     fn store(&self, terms: Option<Terms>) {
@@ -154,7 +162,7 @@ enum Answer {
 
 #[derive(Clone, Copy)]
 struct Refusal {
-    /// After which time it would be granted; `None` for never.
+    /// After which time it would be granted; `None` for never, as far as the rate knows.
     wait_ns: Option<u64>,
     terms: Terms,
     by_share: bool,

@@ -40,7 +40,7 @@ pub struct Throttled {
     pub levels: usize,
     /// After which time the take would be granted, if nothing else were taken; earlier, if it is a
     /// share that refused it and others stop contending. `None` for never, as it is more than a
-    /// burst.
+    /// burst, which [`Rate::NOTHING`] has none of.
     pub retry_after_ns: Option<u64>,
     /// How much of that time no refusal by this bucket has reported before.
     pub throttled_ns: u64,

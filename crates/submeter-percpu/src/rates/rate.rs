@@ -14,7 +14,7 @@ const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
 const TOKEN_NS_MIN: u64 = 10_000;
 
 /// How much may be taken per time: `amount` in each `per` in the long run, and up to `burst` at
-/// once after a pause.
+/// once after a pause; or [nothing](Rate::NOTHING).
 ///
 /// # Examples
 /// ```
@@ -36,6 +36,25 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// The rate that refuses each take of more than 0, and does not say when there will be another
+    /// one: for what is granted by somebody else, who has granted nothing yet.
+    ///
+    /// A bucket is empty when it gets its next rate, so that one which begins with this one grants
+    /// only what it has earned. Refusals are counted, and no time that they would have to wait.
+    /// `check` and `set_rate` take no other rate of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::{Rate, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new();
+    /// bucket.set_rate(Some(Rate::NOTHING))?;
+    /// let refused = TokenBucket::try_take([Some(&bucket)].into_iter(), 1).expect_err("nothing");
+    /// assert_eq!((refused.retry_after_ns, refused.throttled_ns), (None, 0));
+    /// # Ok::<(), submeter_percpu::InvalidRateError>(())
+    /// ```
+    pub const NOTHING: Rate = Rate { amount: 0, per: Duration::ZERO, burst: 0 };
+
     /// Returns a rate of `amount` in each `per`, all of it at once if need be.
     #[must_use]
     pub const fn new(amount: u64, per: Duration) -> Rate {
@@ -45,7 +64,8 @@ impl Rate {
     /// Returns whether a bucket can keep this rate, for those who read it from a file.
     ///
     /// # Errors
-    /// When it grants nothing, or its period or burst is out of range.
+    /// When its amount or burst is 0, but for [`Rate::NOTHING`], or its period or burst is out of
+    /// range.
     pub fn check(self) -> Result<(), InvalidRateError> {
         self.terms().map(|_| ())
     }
@@ -54,6 +74,9 @@ impl Rate {
     pub(super) fn terms(self) -> Result<Terms, InvalidRateError> {
         let wrong = |what| InvalidRateError { rate: self, what };
         let Rate { amount, per, burst } = self;
+        if self == Rate::NOTHING {
+            return Ok(Terms::NOTHING);
+        }
         if amount == 0 {
             return Err(wrong(What::Amount));
         }
@@ -85,9 +108,12 @@ impl Rate {
     }
 }
 
-/// Writes `100 per 1s, burst 20`.
+/// Writes `100 per 1s, burst 20`, or `nothing`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Rate::NOTHING {
+            return f.write_str("nothing");
+        }
         write!(f, "{} per {:?}, burst {}", self.amount, self.per, self.burst)
     }
 }

@@ -197,6 +197,36 @@ fn throttled_time_is_counted_once() {
     assert_eq!(throttled(9, 500 * MS), 400);
 }
 
+#[test]
+fn a_rate_of_nothing_refuses_all_says_no_time_and_begins_the_next_one_empty() {
+    let rate = Rate { amount: 10, per: SECOND, burst: 10 };
+    let nothing = || Some(Rate::NOTHING.terms().expect("it can be kept"));
+    let [below, above] = [bucket(rate), bucket(rate)];
+    below.set(nothing(), 0);
+    assert_eq!(below.terms().map(Rate::from), Some(Rate::NOTHING));
+    assert_eq!(below.available(0), Some(0));
+    assert_eq!(take(&below, 0, 0), Ok(()), "nothing is asked for");
+    for now_ns in [0, MS, 1_000_000 * MS] {
+        // Beside a level that knows a time.
+        assert_eq!(take(&above, 10, now_ns), Ok(()));
+        for n in [1, 5, u64::MAX] {
+            let both = [Some(&below), Some(&above)].into_iter();
+            let refused = take_all(both, n, || now_ns).expect_err("nothing is granted");
+            assert_eq!((refused.wait_ns, refused.throttled_ns, refused.levels), (None, 0, 0));
+            assert_eq!(Rate::from(refused.terms).to_string(), "nothing");
+        }
+        above.set(nothing(), now_ns);
+        above.set(None, now_ns);
+        above.set(Some(rate.terms().expect("it can be kept")), now_ns);
+    }
+    // What is refused after it is counted as ever.
+    below.set(Some(rate.terms().expect("it can be kept")), 1_000_000 * MS);
+    assert_eq!(below.available(1_000_000 * MS), Some(0));
+    let refused = take(&below, 1, 1_000_000 * MS).expect_err("nothing is earned yet");
+    assert_eq!((refused.wait_ns, refused.throttled_ns), (Some(100 * MS), 100 * MS));
+    assert_eq!(take(&below, 1, 1_000_100 * MS), Ok(()));
+}
+
 /// Takes of two levels while `other` happens between the look at both and the take of the upper.
 fn take_while(levels: [&Bucket; 2], n: u64, clock: &Cell<u64>, other: impl Fn()) -> bool {
     let visits = Cell::new(0);

@@ -49,6 +49,7 @@ mod rate;
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
+use submeter_percpu::Rate;
 
 pub use body::MeteredBody;
 pub use layer::{MeterFuture, MeterLayer, MeterService};
@@ -172,15 +173,13 @@ pub fn refused(error: &LimitError) -> Response<String> {
 pub fn throttled(error: &RateError) -> Response<String> {
     let rounded_up = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
     let after = error.retry_after();
-    let advice = if after.is_some() { LATER } else { "ask for less at once" };
-    let after_s = after.filter(|after| *after <= FAR).map(rounded_up);
+    let is_later = after.is_some() || error.rate() == Rate::NOTHING;
+    let advice = if is_later { LATER } else { "ask for less at once" };
+    let after_s = after.map(rounded_up);
     refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), advice, after_s)
 }
 
 const LATER: &str = "try again later";
-
-/// From here on a client is not told when to try again: it would not, once there is room sooner.
-const FAR: Duration = Duration::from_secs(24 * 3600);
 
 fn refusal(
     status: StatusCode,

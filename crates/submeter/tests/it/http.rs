@@ -494,8 +494,7 @@ fn a_throttled_request_is_told_when_it_would_be_granted() {
     assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
 
     // As a rate of a fleet is where nothing is leased.
-    let rate = Rate { burst: 1, ..Rate::new(1, Duration::from_secs(365 * 24 * 3600)) };
-    tree.root().set_rate(requests, Some(rate)).expect("it can be kept");
+    tree.root().set_rate(requests, Some(Rate::NOTHING)).expect("it can be kept");
     let nothing = submeter::http::throttled(&tree.root().try_take(requests, 1).expect_err("taken"));
     assert_eq!(nothing.headers().get("retry-after"), None);
     assert_eq!(nothing.body(), "the rate of requests is reached: try again later\n");

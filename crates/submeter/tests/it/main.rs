@@ -12,6 +12,7 @@ mod bound_metric;
 mod callbacks;
 mod checkpoint;
 mod checkpoint_misuse;
+mod creation;
 mod data;
 mod declared;
 mod derive;

@@ -108,6 +108,24 @@ fn the_text_of_a_throttled_take_tells_a_tenant_nothing_of_others() {
 }
 
 #[test]
+fn a_rate_of_nothing_counts_refusals_and_no_time() {
+    let Fixture { tree, requests, .. } = fixture();
+    let acme = tree.create("/acme").expect("room");
+    acme.set_rate(requests, Some(Rate::NOTHING)).expect("a rate of its own kind");
+    for _ in 0..3 {
+        let refused = acme.try_take(requests, 1).expect_err("nothing is granted");
+        assert_eq!((refused.retry_after(), refused.rate()), (None, Rate::NOTHING));
+        let told = "1 more of requests would exceed the rate: nothing; retry later";
+        assert_eq!(refused.to_string(), told);
+    }
+    assert_eq!(acme.sum(requests.throttled()), 3);
+    assert_eq!(acme.sum(requests.throttled_time()), 0);
+    assert_eq!((acme.rate(requests), acme.available(requests)), (Some(Rate::NOTHING), Some(0)));
+    let zero = acme.set_rate(requests, Some(Rate::new(0, DAY)));
+    assert!(zero.is_err(), "0 by mistake is no rate of nothing");
+}
+
+#[test]
 fn refusals_are_counted_where_the_rate_is_and_above() {
     let Fixture { tree, requests, sent, .. } = fixture();
     let web = tree.get_or_create("/acme/web").expect("room");

@@ -40,16 +40,15 @@ impl<'g> Batch<'g> {
         account
     }
 
-    /// Takes a request of its tenants' rates. Returns after which time there will be one, if there
-    /// is none.
+    /// Takes a request of its tenants' rates. If there is none, returns after which time there will
+    /// be one, or `None` where nobody knows.
     #[inline]
-    pub(super) fn take(&self, account: Account) -> Result<(), Duration> {
+    pub(super) fn take(&self, account: Account) -> Result<(), Option<Duration>> {
         if !self.cache.tenants().has_rates() {
             return Ok(());
         }
         let taken = self.resolver.tenant(account).group.try_take(self.cache.metrics().requests, 1);
-        // More than a burst never comes, and a burst is one at least.
-        taken.map_err(|error| error.retry_after().unwrap_or(Duration::MAX))
+        taken.map_err(|error| error.retry_after())
     }
 
     /// Finds the account of a key.

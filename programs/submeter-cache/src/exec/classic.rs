@@ -159,7 +159,7 @@ impl Session<'_> {
             StoreOutcome::Exists => "EXISTS",
             StoreOutcome::Missing => "NOT_FOUND",
             StoreOutcome::NoMemory => {
-                answer(reply::NO_MEMORY, quiet, out);
+                answer(self.no_memory(tenant), quiet, out);
                 return Effect::no_memory(Kind::Set);
             }
         };

@@ -176,7 +176,7 @@ impl Session<'_> {
             StoreOutcome::Exists => (&b"EX"[..], 0, None),
             StoreOutcome::Missing => (&b"NF"[..], 0, None),
             StoreOutcome::NoMemory => {
-                out.line(reply::NO_MEMORY);
+                out.line(self.no_memory(tenant));
                 return Effect::no_memory(Kind::Set);
             }
         };

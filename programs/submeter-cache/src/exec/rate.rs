@@ -1,11 +1,12 @@
-//! Requests over their tenant's rate: refused, or kept waiting.
+//! Requests over their tenant's rate: refused, or kept waiting. And those without memory.
 
 use std::time::Duration;
 
 use super::{Batch, Effect, Kind, Next, Session};
 use crate::limits::OverRate;
 use crate::output::Output;
-use crate::protocol::{Request, Verb};
+use crate::protocol::{Request, Verb, reply};
+use crate::tenant::Tenant;
 
 impl Session<'_> {
     /// Takes a request with one key of its tenant's rate. Returns what is next if there is none
@@ -45,17 +46,28 @@ impl Session<'_> {
 
     /// Returns how long a client waits before its request is tried again, or `None` if it is to be
     /// refused.
-    pub(super) fn wait(&self, after: Duration) -> Option<Duration> {
+    pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
         let config = self.cache.config();
         if config.over_rate != OverRate::Wait {
             return None;
         }
-        if after <= config.request_timeout {
-            return Some(after);
+        if let Some(after) = after {
+            return (after <= config.request_timeout).then_some(after);
         }
         let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
         let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
-        (after > FAR && has_time).then_some(LOOK_AGAIN)
+        has_time.then_some(LOOK_AGAIN)
+    }
+}
+
+impl Session<'_> {
+    /// Returns the answer where there is no memory to store something: memcached's, unless the
+    /// tenant may have none at all, as that of a fleet without a lease. No memory is short then.
+    pub(super) fn no_memory(&self, tenant: &Tenant) -> &'static str {
+        match tenant.group.usage(self.cache.metrics().memory).limit {
+            Some(0) => reply::NO_MEMORY_GRANTED,
+            _ => reply::NO_MEMORY,
+        }
     }
 }
 
@@ -69,20 +81,16 @@ fn kind(verb: Verb) -> Kind {
     }
 }
 
-/// From here on a client is not told when to try again: a rate that grants nothing, as that of a
-/// server without a lease, would be one that grants something in a year.
-const FAR: Duration = Duration::from_secs(24 * 3600);
-
-/// How often to try again where nobody knows when something is granted: often beside the seconds
-/// that a first lease takes, seldom beside what a look costs.
+/// How often to try again where nobody knows when something is granted, as by a server without a
+/// lease: often beside the seconds that a first lease takes, seldom beside what a look costs.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
-pub(super) fn refuse(after: Duration, out: &mut Output) {
-    if after > FAR {
+pub(super) fn refuse(after: Option<Duration>, out: &mut Output) {
+    let Some(after) = after else {
         out.line("SERVER_ERROR too many requests: none is granted for now");
         return;
-    }
+    };
     let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     out.bytes(b"SERVER_ERROR too many requests: retry after ");
     out.number(after_ms);
@@ -99,9 +107,9 @@ mod tests {
     #[test]
     fn a_client_is_told_when_to_come_back_unless_nobody_knows() {
         for (after, told) in [
-            (Duration::from_micros(1_500), "retry after 2 ms"),
-            (FAR, "retry after 86400000 ms"),
-            (Duration::from_secs(365 * 24 * 3600), "none is granted for now"),
+            (Some(Duration::from_micros(1_500)), "retry after 2 ms"),
+            (Some(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),
+            (None, "none is granted for now"),
         ] {
             let mut out = Output::default();
             refuse(after, &mut out);

@@ -109,6 +109,7 @@ pub(crate) mod reply {
     pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed to the user of one tenant";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
     pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+    pub(crate) const NO_MEMORY_GRANTED: &str = "SERVER_ERROR no memory is granted for now";
     pub(crate) const NOT_NUMERIC: &str =
         "CLIENT_ERROR cannot increment or decrement non-numeric value";
     pub(crate) const BAD_DETAIL: &str = "CLIENT_ERROR usage: stats detail on|off|dump";

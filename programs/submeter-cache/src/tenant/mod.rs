@@ -24,7 +24,7 @@ use std::fmt;
 #[cfg(test)]
 use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use submeter::refs::Guard;
@@ -138,17 +138,12 @@ pub(crate) struct Tenants {
     /// Whose tenants are named beside those with limits.
     users: Mutex<Vec<String>>,
     kept: Vec<String>,
-    /// The program's, for groups that were created.
-    on_tenant: OnceLock<Hook>,
     /// Whether any of them is a rate, so that requests need not look for one.
     has_rates: AtomicBool,
     /// Whether there may be others.
     rates: bool,
     metrics: Metrics,
 }
-
-/// What is called with a group.
-pub(crate) type Hook = Box<dyn Fn(&Group) + Send + Sync>;
 
 /// A tenant that no list keeps for as long as a request needs it.
 struct Lease {
@@ -199,7 +194,6 @@ impl Tenants {
             rate_states: Mutex::default(),
             users: Mutex::default(),
             kept: config.tenants_kept.clone(),
-            on_tenant: OnceLock::new(),
             has_rates: AtomicBool::new(false),
             rates: config.rates,
             metrics: metrics.clone(),
@@ -353,9 +347,6 @@ impl Tenants {
             self.keep_rates(&group);
         }
         self.limit(&group);
-        if let Some(hook) = self.on_tenant.get() {
-            hook(&group);
-        }
         Tenant::new(group, Some(parent), self.clock.now().ms).ok_or(Refused::Overflow)
     }
 
@@ -373,11 +364,6 @@ impl Tenants {
         let had = place != Place::None;
         self.places.give(place);
         had
-    }
-
-    /// Calls `hook` with each group that is created, unless there is one that is called.
-    pub(crate) fn on_tenant(&self, hook: Hook) {
-        let _ = self.on_tenant.set(hook);
     }
 
     /// Returns how many places there are and who has them.

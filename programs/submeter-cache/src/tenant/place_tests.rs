@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use submeter::Rate;
+use submeter::{Bytes, OnCreate, Quota, Rate};
 
 use super::tests::{cache, put, tenant};
 use super::*;
@@ -214,16 +214,24 @@ fn groups_of_the_program_become_tenants_or_end_where_there_is_no_place() {
     assert_eq!(path(&cache, "new:k"), "/new");
 }
 
+struct DepthAsLimit(Quota<Bytes>);
+
+impl OnCreate for DepthAsLimit {
+    fn create(&self, group: &Group, publish: &mut dyn FnMut()) {
+        group.set_limit(self.0, Some(group.depth() as u64));
+        publish();
+        assert!(Tenant::of(group).is_none(), "nobody could charge it yet");
+    }
+}
+
 #[test]
-fn a_tenant_that_comes_back_has_the_limits_of_the_program_before_its_first_charge() {
+fn a_tenant_that_comes_back_is_set_up_by_the_program_first_and_goes_on_with_its_rate() {
     let config =
         Config { tenants_kept: vec!["/a/b".to_owned()], tenants_max: 9, ..Config::default() };
     let cache = cache(config);
     let (memory, requests) = (cache.metrics().memory, cache.metrics().requests);
-    cache.on_tenant(move |group| {
-        assert!(Tenant::of(group).is_none(), "nobody can charge it yet");
-        _ = group.set_limit(memory, Some(group.depth() as u64));
-    });
+    let limits = Arc::new(DepthAsLimit(memory));
+    cache.tree().on_create(&limits);
     let group = tenant(&cache, b"a:b:k").group.clone();
     group.set_rate(requests, Some(Rate::new(5, DAY))).expect("it can be kept");
     group.try_take(requests, 5).expect("5 are there");

@@ -132,6 +132,18 @@ fn what_can_never_fit_is_refused() {
 }
 
 #[test]
+fn a_tenant_that_may_have_no_memory_is_told_so_and_not_that_memory_is_short() {
+    let server = server(64 << 20, &[("/none", 1000)]);
+    // As that of a fleet is where nothing is leased.
+    let none = server.cache.tree().get("/none").expect("it has a limit");
+    none.set_limit(server.cache.metrics().memory, Some(0));
+    let mut client = server.connect();
+    for request in ["set none:n 0 0 1\r\nx\r\n", "ms none:n 1\r\nx\r\n"] {
+        assert_eq!(client.ask(request), "SERVER_ERROR no memory is granted for now");
+    }
+}
+
+#[test]
 fn without_evictions_a_store_that_finds_no_room_is_refused() {
     let server = start(Config {
         evictions: false,

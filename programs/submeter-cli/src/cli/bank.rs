@@ -38,7 +38,8 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "NAME", default_value = "submeter")]
     pub(crate) fleet: String,
     /// In Redis and etcd: how long leases last, the same for all members; elsewhere the bank says
-    /// it
+    /// it. A bank that is new or was started again lends nothing new for about as long, since it
+    /// does not know what was lent before
     #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
     pub(crate) lease: Duration,
 }

@@ -207,7 +207,7 @@ impl Operate for Engine {
 }
 
 /// Why a bank has not answered, or has refused: an error with its causes, in one line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EngineError {
     line: String,
     is_refused: bool,

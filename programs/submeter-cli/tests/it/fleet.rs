@@ -342,7 +342,14 @@ fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
     let refused = text(&refused.stderr);
     let free = SUBMETER.run(&[&FREE[..], &["--bank", &wrong, "--limit-fleet", "/a=b=c"]].concat());
     let free = text(&free.stderr);
-    for text in [shown, found, table, said, refused, free] {
+    // Each is said once, though the bank is asked again.
+    let asks = [&FREE[..], &LIMIT, &lease, &["--bank", &wrong, "--seconds", "1.5"]].concat();
+    let warned = text(&SUBMETER.run(&asks).stderr);
+    for once in ["memory of /acme is not declared", "rate of /acme is not", "no new leases"] {
+        assert_eq!(warned.matches(once).count(), 1, "{once}: {warned}");
+    }
+    assert!(warned.contains("look at user and password"), "{warned}");
+    for text in [shown, found, table, said, refused, free, warned] {
         assert!(!text.contains(SECRET), "{text}");
     }
 }

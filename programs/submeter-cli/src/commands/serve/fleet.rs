@@ -1,5 +1,6 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -80,17 +81,6 @@ pub(super) fn join(
     let fleet = driver.start(Declaring::new(engine, limits));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
-    let (leases, memory) = (Arc::downgrade(&fleet), metrics.memory);
-    // A tenant that comes back has its lease from its first charge on; the fleet itself looks for
-    // such groups only now and then. Its rate the cache has kept.
-    cache.on_tenant(move |group| {
-        let status = leases.upgrade().map(|fleet| fleet.status()).unwrap_or_default();
-        for Status { budget, limit, .. } in status {
-            if budget.path() == group.path() && budget.resource() == MEMORY {
-                group.set_limit(memory, Some(limit));
-            }
-        }
-    });
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
     Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching }))
 }
@@ -150,6 +140,31 @@ struct Known {
     limits: Vec<Limit>,
     /// When that was.
     at: Option<Instant>,
+    /// Why limits are not declared, so that the same is not said again.
+    undeclared: BTreeMap<Budget, String>,
+    refused: Option<Refused>,
+}
+
+/// A bank that refuses will do so until somebody changes something there: it is not asked again
+/// for a while, which doubles each time. One that is away is: that costs it nothing.
+#[derive(Debug)]
+struct Refused {
+    error: EngineError,
+    wait: Duration,
+    until: Instant,
+}
+
+impl Refused {
+    /// Short beside a lease: what is refused once, such as a request that was overtaken, is asked
+    /// anew before a lease ends.
+    const FIRST: Duration = Duration::from_millis(250);
+    /// As long as an operator waits who has just let the server in.
+    const LONGEST: Duration = Duration::from_secs(15);
+
+    fn again(before: Option<&Refused>, error: EngineError, now: Instant) -> Refused {
+        let wait = before.map_or(Self::FIRST, |before| (before.wait * 2).min(Self::LONGEST));
+        Refused { error, wait, until: now + wait }
+    }
 }
 
 /// How old that gets.
@@ -183,10 +198,11 @@ impl Declaring {
                     let declared = before.as_ref().unwrap_or(limit);
                     match self.engine.set_if_none(declared) {
                         // A member that is no operator of the bank takes what its operator sets.
-                        Err(error) if error.is_refused() => {
-                            log::warn!("{} is not declared: {error}", limit.budget);
+                        Err(error) if error.is_refused() => known.not_declared(limit, &error),
+                        set => {
+                            set?;
+                            known.undeclared.remove(&limit.budget);
                         }
-                        set => set?,
                     }
                     declared.clone()
                 }
@@ -202,6 +218,19 @@ impl Declaring {
         }
         (known.limits, known.at) = (limits, Some(Instant::now()));
         Ok(())
+    }
+
+    fn ask(&self, known: &mut Known, request: &Request) -> Result<Answer, EngineError> {
+        if !known.is_declared {
+            self.declare(known)?;
+        }
+        let answer = self.engine.exchange(request);
+        known.is_declared = answer.is_ok();
+        // What fails here fails in the next exchange, too.
+        if known.is_declared && known.at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            let _ = self.look(known);
+        }
+        answer
     }
 
     fn look(&self, known: &mut Known) -> Result<(), EngineError> {
@@ -224,16 +253,28 @@ impl Bank for Declaring {
 
     fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
         let mut known = self.known.lock();
-        if !known.is_declared {
-            self.declare(&mut known)?;
+        let refused = known.refused.as_ref().filter(|refused| Instant::now() < refused.until);
+        if let Some(refused) = refused {
+            return Err(refused.error.clone());
         }
-        let answer = self.engine.exchange(request);
-        known.is_declared = answer.is_ok();
-        // What fails here fails in the next exchange, too.
-        if known.is_declared && known.at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
-            let _ = self.look(&mut known);
-        }
+        let answer = self.ask(&mut known, request);
+        known.refused = match &answer {
+            Err(error) if error.is_refused() => {
+                Some(Refused::again(known.refused.as_ref(), error.clone(), Instant::now()))
+            }
+            _ => None,
+        };
         answer
+    }
+}
+
+impl Known {
+    fn not_declared(&mut self, limit: &Limit, error: &EngineError) {
+        let why = error.to_string();
+        if self.undeclared.get(&limit.budget) != Some(&why) {
+            log::warn!("{} is not declared: {why}", limit.budget);
+            self.undeclared.insert(limit.budget.clone(), why);
+        }
     }
 }
 
@@ -243,9 +284,21 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = None;
+    let mut learnt = false;
     loop {
         ticks.tick().await;
         let Some(fleet) = fleet.upgrade() else { return };
+        let learns = fleet.learns();
+        if learns != learnt {
+            learnt = learns;
+            match learns {
+                true => log::warn!(
+                    "the bank was started anew and learns what was lent before: it lends nothing \
+                     new for about the length of a lease, and refuses what needs more (--bank)"
+                ),
+                false => log::info!("the bank has learnt what was lent before"),
+            }
+        }
         let error = fleet.exchanges().last_error;
         // Whenever it is another one: a bank that was away may refuse once it is back.
         if error != last {
@@ -361,4 +414,24 @@ fn row(status: &Status) -> Vec<CellDoc> {
         CellDoc::figure(status.used, shape),
         CellDoc::figure(status.ends_in.map(|left| left.as_secs()), Shape::Count),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bank_that_refuses_is_asked_ever_more_seldom() {
+        let now = Instant::now();
+        let mut refused = None;
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let error = EngineError::refused("wrong password".to_owned());
+            let next = Refused::again(refused.as_ref(), error, now);
+            assert_eq!(next.until, now + next.wait);
+            waits.push(next.wait.as_millis());
+            refused = Some(next);
+        }
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]);
+    }
 }
