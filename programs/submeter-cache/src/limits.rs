@@ -43,19 +43,33 @@ impl From<u64> for TenantLimits {
 }
 
 impl TenantLimits {
-    /// Sets all of them, those that there are not as well.
-    pub(crate) fn set(&self, group: &Group, metrics: &Metrics) {
+    /// Sets those that there are, in place of those before. What neither says is somebody else's,
+    /// such as a fleet's lease, and stays as it is.
+    pub(crate) fn replace(&self, before: TenantLimits, group: &Group, metrics: &Metrics) {
+        let is_set = |now: Option<u64>, before: Option<u64>| now.or(before).is_some();
         // The whole server's is a setting of its own.
         if group.parent().is_some() {
-            group.set_limit(metrics.memory, self.memory);
-            group.set_high(metrics.memory, self.high);
-            group.set_low(metrics.memory, self.low);
-            group.set_min(metrics.memory, self.min);
+            if is_set(self.memory, before.memory) {
+                group.set_limit(metrics.memory, self.memory);
+            }
+            if is_set(self.high, before.high) {
+                group.set_high(metrics.memory, self.high);
+            }
+            if is_set(self.low, before.low) {
+                group.set_low(metrics.memory, self.low);
+            }
+            if is_set(self.min, before.min) {
+                group.set_min(metrics.memory, self.min);
+            }
         }
-        let set = group.set_rate(metrics.requests, self.requests);
-        set.expect("the rate was checked with the configuration");
-        let set = group.set_weight(metrics.requests, self.weight);
-        set.expect("the weight was checked with the configuration");
+        if self.requests.or(before.requests).is_some() {
+            let set = group.set_rate(metrics.requests, self.requests);
+            set.expect("the rate was checked with the configuration");
+        }
+        if self.weight.or(before.weight).is_some() {
+            let set = group.set_weight(metrics.requests, self.weight);
+            set.expect("the weight was checked with the configuration");
+        }
     }
 }
 

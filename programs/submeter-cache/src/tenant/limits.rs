@@ -39,7 +39,9 @@ impl Tenants {
         gone.clone().for_each(|path| _ = self.rate_states.lock().remove(&**path));
         for path in known.keys().chain(gone) {
             if let Some(group) = tree.get(path) {
-                known.get(path).copied().unwrap_or_default().set(&group, &self.metrics);
+                let [now, before] = [&*known, &before].map(|of| of.get(path).copied());
+                let before = before.unwrap_or_default();
+                now.unwrap_or_default().replace(before, &group, &self.metrics);
                 if known.contains_key(path) {
                     self.keep_rates(&group);
                 }
@@ -98,7 +100,7 @@ impl Tenants {
     /// Gives a tenant that was created its limits.
     pub(super) fn limit(&self, group: &Group) {
         if let Some(limits) = self.limits.read().get(group.path()) {
-            limits.set(group, &self.metrics);
+            limits.replace(TenantLimits::default(), group, &self.metrics);
         }
     }
 

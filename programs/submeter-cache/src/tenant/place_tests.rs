@@ -245,3 +245,23 @@ fn a_tenant_that_comes_back_is_set_up_by_the_program_first_and_goes_on_with_its_
         (Some(Rate::new(5, DAY)), Some(0))
     );
 }
+
+#[test]
+fn limits_of_a_tenant_leave_alone_what_the_program_has_set() {
+    let rate = TenantLimits { requests: Some(Rate::new(5, DAY)), ..TenantLimits::default() };
+    let high = TenantLimits { high: Some(9), ..TenantLimits::default() };
+    let limits = |limits| [("/a/b".to_owned(), limits)];
+    let cache = cache(Config { tenant_limits: limits(rate).to_vec(), ..Config::default() });
+    let (memory, requests) = (cache.metrics().memory, cache.metrics().requests);
+    let depth = Arc::new(DepthAsLimit(memory));
+    cache.tree().on_create(&depth);
+    tenant(&cache, b"a:b:k").group.parent().expect("/a").kill_subtree().expect("it lives");
+    cache.tenants().sweep_all();
+    let group = tenant(&cache, b"a:b:k").group.clone();
+    let set = || (group.usage(memory).limit, group.rate(requests), group.usage(memory).high);
+    assert_eq!(set(), (Some(2), rate.requests, None), "as it is created");
+    cache.set_limits(&limits(high)).expect("they can be set");
+    assert_eq!(set(), (Some(2), None, Some(9)), "its own are replaced");
+    cache.set_limits(&[]).expect("they can be set");
+    assert_eq!(set(), (Some(2), None, None), "and lifted");
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter_bank::{Answer, Bank, Budget, InForce, Limit, Operate, Outage, Request};
-use submeter_cache::{Address, Cache};
+use submeter_cache::{Address, Cache, TenantLimits};
 use submeter_fleet::{Driver, Fleet, Status};
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Panel, Shown};
@@ -58,7 +58,7 @@ pub(super) fn join(
     let member = &args.member;
     let Some(address) = &member.bank else { return Ok(None) };
     let engine = Engine::new(address, &member.service)?;
-    check(args, cache)?;
+    check(args, &cache.config().tenant_limits)?;
     let name = name(args, listen);
     let metrics = cache.metrics();
     let mut driver = Driver::new(cache.tree(), &name);
@@ -86,7 +86,7 @@ pub(super) fn join(
 }
 
 /// Refuses limits that two say something about.
-fn check(args: &ServeArgs, cache: &Cache) -> Result<(), Failure> {
+pub(super) fn check(args: &ServeArgs, set: &[(String, TenantLimits)]) -> Result<(), Failure> {
     let mut seen: Vec<&Budget> = Vec::new();
     for (budget, _) in budgets(args) {
         let refuse = |why: &str| Err(Failure::new(format_args!("{budget} {why} (--limit-fleet)")));
@@ -98,7 +98,7 @@ fn check(args: &ServeArgs, cache: &Cache) -> Result<(), Failure> {
         if is_memory && budget.path() == "/" {
             return refuse("is the whole server's, which --memory says: name a tenant");
         }
-        let own = cache.config().tenant_limits.iter().find(|(path, _)| path == budget.path());
+        let own = set.iter().find(|(path, _)| path == budget.path());
         let is_own = own.is_some_and(|(_, own)| match is_memory {
             true => own.memory.is_some(),
             false => own.requests.is_some(),

@@ -13,7 +13,7 @@ use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::keys::Keys;
-use super::{demo, limits};
+use super::{demo, fleet, limits};
 use crate::cli::{self, ServeArgs, TenantLimit};
 
 /// The limits of all tenants, each with the place where it stands.
@@ -121,6 +121,7 @@ impl Limiter {
     /// after. What is limited no more is said aloud: nobody may have meant it.
     fn set(&self, limits: &Limits) -> Result<usize, String> {
         let settings = limits.settings();
+        fleet::check(&self.args, &settings).map_err(|failure| failure.line().to_owned())?;
         let mut set = self.set.lock();
         self.cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
         let before = std::mem::replace(&mut *set, settings.clone());
