@@ -194,7 +194,7 @@ impl Differential {
         let holders: Vec<(String, u64)> =
             holders.iter().map(|(group, held)| (group.path().to_owned(), *held)).collect();
         assert_eq!(holders, self.oracle.holders(limiting, quota));
-        let text = error.to_string();
+        let text = error.detail().to_string();
         for named in holders.iter().map(|(path, _)| path.as_str()).chain([path(limiting)]) {
             assert!(text.contains(named), "{text:?} does not name {named}");
         }
