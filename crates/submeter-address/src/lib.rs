@@ -98,9 +98,7 @@ impl Address {
     /// When it has no scheme, has white space, or escapes its user or password wrongly.
     pub fn url(&self) -> Result<Url, AddressError> {
         let (scheme, user, authority, rest) = self.split().ok_or(AddressError::Scheme)?;
-        let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-        if !is_scheme {
+        if !is_scheme(scheme) {
             return Err(AddressError::Scheme);
         }
         if self.0.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -137,6 +135,11 @@ impl Address {
     }
 }
 
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
 /// Keeps any text, for parsers of command lines, whose errors would repeat it.
 impl FromStr for Address {
     type Err = Infallible;
@@ -149,7 +152,8 @@ impl FromStr for Address {
 /// Without what is, or may be, secret.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((scheme, _, authority, rest)) = self.split() else {
+        let parts = self.split().filter(|(scheme, ..)| is_scheme(scheme));
+        let Some((scheme, _, authority, rest)) = parts else {
             // Words such as `host=db password=…` are what databases take as well.
             let is_secret = self.0.contains(['@', '=', '?']) && !self.0.starts_with("unix:");
             return f.write_str(if is_secret { "…" } else { &self.0 });
@@ -348,6 +352,8 @@ mod tests {
             ("me:s3cret@h:9411", "…"),
             ("h:9411?token=s3cret", "…"),
             ("host=h password=s3cret", "…"),
+            ("host=h password=s3cret application_name=http://bill", "…"),
+            ("me:s3://cret@h:1", "…"),
             ("postgres://me:s3cret@h/bill?password=s3cret", "postgres://h/bill"),
             ("https://collector/v1#s3cret", "https://collector/v1"),
         ] {

@@ -127,7 +127,7 @@ where
             exchange.left = promised(this.method, &response);
             // A server need not poll a body of which it sends nothing.
             if exchange.left == Some(0) || response.body().is_end_stream() {
-                exchange.end(End::Complete);
+                exchange.body_over();
             }
         }
         Poll::Ready(Ok(response.map(|body| MeteredBody::of_response(body, exchange))))

@@ -357,6 +357,20 @@ fn a_length_that_the_body_knows_is_as_good_as_one_in_the_head() {
 }
 
 #[test]
+fn a_body_of_nothing_is_no_answer_to_a_head_that_promises_some() {
+    for (length, errors) in [(None, 0), (Some("0"), 0), (Some("10"), 1)] {
+        let fixture = Fixture::new();
+        let head = length
+            .into_iter()
+            .fold(Response::builder(), |head, length| head.header("content-length", length));
+        let mut response = Some(head.body(Empty::<Data>::new()).expect("valid"));
+        let handler = |_| std::future::ready(Ok::<_, Infallible>(response.take().expect("one")));
+        drop(fixture.serve(request("/web", Empty::<Data>::new()), handler).expect("infallible"));
+        assert_eq!(fixture.counts(), [1, errors, 0, 0, 1], "{length:?}");
+    }
+}
+
+#[test]
 fn a_response_that_is_dropped_before_its_end_is_aborted() {
     let fixture = Fixture::new();
     let three =

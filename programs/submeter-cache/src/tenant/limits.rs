@@ -20,11 +20,14 @@ impl Tenants {
         tree: &Tree,
     ) -> Result<(), ConfigError> {
         let users = self.users.lock();
+        let paths =
+            || limits.iter().map(|(path, _)| &**path).chain(users.iter().map(|path| &**path));
+        // Before any group is created: what is refused leaves nothing.
+        self.places.named(self.with_kept(paths())).map_err(|count| self.too_many(count))?;
         for (path, _) in limits {
             self.check(path)?;
         }
-        let paths = limits.iter().map(|(path, _)| &**path).chain(users.iter().map(|path| &**path));
-        self.name(paths)?;
+        self.name(paths())?;
         limits.iter().map(|(path, _)| path).chain(&self.kept).for_each(|path| self.preset(path));
         let limits: HashMap<_, _> = limits.iter().cloned().collect();
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
@@ -69,13 +72,8 @@ impl Tenants {
 
     /// Names those that are to have a place whether they live or not. Not by two at once.
     fn name<'p>(&'p self, paths: impl Iterator<Item = &'p str>) -> Result<(), ConfigError> {
-        let kept = self.kept.iter().map(|path| &**path);
-        let [new, gone] = self.places.name(paths.chain(kept)).map_err(|count| {
-            let max = self.tenants_max;
-            ConfigError::new(format!(
-                "{count} tenants have limits or users, more than tenants_max {max}: raise it"
-            ))
-        })?;
+        let named = self.places.name(self.with_kept(paths));
+        let [new, gone] = named.map_err(|count| self.too_many(count))?;
         for path in new {
             self.index.with(&self.key_prefix(&path), |tenant| {
                 let mut place = tenant.place.lock();
@@ -95,6 +93,20 @@ impl Tenants {
             self.rate_states.lock().remove(&path);
         }
         Ok(())
+    }
+
+    fn with_kept<'p>(
+        &'p self,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> impl Iterator<Item = &'p str> {
+        paths.chain(self.kept.iter().map(|path| &**path))
+    }
+
+    fn too_many(&self, count: usize) -> ConfigError {
+        let max = self.tenants_max;
+        ConfigError::new(format!(
+            "{count} tenants have limits or users, more than tenants_max {max}: raise it"
+        ))
     }
 
     /// Gives a tenant that was created its limits.

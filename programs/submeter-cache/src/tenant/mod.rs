@@ -163,6 +163,10 @@ enum Refused {
     Dead,
 }
 
+fn path_of(parent: &Tenant, name: &str) -> String {
+    format!("{}/{name}", parent.group.path().trim_end_matches('/'))
+}
+
 /// How many groups the tree has for each tenant that there may be. The last of them is for those
 /// that are named.
 pub(crate) const GROUPS_OF_TENANT: usize = 8;
@@ -301,7 +305,7 @@ impl Tenants {
         };
         let made = match make() {
             // Outside of the lock on a part of the index: it looks at all of them.
-            Err(Refused::NoPlace) if self.reclaim() => make(),
+            Err(Refused::NoPlace) if self.reclaim(&path_of(parent, name)) => make(),
             made => made,
         };
         if matches!(made, Err(Refused::NoPlace)) {
@@ -311,7 +315,7 @@ impl Tenants {
     }
 
     fn create(&self, parent: &Arc<Tenant>, name: &str) -> Result<Arc<Tenant>, Refused> {
-        let path = format!("{}/{name}", parent.group.path().trim_end_matches('/'));
+        let path = path_of(parent, name);
         let place = match name == self.other {
             true => Place::None,
             false => self.places.take(&path).ok_or(Refused::NoPlace)?,

@@ -28,7 +28,7 @@ fn fill(cache: &Cache, prefix: &str) -> usize {
 /// Looks for places as it will be done in a while.
 fn reclaim_later(cache: &Cache) -> bool {
     let ms = cache.tenants().clock.now().ms + 10_000;
-    cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 })
+    cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 }, None)
 }
 
 #[test]
@@ -264,4 +264,31 @@ fn limits_of_a_tenant_leave_alone_what_the_program_has_set() {
     assert_eq!(set(), (Some(2), None, Some(9)), "its own are replaced");
     cache.set_limits(&[]).expect("they can be set");
     assert_eq!(set(), (Some(2), None, None), "and lifted");
+}
+
+#[test]
+fn limits_that_are_refused_leave_no_group_behind() {
+    let cache = cache(Config { tenants_max: 20, ..Config::default() });
+    let many: Vec<_> = (0..500).map(|n| (format!("/t{n}"), TenantLimits::from(4096))).collect();
+    let before = cache.tree().group_count();
+    let error = cache.set_limits(&many).expect_err("too many").to_string();
+    assert!(error.contains("500 tenants have limits"), "{error}");
+    assert_eq!(cache.tree().group_count(), before);
+}
+
+#[test]
+fn who_has_its_share_makes_no_room_at_the_cost_of_others_while_there_is_some() {
+    let cache = cache(Config { tenants_max: 40, ..Config::default() });
+    let ask = |path: &str| cache.tenants().places.to_ask(path);
+    (0..40).for_each(|n| drop(tenant(&cache, format!("acme:t{n}:k").as_bytes())));
+    tenant(&cache, b"idle:k");
+    assert_eq!(ask("/acme/t99").as_deref(), Some("/acme"), "a half is left");
+    let later = |minutes: u64, owner: Option<&str>| {
+        let ms = cache.tenants().clock.now().ms + minutes * 60_000;
+        cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 }, owner)
+    };
+    assert!(later(1, Some("/acme")));
+    assert!(cache.tree().get("/idle").is_some(), "nobody lacked its place");
+    assert!(later(2, None));
+    assert!(cache.tree().get("/idle").is_none());
 }

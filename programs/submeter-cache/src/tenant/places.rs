@@ -72,16 +72,22 @@ impl Places {
         Places { max, ledger: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
+    /// Returns these tenants and all above them; or how many they are, if that is too many.
+    pub(super) fn named<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> Result<HashSet<Box<str>>, usize> {
+        let named: HashSet<Box<str>> = paths.flat_map(up).map(Box::from).collect();
+        if named.len() > self.max { Err(named.len()) } else { Ok(named) }
+    }
+
     /// Names these tenants and all above them, in place of those before. Returns which are named
     /// from now on, and which no longer; or how many there would be, if that is too many.
     pub(super) fn name<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
     ) -> Result<[Vec<Box<str>>; 2], usize> {
-        let named: HashSet<Box<str>> = paths.flat_map(up).map(Box::from).collect();
-        if named.len() > self.max {
-            return Err(named.len());
-        }
+        let named = self.named(paths)?;
         let mut ledger = self.ledger.lock();
         let before = std::mem::replace(&mut ledger.named, named);
         let count = ledger.named.len();
@@ -104,6 +110,14 @@ impl Places {
     /// Takes a place for a tenant that exists.
     pub(super) fn take_anyway(&self, path: &str) -> Place {
         self.ledger.lock().take(path, self.max, true).expect("it is not asked whether there is one")
+    }
+
+    /// Returns whose places a tenant of this path may get, for which there was none: its owner's if
+    /// others leave theirs, which it is not for them to give, and else anybody's (`None`).
+    pub(super) fn to_ask(&self, path: &str) -> Option<Box<str>> {
+        let ledger = self.ledger.lock();
+        let is_full = ledger.named.len() + ledger.taken >= self.max;
+        (!is_full).then(|| ledger.owner(path).into())
     }
 
     pub(super) fn give(&self, place: Place) {
@@ -142,7 +156,7 @@ impl Ledger {
         if self.named.contains(path) {
             return Some(Place::Kept);
         }
-        let owner = up(path).find(|above| self.named.contains(*above)).unwrap_or_else(|| top(path));
+        let owner = self.owner(path);
         let held = self.held.get(owner).copied().unwrap_or(0);
         let is_kept = self.named.contains(owner) && held < self.floor;
         let free = max.saturating_sub(self.named.len() + self.taken);
@@ -160,6 +174,10 @@ impl Ledger {
         };
         *self.held.entry(Arc::clone(&owner)).or_default() += 1;
         Some(Place::Of(owner))
+    }
+
+    fn owner<'p>(&self, path: &'p str) -> &'p str {
+        up(path).find(|above| self.named.contains(*above)).unwrap_or_else(|| top(path))
     }
 
     fn give(&mut self, owner: &Arc<str>) {

@@ -14,11 +14,13 @@ use crate::clock::Tick;
 /// group killed and made again each time, which takes a barrier.
 const IDLE_MS: u64 = 3_000;
 
-/// How many places a look frees at most. Each takes some tens of microseconds.
+/// How many places a look frees at most, and how many groups it kills. Each takes some tens of
+/// microseconds.
 const FREED_MAX: usize = 32;
 
-/// How much longer than a look that found nothing the pause after it is: where all places are in
-/// use, requests for new tenants spend at most a fiftieth of a CPU on looks.
+/// How much longer than a look that found nothing the pause after it is, and after one that found
+/// little as much less as it found: where all places are in use, requests for new tenants spend at
+/// most a fiftieth of a CPU on looks for each place that they get.
 const PAUSE: u64 = 50;
 
 /// Where the next look begins, and when.
@@ -50,47 +52,56 @@ impl Tenants {
 
     /// Gives back places of tenants that the program has killed, and of those that hold nothing,
     /// have no limits and were not used lately: these are killed, and what they counted stays in
-    /// those above them. Returns whether there were any. Must not be called with a part of the
-    /// index locked.
-    pub(super) fn reclaim(&self) -> bool {
-        self.reclaim_at(self.clock.now())
+    /// those above them. For a tenant of this path: while there are places, of its owner's alone.
+    /// Returns whether there were any. Must not be called with a part of the index locked.
+    pub(super) fn reclaim(&self, path: &str) -> bool {
+        self.reclaim_at(self.clock.now(), self.places.to_ask(path).as_deref())
     }
 
-    pub(super) fn reclaim_at(&self, began: Tick) -> bool {
-        let mut reclaiming = self.reclaiming.lock();
+    pub(super) fn reclaim_at(&self, began: Tick, owner: Option<&str>) -> bool {
+        // Whoever comes while another looks does without: a worker has other clients.
+        let Some(mut reclaiming) = self.reclaiming.try_lock() else { return false };
         if began.us < reclaiming.not_before_us {
             return false;
         }
-        let (mut freed, parts) = (0, self.index.shards());
+        let (mut freed, mut killed, parts) = (0, 0, self.index.shards());
         for _ in 0..parts {
             let part = reclaiming.next;
             reclaiming.next = (part + 1) % parts;
             if self.index.is_empty(part) {
                 continue;
             }
-            for tenant in self.index.select(part, |tenant| self.is_idle(tenant, began.ms)) {
+            let idle = |tenant: &Arc<Tenant>| self.is_idle(tenant, began.ms, owner);
+            for tenant in self.index.select(part, idle).into_iter().take(FREED_MAX) {
                 // Refused if it has children, which are idle too or must stay.
-                let _ = tenant.group.kill();
+                killed += usize::from(tenant.group.kill().is_ok());
             }
             freed += self.sweep(part);
-            if freed >= FREED_MAX {
+            if freed.max(killed) >= FREED_MAX {
                 break;
             }
         }
         pin().flush();
-        if freed == 0 {
+        if freed < FREED_MAX {
             let took_us = self.clock.now().us.saturating_sub(began.us);
-            reclaiming.not_before_us = began.us + PAUSE * took_us.max(100);
+            let pause_us = PAUSE * took_us.max(100) / (1 + freed as u64);
+            reclaiming.not_before_us = began.us + pause_us;
         }
         freed > 0
     }
 
     /// Returns whether nobody would miss a tenant.
-    fn is_idle(&self, tenant: &Arc<Tenant>, now_ms: u64) -> bool {
+    fn is_idle(&self, tenant: &Arc<Tenant>, now_ms: u64, owner: Option<&str>) -> bool {
+        let is_asked = |place: &Place| match (place, owner) {
+            (Place::Kept, _) => false,
+            (Place::Of(of), Some(owner)) => **of == *owner,
+            (Place::None, Some(_)) => false,
+            (_, None) => true,
+        };
         // Relaxed: see `note_use`.
         let idle_ms = now_ms.saturating_sub(tenant.used_ms.load(Ordering::Relaxed));
         idle_ms >= IDLE_MS
-            && *tenant.place.lock() != Place::Kept
+            && is_asked(&tenant.place.lock())
             && tenant.ring.lock().is_empty()
             && tenant.group.child_count() == 0
             && !self.is_limited(&tenant.group)

@@ -9,8 +9,6 @@ use crate::common::{Running, start};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a rate that grants nothing takes for one request.
-
 fn limit(path: &str, amount: u64, per: Duration) -> (String, TenantLimits) {
     let requests = Some(Rate::new(amount, per));
     (path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })

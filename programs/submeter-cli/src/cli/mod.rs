@@ -224,8 +224,11 @@ fn without_secrets(said: &str, words: &[OsString]) -> String {
             Some((flag, value)) if flag.starts_with('-') => value,
             _ => word,
         });
-    let addresses = values.filter(|value| value.contains("://"));
-    addresses.fold(said.to_owned(), |said, address| {
+    let mut addresses: Vec<&str> =
+        values.filter(|value| value.contains("://") || value.contains('@')).collect();
+    // One may begin another.
+    addresses.sort_by_key(|address| std::cmp::Reverse(address.len()));
+    addresses.into_iter().fold(said.to_owned(), |said, address| {
         said.replace(address, &Address::new(address).to_string())
     })
 }
@@ -246,11 +249,15 @@ mod tests {
             &["submeter", "top", "h:1", "http://x:s3cret@h:2/?key=s3cret"][..],
             &["submeter", "top", "--once=http://x:s3cret@h:2", "h:1"],
             &["submeter", "top", "http://x:s3cret@h:2", "--http://x:s3cret@h:2"],
+            &["submeter", "top", "http://h:2", "http://h:2/?key=s3cret"],
         ] {
             let error = parse(args.iter().map(OsString::from)).expect_err("one too many");
             let line = one_line(&error);
             assert!(!line.contains("s3cret") && line.contains("http://h:2"), "{line}");
         }
+        let words = ["submeter", "top", "h:1", "x:s3cret@h:2"].map(OsString::from);
+        let line = one_line(&parse(words).expect_err("one too many"));
+        assert!(!line.contains("s3cret"), "{line}");
     }
 
     #[test]

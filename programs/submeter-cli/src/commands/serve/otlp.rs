@@ -56,7 +56,8 @@ fn to(
     let is_whole = |url: Url| url.path().trim_end_matches('/').ends_with("/v1/metrics");
     let has_path = address.url().is_ok_and(is_whole);
     let url = address.secret();
-    let exporter = if has_path { exporter.endpoint(url) } else { exporter.receiver(url) };
+    let whole = || url.trim_end_matches('/');
+    let exporter = if has_path { exporter.endpoint(whole()) } else { exporter.receiver(url) };
     exporter.start().map_err(|e| Failure::new(format_args!("--otlp: {e}")))
 }
 
