@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use submeter_percpu::process_lock::ProcessRwLock;
 
 use crate::group::Group;
 use crate::tree::Tree;
@@ -47,13 +47,16 @@ pub trait OnCreate: Send + Sync {
     /// that, finds it, or it will be created with what is new.
     ///
     /// The children of the group's parent are locked meanwhile: this must not create, kill or list
-    /// them, nor flush the tree or take a snapshot. If it panics, the group is not created.
+    /// them, nor flush the tree or take a snapshot, nor drop the last handle of the tree. To set a
+    /// limit may wake charges that wait in the tree: a waker that takes a lock under which others
+    /// create groups would wait for ever. If it panics before it has published, the group is not
+    /// created.
     fn create(&self, group: &Group, publish: &mut dyn FnMut());
 }
 
 /// Those of one tree.
 #[derive(Default)]
-pub(crate) struct OnCreateAll(RwLock<Vec<Weak<dyn OnCreate>>>);
+pub(crate) struct OnCreateAll(ProcessRwLock<Vec<Weak<dyn OnCreate>>>);
 
 impl OnCreateAll {
     fn add(&self, hook: Weak<dyn OnCreate>) {
@@ -85,7 +88,9 @@ fn nest(hooks: &[Arc<dyn OnCreate>], group: &Group, publish: &mut dyn FnMut()) {
 impl Tree {
     /// Has a hook set up each group that is created from now on, before anybody finds it: a limit
     /// that is set after the creation comes after the first charges. Groups that exist already are
-    /// the caller's to set up. Lasts as long as the hook does, of which the tree keeps none alive.
+    /// the caller's to set up, and so is one that is being created at the same time: find it by
+    /// [`Group::get_or_create_child`] or among [`Group::children`], which wait for its creation.
+    /// Lasts as long as the hook does, of which the tree keeps none alive.
     ///
     /// Costs each creation a lock and a call. Not needed where one place of the program creates all
     /// groups and hands them on when they are set up.

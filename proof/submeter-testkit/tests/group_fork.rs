@@ -2,8 +2,10 @@
 #![cfg(not(miri))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use submeter::{Count, Counter, Group, Metrics, Schema, SchemaBuilder, Tree};
@@ -249,4 +251,37 @@ fn a_child_of_a_fork_while_data_is_set_sets_its_own_stress() {
     assert!(passed, "a child's data is neither its own nor the parent's, or it waited");
     let set = groups.iter().filter_map(|group| group.data::<String>());
     assert!(set.into_iter().all(|data| data == "the parent's"));
+}
+
+/// Wakes nobody, and says when it was told to.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        // Relaxed: read by the same thread.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Those that wait for a kill are of the parent's runtime, which is not there in the child.
+#[test]
+fn a_kill_in_a_forked_child_wakes_nobody_of_its_parent() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
+    let group = tree.create("/acme").expect("room");
+    let woken = Arc::new(Woken::default());
+    // Relaxed: as in `wake`.
+    let was_woken = || woken.0.load(Ordering::Relaxed);
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut waits = pin!(group.killed());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let held = Arc::strong_count(&woken);
+    assert!(fork::in_a_fork(|| {
+        group.kill().expect("it lives here too");
+        !was_woken() && Arc::strong_count(&woken) == held
+    }));
+    assert!(!was_woken());
+    group.kill().expect("it lives");
+    assert!(was_woken());
 }

@@ -22,6 +22,8 @@ pub(crate) struct Allocator {
     pages: Vec<Page>,
     /// Pages that are free and have their memory still.
     fresh: usize,
+    /// Whether free pages are out: what lies in them is nobody else's to take out meanwhile.
+    are_out: bool,
 }
 
 /// What of a page is free.
@@ -59,6 +61,7 @@ impl Allocator {
             free: 0,
             pages: Vec::new(),
             fresh: 0,
+            are_out: false,
         }
     }
 
@@ -106,13 +109,19 @@ impl Allocator {
     /// nearly all pages become free with the last of them.
     pub(crate) fn wants_trim(&self) -> bool {
         let fresh = self.fresh * self.page_lines;
-        fresh >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
+        !self.are_out && fresh >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
     }
 
     /// Takes out what touches pages in which nothing is in use and that have memory to give back,
     /// or that join such: rows whose pages begin elsewhere give back what lies in both. All of it
     /// must be given back by [`return_free_pages`](Allocator::return_free_pages).
-    pub(crate) fn take_free_pages(&mut self) -> FreePages {
+    /// `None` while others are out: a page of theirs that is free has lines that may be handed out
+    /// as soon as they are back, before the one who took it second gives back its memory.
+    pub(crate) fn take_free_pages(&mut self) -> Option<FreePages> {
+        if self.are_out {
+            return None;
+        }
+        self.are_out = true;
         let size = self.page_lines;
         let mut taken = FreePages::default();
         let mut is_taken = vec![false; self.pages.len()];
@@ -132,12 +141,13 @@ impl Allocator {
             taken.runs.extend(firsts.extract_if(.., touches).map(|first| (first, len)));
         }
         self.free -= taken.runs.iter().map(|(_, len)| len).sum::<usize>();
-        taken
+        Some(taken)
     }
 
     /// Gives back what was taken out, to be handed out after everything else that is free, lowest
     /// first.
     pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
+        self.are_out = false;
         for lines in &taken.pages {
             let pages = lines.start / self.page_lines..lines.end / self.page_lines;
             for page in &mut self.pages[pages] {
@@ -223,7 +233,7 @@ mod tests {
         for &first in firsts.iter().filter(|first| ![15, 48].contains(*first)) {
             allocator.give_lines(first, 3);
         }
-        let taken = allocator.take_free_pages();
+        let taken = allocator.take_free_pages().expect("none are out");
         // Not 8..24 (15..18 is in use), 48..56, or the last, of which the end was never handed out.
         assert_eq!(taken.pages, [0..8, 24..48]);
         let mut runs = taken.runs.clone();
@@ -243,6 +253,26 @@ mod tests {
     }
 
     #[test]
+    fn free_pages_are_taken_out_by_one_at_a_time() {
+        let mut allocator = Allocator::new(8);
+        for _ in 0..4 {
+            allocator.take_lines(8).expect("room");
+        }
+        allocator.give_lines(8, 8);
+        let taken = allocator.take_free_pages().expect("none are out");
+        assert_eq!(taken.pages.first(), Some(&(8..16)));
+        // Others that become free meanwhile wait for the next look, too.
+        allocator.give_lines(16, 8);
+        assert!(allocator.take_free_pages().is_none() && !allocator.wants_trim());
+        allocator.return_free_pages(taken);
+        // In use again: nobody gives back its memory.
+        assert_eq!([allocator.take_lines(8), allocator.take_lines(8)], [Some(16), Some(8)]);
+        let next = allocator.take_free_pages().expect("they are back");
+        assert!(next.pages.is_empty());
+        allocator.return_free_pages(next);
+    }
+
+    #[test]
     fn trimming_is_due_once_much_of_what_is_free_is_new() {
         let mut allocator = Allocator::new(64);
         let lines = 6 * TRIM_LINES_MIN;
@@ -257,7 +287,7 @@ mod tests {
             allocator.give_lines(line, 1);
             if allocator.wants_trim() {
                 due += 1;
-                let taken = allocator.take_free_pages();
+                let taken = allocator.take_free_pages().expect("none are out");
                 assert_eq!(taken.pages.len(), 1, "with what was given before");
                 assert_eq!(taken.pages[0], 0..(line + 1) / 64 * 64);
                 allocator.return_free_pages(taken);
@@ -274,7 +304,7 @@ mod tests {
             (pages.start * 8..pages.end * 8).for_each(|line| allocator.give_lines(line, 1));
         };
         let trim = |allocator: &mut Allocator, is_done: bool| {
-            let mut taken = allocator.take_free_pages();
+            let mut taken = allocator.take_free_pages().expect("none are out");
             let pages = taken.pages.clone();
             taken.pages.retain(|_| is_done);
             allocator.return_free_pages(taken);
@@ -311,7 +341,7 @@ mod tests {
         for first in firsts {
             allocator.give_lines(first, 5);
             if allocator.wants_trim() {
-                let taken = allocator.take_free_pages();
+                let taken = allocator.take_free_pages().expect("none are out");
                 (trims, looks) = (trims + 1, looks + taken.runs.len());
                 allocator.return_free_pages(taken);
             }

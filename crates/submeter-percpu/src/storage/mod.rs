@@ -435,7 +435,7 @@ impl Area {
     /// Costs a look at everything that is free, and a system call for each run of pages and row.
     /// Blocks may be taken and dropped at the same time. Words reused later cost a page fault
     /// again, so call it seldom, or call [`trim_when_due`](Area::trim_when_due). Single
-    /// [words](Area::word) keep their memory.
+    /// [words](Area::word) keep their memory. Does nothing while another thread does it.
     pub fn trim(&self) -> usize {
         self.trim_with(|_| true)
     }
@@ -443,7 +443,7 @@ impl Area {
     fn trim_with(&self, mut also: impl FnMut(Range<usize>) -> bool) -> usize {
         let inner = &self.inner;
         // Taken out, so that the lock is not held during system calls: creating a group takes it.
-        let mut free = inner.allocator.lock().take_free_pages();
+        let Some(mut free) = inner.allocator.lock().take_free_pages() else { return 0 };
         let mut given = 0;
         free.pages.retain(|lines| {
             // An error (a kernel that does not know the advice) leaves memory committed, and

@@ -222,7 +222,7 @@ fn without_secrets(said: &str, words: &[OsString]) -> String {
     let values =
         words.iter().filter_map(|word| word.to_str()).map(|word| match word.split_once('=') {
             Some((flag, value)) if flag.starts_with('-') => value,
-            _ => word,
+            _ => word.trim_start_matches('-'),
         });
     let mut addresses: Vec<&str> =
         values.filter(|value| value.contains("://") || value.contains('@')).collect();
