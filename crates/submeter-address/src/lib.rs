@@ -91,8 +91,7 @@ impl Address {
         &self.0
     }
 
-    /// Takes it apart. The fragment is for who reads an answer, not for who is asked, and is left
-    /// out.
+    /// Takes it apart, without the fragment: that is for readers of an answer, and is never sent.
     ///
     /// # Errors
     /// When it has no scheme, has white space, or escapes its user or password wrongly.
@@ -237,6 +236,12 @@ impl Url {
         self.query.as_deref()
     }
 
+    /// Returns whether it names a server and nothing on it: no path but `/`, and no query.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        ["", "/"].contains(&self.path()) && self.query.is_none()
+    }
+
     /// Returns the URL of what is below this path, at `path`, which begins with a slash, or is
     /// empty to have no slash at the end. The query stays.
     #[must_use]
@@ -290,7 +295,7 @@ fn host(text: &str) -> Option<(&str, Option<u16>)> {
     is_host.then_some((name, port))
 }
 
-/// Decodes percent signs, strictly: what is no escape would be one for another client.
+/// Decodes percent signs, strictly: other clients read a malformed escape in other ways.
 ///
 /// # Examples
 /// ```

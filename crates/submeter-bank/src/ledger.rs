@@ -150,9 +150,9 @@ impl Ledger {
     /// never lent, because members fall back to it: the sum of their
     /// [floors](crate::Outage::Floor).
     ///
-    /// A limit below what is lent takes effect as leases are renewed, within one time to live: each
-    /// member keeps up to its part of the new limit of what it has, whoever asks first, and none is
-    /// lent more until all have come down.
+    /// A limit below what is lent takes effect as leases are renewed, within one time to live. In
+    /// whatever order they ask, each member keeps what it has up to its part of the new limit, and
+    /// none is lent more until all have come down.
     ///
     /// # Errors
     /// When the floors exceed the limit: a fleet without its bank would exceed it too.
@@ -389,9 +389,9 @@ impl Pool {
         self.insert(id, Share { counted: 0, wants, since });
         let room = u128::from(self.leasable).saturating_sub(self.counted);
         let room = u64::try_from(room).unwrap_or(u64::MAX);
-        // After a limit was lowered there is no room until others have given back. What the member
-        // has it keeps up to its part: to take all that others are over would empty whoever asks
-        // first.
+        // After a limit was lowered there is no room until others have given back. A member keeps
+        // what it has, up to its part: otherwise the first to ask would pay for all that the
+        // others are over.
         let keeps = want.has.min(before.counted);
         let mut amount = self.fair(id, wants).min(room.max(keeps));
         if learns {

@@ -1,6 +1,6 @@
 //! The text of a refusal.
 //!
-//! It ends up with whoever sent the query, and DataFusion's error has no second text for logs. So
+//! The sender of the query gets to see it, and DataFusion's error has no second text for logs. So
 //! it names what is the tenant's own, down to its operators; of a limit above it says that it is
 //! shared, and neither whose, nor how much, nor who holds it.
 

@@ -29,7 +29,7 @@ pub(super) const PAGE: &str = concat!(
     "</script>\n</body>\n</html>\n",
 );
 
-/// The same for who takes gzip, compressed when first asked for.
+/// The same for clients that accept gzip, compressed when first asked for.
 pub(super) static GZIP: LazyLock<Bytes> = LazyLock::new(|| {
     let page = gzip(PAGE.as_bytes(), BEST);
     Bytes::from(page.expect("a Vec takes all that is written to it"))

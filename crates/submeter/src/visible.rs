@@ -67,7 +67,7 @@ impl fmt::Display for Visible<'_> {
 /// categories Cc, Cf, Zl and Zp, what it calls ignorable by default (variation selectors, tags,
 /// fillers), and three more that have no ink. Spaces are none of them, combining marks neither.
 ///
-/// For who writes whole lines, of which names are a part; of a name alone, [`visible`] shows more.
+/// For whole lines, of which names are a part; of a name alone, [`visible`] shows more.
 ///
 /// # Examples
 /// ```

@@ -26,8 +26,8 @@ pub(crate) struct Served {
     shown: Arc<Shown>,
 }
 
-/// The certificate that clients are shown, with its key. Another one is for who comes later: keys
-/// that are agreed on stay.
+/// The certificate that clients are shown, with its key. A new one is shown to later
+/// connections: those that have agreed on keys keep them.
 #[derive(Debug)]
 struct Shown(Mutex<Arc<CertifiedKey>>);
 

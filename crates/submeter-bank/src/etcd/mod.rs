@@ -176,10 +176,9 @@ impl EtcdBank {
             return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }
         let hosts = url.hosts().filter(|hosts| hosts.iter().all(|(_, port)| port.is_some()));
-        let is_bare = ["", "/"].contains(&url.path()) && url.query().is_none();
         let user = url.credentials();
         let has_password = user.is_none_or(|(_, password)| !password.is_empty());
-        if hosts.is_none() || !is_bare || !has_password {
+        if hosts.is_none() || !url.is_bare() || !has_password {
             return Err(form());
         }
         let hosts = url.authority();

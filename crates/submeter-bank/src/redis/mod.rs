@@ -134,7 +134,7 @@ impl RedisBank {
         if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
             return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
         }
-        // The client takes what is no escape as it is.
+        // Checked here, as the client accepts a malformed escape and sends it as text.
         let scheme = match Address::new(url).url() {
             Ok(url) => url.scheme().to_owned(),
             // It says what form it wants.

@@ -105,8 +105,7 @@ impl Target {
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_here = host.eq_ignore_ascii_case("localhost")
             || address.is_ok_and(|address| address.is_loopback());
-        let is_bare = ["", "/"].contains(&url.path()) && url.query().is_none();
-        if settings.protocol == Protocol::Grpc && !is_bare {
+        if settings.protocol == Protocol::Grpc && !url.is_bare() {
             return Err(wrong(&format!("gRPC has paths of its own, and no query: {like}")));
         }
         match url.scheme() {

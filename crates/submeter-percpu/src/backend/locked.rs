@@ -2,10 +2,11 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::{ResolvedHint, RowHint, STRIDE};
 
+use crate::overflow::batch_overflow;
 use crate::storage::layout::{LINE_WORDS, MARKS_AT};
 use crate::storage::mapping::Mapping;
 
@@ -16,6 +17,21 @@ pub(crate) fn row(hint: ResolvedHint, rows: usize) -> usize {
     let number = number as usize;
     // Not the remainder alone: a division costs as much as the add that follows.
     if number < rows { number } else { number % rows }
+}
+
+/// Adds to a word of a locked row unless that crosses a boundary of the batch `mask + 1`. Returns
+/// whether it was done; may return false without such a reason.
+#[inline(always)]
+pub(crate) fn add_within(word: &AtomicI64, n: i64, mask: u64) -> bool {
+    // SeqCst: as every load of a word that an exchange follows.
+    let before = word.load(Ordering::SeqCst);
+    if batch_overflow(before, n, mask) != 0 {
+        return false;
+    }
+    // Once: an add that fails was overtaken, and may as well take the other way.
+    // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
+    let after = before.wrapping_add(n);
+    word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
 /// The locked rows, as a block keeps them: what a locked add needs, without following a pointer.
@@ -63,8 +79,8 @@ impl LockedRows {
         // SAFETY: 1. In bounds, and open, the bits of a line that is open being open too: `row` is
         // below the number of rows, and the caller's first and second promise. 2. Aligned and
         // initialised: as in `Rows::at`, 2 and 3, and `Rows::dirty_bits`, 2 and 3. 3. Locked rows
-        // and dirty bits are accessed atomically only, by this file
-        // and `storage::raw`. 4. Alive: the third promise.
+        // and dirty bits are accessed atomically only, by this file and `storage::raw`. 4. Alive:
+        // the third promise.
         unsafe {
             let start = self.base.add(row * STRIDE);
             let word = AtomicI64::from_ptr(start.add(word as usize * 8).cast().as_ptr());
@@ -106,8 +122,8 @@ impl LockedWord {
         assert!(row < self.rows, "no such row");
         // SAFETY: 1. In bounds, and open: the row was checked, the word is by invariant. 2.
         // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
-        // atomically only, by this file
-        // and `storage::raw`. 4. The result borrows `self`, which keeps the reservation.
+        // atomically only, by this file and `storage::raw`. 4. The result borrows `self`, which
+        // keeps the reservation.
         unsafe { AtomicI64::from_ptr(self.base.add(row * STRIDE).cast().as_ptr()) }
     }
 }

@@ -13,8 +13,7 @@ use submeter_sys::{ResolvedHint, membarrier};
 
 use super::stock::Stock;
 use crate::backend::gated::GatedWord;
-use crate::backend::locked;
-use crate::backend::locked::LockedWord;
+use crate::backend::locked::{self, LockedWord};
 use crate::backend::rseq::ATTEMPTS;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, Ordering};

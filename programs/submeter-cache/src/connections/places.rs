@@ -10,8 +10,9 @@
 //! would leave most places empty where few of many users come, and the first of equals could not
 //! use the server that it has for itself.
 //!
-//! Without users a place is anybody's who reaches the server, as is everything else. A part for
-//! each address would be one for all behind a proxy, and none for who has a network of its own.
+//! Without users a place is open to anybody who reaches the server, as is everything else. A part
+//! for each address would be one part for all clients behind a proxy, and no bound on a client that
+//! has a network of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

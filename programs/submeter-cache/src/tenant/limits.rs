@@ -161,7 +161,7 @@ impl Tenants {
     }
 
     /// Returns what the keys of a tenant begin with.
-    fn key_prefix(&self, path: &str) -> Vec<u8> {
+    pub(super) fn key_prefix(&self, path: &str) -> Vec<u8> {
         let delimiter = char::from(self.delimiter).to_string();
         names(path).collect::<Vec<_>>().join(&delimiter).into_bytes()
     }

@@ -356,9 +356,7 @@ impl Tenants {
 
     /// Returns the prefix of the keys of a tenant's child.
     fn prefix_of(&self, parent: &Tenant, name: &str) -> Vec<u8> {
-        let names = parent.group.path().split('/').skip(1).chain([name]);
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
-        names.join(&char::from(self.delimiter).to_string()).into_bytes()
+        self.key_prefix(&path_of(parent, name))
     }
 
     /// Gives the place of a tenant that was killed back. To be called with its part of the index

@@ -65,6 +65,13 @@ impl Running {
         Client::connect(self.addr)
     }
 
+    /// Connects and logs in, as a user with its password.
+    pub(crate) fn connect_as(&self, who: &str) -> Client {
+        let mut client = self.connect();
+        assert_eq!(client.login(who), "STORED", "{who}");
+        client
+    }
+
     /// Ends the server: all connections are closed after this.
     pub(crate) fn stop(&mut self) {
         if let Some(stop) = self.stop.take() {
@@ -180,6 +187,18 @@ impl Client {
         let value = self.bytes(len);
         assert_eq!(self.bytes(7), b"\r\nEND\r\n");
         Some(value)
+    }
+
+    /// Says who it is, `USER PASSWORD`, and reads one line of answer.
+    pub(crate) fn login(&mut self, login: &str) -> String {
+        self.set("auth", login.as_bytes())
+    }
+
+    /// Returns a number of `stats`.
+    pub(crate) fn stat(&mut self, name: &str) -> u64 {
+        let stats = self.talk("stats\r\n");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
     }
 
     pub(crate) fn close_writing(&mut self) {

@@ -16,65 +16,49 @@ fn server(config: Config) -> (Running, mpsc::Receiver<Crowd>) {
     (start_with(config, |server| server.users(users).on_crowd(hear)), told)
 }
 
-fn login(client: &mut Client, login: &str) -> String {
-    client.ask(format!("set auth 0 0 {}\r\n{login}\r\n", login.len()))
-}
-
-fn logged_in(server: &Running, who: &str) -> Client {
-    let mut client = server.connect();
-    assert_eq!(login(&mut client, who), "STORED", "{who}");
-    client
-}
-
-fn stat(ops: &mut Client, name: &str) -> u64 {
-    let stats = ops.talk("stats\r\n");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
-}
-
 #[test]
 fn clients_that_never_log_in_keep_nobody_out() {
     let (server, _told) = server(Config { connections_max: 8, ..Config::default() });
     let mut silent: Vec<Client> = (0..9).map(|_| server.connect()).collect();
     for _ in 0..3 {
-        let mut ops = logged_in(&server, "ops tr0ub4dor");
+        let mut ops = server.connect_as("ops tr0ub4dor");
         assert_eq!(ops.ask("mn\r\n"), "MN");
     }
     assert_eq!(silent[0].rest(), b"", "the first one's place was another's");
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
-    assert!(stat(&mut ops, "login_kicks") >= 1);
-    assert_eq!(stat(&mut ops, "rejected_connections"), 0);
-    assert!(stat(&mut ops, "login_pending") > 0);
+    let mut ops = server.connect_as("ops tr0ub4dor");
+    assert!(ops.stat("login_kicks") >= 1);
+    assert_eq!(ops.stat("rejected_connections"), 0);
+    assert!(ops.stat("login_pending") > 0);
 }
 
 #[test]
 fn who_does_not_log_in_in_time_is_closed_and_who_has_stays() {
     let time = Duration::from_millis(300);
     let (server, _told) = server(Config { login_timeout: time, ..Config::default() });
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let mut ops = server.connect_as("ops tr0ub4dor");
     let (mut silent, mut guessing) = (server.connect(), server.connect());
-    assert_eq!(login(&mut guessing, "ops wrong"), "CLIENT_ERROR authentication failure");
+    assert_eq!(guessing.login("ops wrong"), "CLIENT_ERROR authentication failure");
     // Neither silence nor a guess now and then buys time.
     assert_eq!((silent.rest(), guessing.rest()), (Vec::new(), Vec::new()));
-    assert_eq!(stat(&mut ops, "login_kicks"), 2);
+    assert_eq!(ops.stat("login_kicks"), 2);
 }
 
 #[test]
 fn one_users_connections_leave_places_to_others() {
     let (server, told) = server(Config { connections_max: 16, ..Config::default() });
-    let mut held: Vec<Client> = (0..14).map(|_| logged_in(&server, "acme correct-horse")).collect();
+    let mut held: Vec<Client> = (0..14).map(|_| server.connect_as("acme correct-horse")).collect();
     let mut more = server.connect();
     let refusal = "SERVER_ERROR too many connections of this user";
-    assert_eq!(login(&mut more, "acme correct-horse"), refusal);
+    assert_eq!(more.login("acme correct-horse"), refusal);
     assert_eq!(more.rest(), b"");
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let mut ops = server.connect_as("ops tr0ub4dor");
     let crowd = told.recv().expect("places are few");
     assert_eq!((crowd.most, &*crowd.holder), (16, "user \"acme\""));
     let usage = server.cache.tree().root().usage(server.cache.metrics().connections);
     assert_eq!((usage.limit, usage.current >= 15), (Some(16), true));
-    assert_eq!(stat(&mut ops, "rejected_connections"), 1);
+    assert_eq!(ops.stat("rejected_connections"), 1);
     held.truncate(8);
     eventually("the user has room again", || {
-        login(&mut server.connect(), "acme correct-horse") == "STORED"
+        server.connect().login("acme correct-horse") == "STORED"
     });
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use submeter_cache::{Address, Cache, Config, Server, Users};
 
-use crate::common::{Client, Running, start_with};
+use crate::common::{Running, start_with};
 
 const FILE: &str = "# users\n\nacme:correct-horse\nweb:battery-staple /acme/web\nops:tr0ub4dor /\n";
 
@@ -18,20 +18,10 @@ fn server() -> Running {
     start_with(Config::default(), |server| server.users(users()))
 }
 
-fn login(client: &mut Client, login: &str) -> String {
-    client.ask(format!("set auth 0 0 {}\r\n{login}\r\n", login.len()))
-}
-
-fn logged_in(server: &Running, who: &str) -> Client {
-    let mut client = server.connect();
-    assert_eq!(login(&mut client, who), "STORED", "{who}");
-    client
-}
-
 #[test]
 fn nothing_is_executed_before_the_login() {
     let server = server();
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let mut ops = server.connect_as("ops tr0ub4dor");
     assert_eq!(ops.set("acme:k", b"v"), "STORED");
     let mut client = server.connect();
     let value = "v".repeat(600);
@@ -69,7 +59,7 @@ fn nothing_is_executed_before_the_login() {
     // Nothing was executed, and no value was taken for a command.
     assert_eq!(ops.get("acme:k").as_deref(), Some(&b"v"[..]));
     assert_eq!(ops.get("acme:new"), None);
-    assert_eq!(login(&mut client, "acme correct-horse"), "STORED");
+    assert_eq!(client.login("acme correct-horse"), "STORED");
     assert_eq!(client.get("acme:k").as_deref(), Some(&b"v"[..]));
 }
 
@@ -78,9 +68,9 @@ fn users_are_replaced_while_the_server_runs() {
     let (users, config) = (users(), Config::default());
     let handle = users.clone();
     let server = start_with(config.clone(), |server| server.users(users));
-    let mut acme = logged_in(&server, "acme correct-horse");
-    let mut web = logged_in(&server, "web battery-staple");
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let mut acme = server.connect_as("acme correct-horse");
+    let mut web = server.connect_as("web battery-staple");
+    let mut ops = server.connect_as("ops tr0ub4dor");
     let next = "acme:new-horse\nweb:battery-staple /acme\nnew:stapler-battery\n";
     handle.replace(&Users::parse(next, &config).expect("well-formed"));
     assert_eq!(ops.rest(), b"", "the user is gone");
@@ -93,7 +83,7 @@ fn users_are_replaced_while_the_server_runs() {
         ("web battery-staple", "STORED"),
         ("new stapler-battery", "STORED"),
     ] {
-        assert_eq!(login(&mut server.connect(), who), answer, "{who}");
+        assert_eq!(server.connect().login(who), answer, "{who}");
     }
 }
 
@@ -101,7 +91,7 @@ fn users_are_replaced_while_the_server_runs() {
 fn whoever_has_not_logged_in_makes_no_tenant() {
     let server = server();
     // Its users' tenants exist when it serves.
-    drop(logged_in(&server, "ops tr0ub4dor"));
+    drop(server.connect_as("ops tr0ub4dor"));
     let groups = server.cache.tree().group_count();
     let large = "v".repeat((1 << 20) + 1);
     for (n, request) in [
@@ -142,7 +132,7 @@ fn only_the_right_password_of_a_user_is_a_login() {
         "",
     ] {
         let mut client = server.connect();
-        assert_eq!(login(&mut client, wrong), "CLIENT_ERROR authentication failure", "{wrong:?}");
+        assert_eq!(client.login(wrong), "CLIENT_ERROR authentication failure", "{wrong:?}");
         assert_eq!(client.ask("get acme:k\r\n"), "CLIENT_ERROR unauthenticated", "{wrong:?}");
     }
     let mut guesser = server.connect();
@@ -154,14 +144,14 @@ fn only_the_right_password_of_a_user_is_a_login() {
 #[test]
 fn a_user_has_the_keys_of_one_tenant_and_no_others() {
     let server = server();
-    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    let mut ops = server.connect_as("ops tr0ub4dor");
     for key in ["k", "acmex:k", "other:k", "acme:api:k", "acme:web:k"] {
         assert_eq!(ops.set(key, b"7"), "STORED", "{key}");
     }
-    let mut web = logged_in(&server, "web battery-staple");
+    let mut web = server.connect_as("web battery-staple");
     assert_eq!(web.get("acme:web:k").as_deref(), Some(&b"7"[..]));
     assert_eq!(web.set("acme:web:below:k", b"v"), "STORED");
-    let mut acme = logged_in(&server, "acme correct-horse");
+    let mut acme = server.connect_as("acme correct-horse");
     assert_eq!(acme.get("acme:web:k").as_deref(), Some(&b"7"[..]));
     assert_eq!(acme.get("acme:api:k").as_deref(), Some(&b"7"[..]));
     let refused = "CLIENT_ERROR a key of another tenant";
@@ -204,11 +194,11 @@ fn a_user_has_the_keys_of_one_tenant_and_no_others() {
 fn a_user_has_places_for_tenants_however_many_names_another_one_invents() {
     let config = Config { tenants_max: 100, ..Config::default() };
     let server = start_with(config, |server| server.users(users()));
-    let mut acme = logged_in(&server, "acme correct-horse");
+    let mut acme = server.connect_as("acme correct-horse");
     for n in 0..200 {
         assert_eq!(acme.set(&format!("acme:j{n}:k"), b"v"), "STORED");
     }
-    let mut web = logged_in(&server, "web battery-staple");
+    let mut web = server.connect_as("web battery-staple");
     for key in ["acme:web:k", "acme:web:api:k"] {
         assert_eq!(web.set(key, b"v"), "STORED");
     }
@@ -222,12 +212,12 @@ fn a_user_has_places_for_tenants_however_many_names_another_one_invents() {
 #[test]
 fn a_login_is_the_connections_and_never_stored() {
     let server = server();
-    let mut acme = logged_in(&server, "acme correct-horse");
+    let mut acme = server.connect_as("acme correct-horse");
     // The second is a store like any other.
-    assert_eq!(login(&mut acme, "ops tr0ub4dor"), "CLIENT_ERROR a key of another tenant");
+    assert_eq!(acme.login("ops tr0ub4dor"), "CLIENT_ERROR a key of another tenant");
     assert_eq!(acme.ask("flush_all\r\n"), "CLIENT_ERROR not allowed to the user of one tenant");
     assert_eq!(server.connect().ask("get acme:k\r\n"), "CLIENT_ERROR unauthenticated");
-    assert_eq!(logged_in(&server, "ops tr0ub4dor").get("auth"), None);
+    assert_eq!(server.connect_as("ops tr0ub4dor").get("auth"), None);
 }
 
 #[test]

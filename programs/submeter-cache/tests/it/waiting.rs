@@ -17,9 +17,7 @@ fn buffers(server: &Running) -> u64 {
 }
 
 fn stat(server: &Running, name: &str) -> u64 {
-    let stats = server.connect().talk("stats\r\n");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
+    server.connect().stat(name)
 }
 
 /// Begins a store of 1 MiB and omits its end.

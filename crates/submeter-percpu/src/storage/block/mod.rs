@@ -155,7 +155,7 @@ impl<T> Block<T> {
     #[inline]
     pub fn add_dirty_otherwise(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
         if let Some(here) = self.locked_here(word)
-            && here.add_within(n, mask)
+            && locked::add_within(here.word, n, mask)
         {
             if !here.is_dirty() {
                 self.words().mark_locked(here.row, here.line);
@@ -234,23 +234,7 @@ impl BlockWord {
     }
 }
 
-/// Adds by locked instruction in the calling thread's row.
 impl LockedHere<'_> {
-    /// Adds unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done;
-    /// may return false without such a reason.
-    #[inline(always)]
-    fn add_within(&self, n: i64, mask: u64) -> bool {
-        // SeqCst: as every load of a word that an exchange follows.
-        let before = self.word.load(Ordering::SeqCst);
-        if batch_overflow(before, n, mask) != 0 {
-            return false;
-        }
-        // Once: an add that fails was overtaken, and may as well take the other way.
-        // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
-        let after = before.wrapping_add(n);
-        self.word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
     /// As [`DirtyBits::is_dirty`](crate::dirty::DirtyBits::is_dirty), of the word's line.
     #[inline(always)]
     fn is_dirty(&self) -> bool {
@@ -395,18 +379,8 @@ impl Words {
         assert!(word < self.len(), "no such word");
         let inner: &Inner = &self.area().inner;
         let row = self.locked_row();
-        let word = inner.rows.locked(row, self.first() + word);
-        // SeqCst: as every load of a word that an exchange follows.
-        let before = word.load(Ordering::SeqCst);
-        if batch_overflow(before, n, mask) != 0 {
-            return None;
-        }
         inner.use_locked();
-        // Once: an add that fails was overtaken, and may as well take the other way.
-        // SeqCst: as in `locked_add`, whose place this takes.
-        let after = before.wrapping_add(n);
-        let done = word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
-        done.ok().map(|_| row)
+        locked::add_within(inner.rows.locked(row, self.first() + word), n, mask).then_some(row)
     }
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and

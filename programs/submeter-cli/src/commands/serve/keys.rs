@@ -43,8 +43,8 @@ impl Keys {
         self.users.is_none() && self.token.is_none() && self.tls.is_none()
     }
 
-    /// Reads each file again, and lets it hold for who comes from now on. Of each returns what to
-    /// say: one that is bad changes nothing.
+    /// Reads each file again; what it says holds for connections from now on. Returns what to say
+    /// of each: a bad one changes nothing.
     pub(super) fn read_again(
         &self,
         args: &ServeArgs,

@@ -23,9 +23,10 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>,
     let mut limits: Vec<(usize, TenantLimit)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let mut marks = line.match_indices('#').map(|(at, _)| at);
-        let comment = marks.find(|&at| line[..at].ends_with(char::is_whitespace));
+        let begins = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+        let comment = marks.find(|&at| begins(at));
         let line = line[..comment.unwrap_or(line.len())].trim();
-        if line.is_empty() || line.starts_with('#') {
+        if line.is_empty() {
             continue;
         }
         // At the last blank: a tenant's name may contain some.

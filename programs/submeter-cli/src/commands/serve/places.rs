@@ -1,7 +1,9 @@
 //! How many tenants there may be: shown, and warned of when new ones find no place.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use submeter_cache::{Cache, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Panel, Shown};
@@ -78,22 +80,30 @@ fn warning(state: State, places: &TenantPlaces) -> String {
     )
 }
 
-/// Warns of a table that is full or nearly so.
-async fn watch(cache: Cache) {
+/// Looks at the table, and warns if it is full or nearly so.
+fn look(cache: &Cache, watch: &Mutex<Watch>) -> (State, TenantPlaces) {
+    let mut watch = watch.lock();
+    let places = cache.places();
+    if let Some(warning) = watch.look(&places, Instant::now()) {
+        log::warn!("{warning}");
+    }
+    (watch.state, places)
+}
+
+/// Looks at the table from time to time, whether anybody watches the page or not.
+async fn look_always(cache: Cache, watch: Arc<Mutex<Watch>>) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = Watch::new();
     loop {
         ticks.tick().await;
-        if let Some(warning) = watch.look(&cache.places(), Instant::now()) {
-            log::warn!("{warning}");
-        }
+        look(&cache, &watch);
     }
 }
 
 /// Shows how many tenants there may be, and are, and warns when that is nearly all.
 pub(super) fn show(shown: Shown, cache: &Cache) -> Shown {
-    tokio::spawn(watch(cache.clone()));
+    let watch = Arc::new(Mutex::new(Watch::new()));
+    tokio::spawn(look_always(cache.clone(), Arc::clone(&watch)));
     let states = [State::Free, State::Few, State::Refused].map(State::name);
     let panel = Panel::new(
         "tenants",
@@ -107,16 +117,13 @@ pub(super) fn show(shown: Shown, cache: &Cache) -> Shown {
         ],
     );
     let cache = cache.clone();
-    let watch = parking_lot::Mutex::new(Watch::new());
     shown.panel(panel.rows(move || {
-        let places = cache.places();
-        let mut watch = watch.lock();
-        let _ = watch.look(&places, Instant::now());
+        let (state, places) = look(&cache, &watch);
         let count = |n: u64| CellDoc::figure(n, Shape::Count);
         let TenantPlaces { max, taken, refused, largest, .. } = places;
         let [taken, max] = [taken, max].map(|n| count(n as u64));
         let largest = largest.map(|(path, n)| format!("{path} ({n})")).unwrap_or_default();
-        vec![vec![watch.state.name().into(), taken, max, count(refused), largest.as_str().into()]]
+        vec![vec![state.name().into(), taken, max, count(refused), largest.as_str().into()]]
     }))
 }
 

@@ -58,7 +58,8 @@ pub(super) struct PostgresBill {
 impl PostgresBill {
     /// Connects, and creates tables and views where there are none.
     pub(super) fn open(address: &Address) -> Result<PostgresBill, Failure> {
-        // The client takes what is no escape as it is; words have no escapes.
+        // Checked here, as the client accepts a malformed escape and sends it as text. The form
+        // `host=… user=…` has no escapes.
         if let Err(error @ (AddressError::Escape | AddressError::Text)) = address.url() {
             return Err(Failure::new(format_args!("{address}: {error} (--postgres)")));
         }
