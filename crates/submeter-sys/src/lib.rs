@@ -37,6 +37,7 @@
 
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
+pub mod barrier;
 pub mod clock;
 pub mod cpu;
 pub mod fork;
@@ -54,6 +55,7 @@ mod arch;
 mod cpu_rows;
 mod os;
 
+pub use barrier::Barrier;
 pub use cpu_rows::CpuRows;
 pub use probe::{Backend, Probe, SelfTest, probe};
 pub use row_hint::{ResolvedHint, RowHint, set_thread_number, thread_number};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::barrier::Barrier;
 use crate::os::{self, thread};
 use crate::row_hint::RowHint;
 use crate::rseq::{MM_CID_END, Rseq};
@@ -58,7 +59,8 @@ pub enum SelfTest {
     PassedWithoutBarrier,
     /// A sequence committed although its thread had been preempted in it.
     CommittedAfterPreemption,
-    /// A sequence committed although a barrier had returned while it ran.
+    /// A sequence committed although a barrier had returned while it ran, or a thread of ours had
+    /// visited its CPU.
     CommittedAfterBarrier,
     /// No sequence could be interrupted (no time, no threads, no affinity, a barrier refused), so
     /// nothing is known.
@@ -86,7 +88,7 @@ impl fmt::Display for SelfTest {
             SelfTest::CommittedAfterPreemption => {
                 "failed: a sequence committed after a preemption on the same CPU"
             }
-            SelfTest::CommittedAfterBarrier => "failed: a sequence committed after membarrier",
+            SelfTest::CommittedAfterBarrier => "failed: a sequence committed after a barrier",
             SelfTest::Inconclusive => {
                 "inconclusive: with the time and threads allowed no sequence was interrupted"
             }
@@ -113,6 +115,8 @@ pub struct Probe {
     pub membarrier: Result<u32, i32>,
     /// What the self-test found.
     pub self_test: SelfTest,
+    /// How sequences are waited for, where they are used.
+    pub barrier: Barrier,
     /// From the thread pointer to libc's area, where it has registered the deciding thread.
     pub(crate) libc_offset: Option<isize>,
     pub(crate) rseq: Option<Rseq>,
@@ -163,10 +167,11 @@ impl Probe {
 /// Finds out, on the first call, what this process can use; later calls return the same answer.
 ///
 /// The environment variable `SUBMETER_RSEQ=off`, read on that first call, and `--cfg
-/// submeter_portable` rule the sequences out, as do systems other than Linux, and kernels that may
-/// [lose a restart](crate::kernel). `SUBMETER_RSEQ=trust` takes the sequences on those too: where
-/// the kernel loses a restart then, a flush misses an update, and a reference count may release
-/// what somebody still holds.
+/// submeter_portable` rule the sequences out, as do systems other than Linux. Kernels that may
+/// [lose a restart](crate::kernel), or have no barrier for sequences, are waited for by
+/// [visits](Barrier::Visits); `SUBMETER_RSEQ=visits` waits so on every kernel.
+/// `SUBMETER_RSEQ=trust` relies on the kernel's barrier alone: where it loses a restart then, a
+/// flush misses an update, and a reference count may release what somebody still holds.
 ///
 /// The first call takes about a millisecond, on a busy machine some tens, eight seconds at most: it
 /// starts threads for the self-test. It allocates too, so it must not be
@@ -258,6 +263,7 @@ impl Probe {
             kernel_feature_bytes: 0,
             membarrier: Err(0),
             self_test: SelfTest::NotRun,
+            barrier: Barrier::Membarrier,
             libc_offset: None,
             rseq: None,
         }

@@ -6,7 +6,7 @@ use super::stock::Stock;
 use super::tree::Path;
 
 /// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
-/// Returns false where leaves cannot be visited.
+/// Returns false as [`fold`] does.
 pub(super) fn settle<P: Path>(path: &P) -> bool {
     path.levels().all(|level| {
         while level.is_exceeded() && !level.is_drained() {
@@ -19,7 +19,8 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
 }
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
-/// done, by whomever: see [`Path::below`].
+/// done, by whomever: see [`Path::below`]. Where the barrier takes too long, the leaves stay closed,
+/// and the next fold goes on.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
     let tight = level.tight();
@@ -34,7 +35,7 @@ pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
         // Somebody else has drained it; the caller looks again.
         return true;
     }
-    if !empty(path, level, &|_| true) {
+    if !empty(path, level, &|_| true, Stock::try_barrier) {
         return false;
     }
     level.drained(tightening, path.leaf().stock.now_ms());
@@ -43,12 +44,21 @@ pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
 
 /// Gives one leaf's stock back, behind a barrier, where others may still charge it.
 pub(super) fn close<P: Path>(path: &P) {
-    empty(path, path.level(), &|at| std::ptr::eq(at.leaf(), path.leaf()));
+    let barrier = |stock: &P::Stock| {
+        stock.barrier();
+        true
+    };
+    empty(path, path.level(), &|at| std::ptr::eq(at.leaf(), path.leaf()), barrier);
 }
 
-/// Closes those leaves below a level that are meant, and gives their stock back behind one barrier.
-/// Returns false where leaves cannot be visited.
-fn empty<P: Path>(path: &P, level: &Level, is_meant: &dyn Fn(&P) -> bool) -> bool {
+/// Closes those leaves below a level that are meant, and gives their stock back behind one
+/// `barrier`. Returns false where leaves cannot be visited, or the barrier says so.
+fn empty<P: Path>(
+    path: &P,
+    level: &Level,
+    is_meant: &dyn Fn(&P) -> bool,
+    barrier: impl FnOnce(&P::Stock) -> bool,
+) -> bool {
     let (mut closing, mut visit) = (false, 0);
     let closed = path.below(level, &mut |leaves| {
         visit = path.common().begin_visit();
@@ -58,8 +68,8 @@ fn empty<P: Path>(path: &P, level: &Level, is_meant: &dyn Fn(&P) -> bool) -> boo
     if !closed || !closing {
         return closed;
     }
-    path.leaf().stock.barrier();
-    path.below(level, &mut |leaves| drain(&mut leaves.filter(|at| is_meant(at)), visit))
+    barrier(&path.leaf().stock)
+        && path.below(level, &mut |leaves| drain(&mut leaves.filter(|at| is_meant(at)), visit))
 }
 
 /// The second half of closings, of all leaves that were closed in a visit or before it: a thread

@@ -9,7 +9,7 @@
 
 use std::io;
 
-use submeter_sys::{ResolvedHint, membarrier};
+use submeter_sys::{ResolvedHint, barrier};
 
 use super::stock::Stock;
 use crate::backend::gated::GatedWord;
@@ -133,8 +133,16 @@ impl Stock for StockRows {
     fn barrier(&self) {
         if self.locked.is_none() {
             // Going on would grant what was given back.
-            membarrier::rseq_barrier().expect("membarrier was registered at start-up");
+            barrier::wait().expect("what the start-up probe found to work");
         }
+    }
+
+    fn try_barrier(&self) -> bool {
+        self.locked.is_some()
+            || match barrier::try_wait() {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => false,
+                waited => waited.map(|()| true).expect("what the start-up probe found to work"),
+            }
     }
 
     fn sum(&self) -> i64 {

@@ -21,6 +21,11 @@ pub(crate) trait Stock {
     fn close(&self);
     /// Waits until no add is under way that found it open.
     fn barrier(&self);
+    /// As [`barrier`](Stock::barrier), unless that takes too long. Returns whether it was done.
+    fn try_barrier(&self) -> bool {
+        self.barrier();
+        true
+    }
     /// Sums the stock. Stable while it is closed, after the barrier.
     fn sum(&self) -> i64;
     /// The time in milliseconds, which wraps around.

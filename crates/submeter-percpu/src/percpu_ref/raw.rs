@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::io;
 
-use submeter_sys::{ResolvedHint, membarrier};
+use submeter_sys::{ResolvedHint, barrier};
 
 use super::rows;
 use super::switch::Slots;
@@ -153,7 +153,7 @@ impl Slots for AreaSlots {
             #[cfg(test)]
             BARRIERS.set(BARRIERS.get() + 1);
             // Going on would release objects in use.
-            membarrier::rseq_barrier().expect("membarrier was registered at start-up");
+            barrier::wait().expect("what the start-up probe found to work");
         }
     }
 

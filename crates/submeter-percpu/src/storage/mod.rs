@@ -13,9 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use submeter_sys::memory::page_size;
-use submeter_sys::{Backend, ResolvedHint, RowHint, Rseq, membarrier};
+use submeter_sys::{Backend, ResolvedHint, RowHint, Rseq, barrier};
 
 mod alloc;
 mod block;
@@ -367,21 +368,31 @@ impl Area {
     }
 
     /// Waits until every sequence that saw a dirty bit before it was taken has committed or will
-    /// start again. Costs a system call that interrupts the CPUs of this process.
+    /// start again. Costs what [`barrier::wait`] does.
     ///
     /// # Panics
     /// When the kernel refuses a barrier that it granted at start-up: going on would lose updates
     /// in silence.
     pub fn barrier(&self) {
-        self.try_barrier().expect("membarrier was registered at start-up");
+        if self.rseq().is_some() {
+            barrier::wait().expect("what the start-up probe found to work");
+        }
     }
 
     /// As [`barrier`](Area::barrier), for callers that can undo what they began.
     ///
     /// # Errors
-    /// When the kernel refuses a barrier that it granted at start-up.
+    /// When the kernel refuses a barrier that it granted at start-up; [`io::ErrorKind::TimedOut`]
+    /// when a CPU could not be visited in time: see [`barrier::try_wait`].
     pub fn try_barrier(&self) -> io::Result<()> {
-        if self.rseq().is_some() { membarrier::rseq_barrier() } else { Ok(()) }
+        if self.rseq().is_some() { barrier::try_wait() } else { Ok(()) }
+    }
+
+    /// Returns the least time between two barriers of a flusher that can do without: on average it
+    /// then interrupts an updater no more often than the scheduler's tick does.
+    #[must_use]
+    pub fn barrier_spacing(&self) -> Duration {
+        submeter_sys::probe().barrier.spacing()
     }
 
     /// Returns the data rows, for many loads of lines that were handed out before.

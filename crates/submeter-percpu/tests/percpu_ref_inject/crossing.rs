@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use submeter_percpu::PercpuRef;
 use submeter_sys::inject::{Point, delay, entered};
-use submeter_sys::{cpu, membarrier, probe};
+use submeter_sys::{barrier, cpu, probe};
 
 use crate::raw::{ThreadId, with_handler};
 use crate::stop::StopOnDrop;
@@ -90,7 +90,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
                         // Relaxed: this thread's own note.
                         signals.fetch_add(1, Ordering::Relaxed);
                     }
-                    Event::Barrier => membarrier::rseq_barrier().expect("registered"),
+                    Event::Barrier => barrier::wait().expect("granted"),
                 }
             }
             wait_for(point);

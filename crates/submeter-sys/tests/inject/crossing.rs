@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use submeter_sys::inject::{self, Point};
-use submeter_sys::{CpuRows, Exit, Rseq, cpu, membarrier};
+use submeter_sys::{CpuRows, Exit, Rseq, barrier, cpu};
 
 use crate::rows::Rows;
+use crate::stop::StopOnDrop;
 
 /// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
@@ -162,6 +163,8 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(Point, &Victim, u64)
     let handled_before = HANDLED.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| victim.run(sequence));
+        // Also where `disturb` finds something wrong.
+        let stopping = StopOnDrop(&victim.stop);
         // Acquire: pairs with the Release in `run`.
         while victim.tid.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
@@ -183,8 +186,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(Point, &Victim, u64)
         {
             std::thread::yield_now();
         }
-        // Relaxed: a plain signal.
-        victim.stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     // Relaxed: the only other thread was joined.
     let handled = HANDLED.load(Ordering::Relaxed) - handled_before;
@@ -239,7 +241,7 @@ fn migration_at_every_point_loses_nothing() {
 
 #[test]
 fn a_barrier_at_every_point_loses_nothing() {
-    cross_all(&SEQUENCES, |_, _, _| membarrier::rseq_barrier().expect("registered"));
+    cross_all(&SEQUENCES, |_, _, _| barrier::wait().expect("granted"));
 }
 
 #[test]
@@ -247,7 +249,7 @@ fn a_kill_at_every_point_is_final_once_the_barrier_returns() {
     cross_all(&GATED, |_, victim, _| {
         // Relaxed: the barrier orders it.
         victim.mode.store(0, Ordering::Relaxed);
-        membarrier::rseq_barrier().expect("registered");
+        barrier::wait().expect("granted");
         let folded = victim.rows.sum(WORD);
         let start = Instant::now();
         while start.elapsed() < Duration::from_micros(150) {

@@ -10,6 +10,9 @@ mod crossing;
 #[cfg(submeter_inject)]
 #[path = "../it/rows.rs"]
 mod rows;
+#[cfg(submeter_inject)]
+#[path = "../it/stop.rs"]
+mod stop;
 
 #[cfg(not(submeter_inject))]
 #[test]

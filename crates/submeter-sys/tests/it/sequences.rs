@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use submeter_sys::{Exit, Rseq, STRIDE, cpu, membarrier};
+use submeter_sys::{Exit, Rseq, STRIDE, barrier, cpu};
 
 use crate::rows::Rows;
 use crate::stop::StopOnDrop;
@@ -25,7 +25,7 @@ fn hammer(rows: &Rows, work: impl Fn(&AtomicBool) + Sync) {
         }
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(300) {
-            membarrier::rseq_barrier().expect("registered");
+            barrier::wait().expect("granted");
             std::thread::sleep(Duration::from_micros(200));
         }
     });
@@ -196,7 +196,7 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
                 std::thread::yield_now();
             }
             mode.store(0, Ordering::Relaxed);
-            membarrier::rseq_barrier().expect("registered");
+            barrier::wait().expect("granted");
             let folded = rows.sum(4);
             for _ in 0..100 {
                 std::hint::spin_loop();

@@ -10,8 +10,10 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os("SUBMETER_TEST_CHILD").is_some()
 }
 
-fn trusted() -> bool {
-    std::env::var_os("SUBMETER_RSEQ").is_some_and(|value| value == "trust")
+/// The choice of a barrier that this process was given.
+fn barrier() -> Option<(&'static str, &'static str)> {
+    let value = std::env::var("SUBMETER_RSEQ").ok()?;
+    ["trust", "visits"].into_iter().find(|&choice| choice == value).map(|c| ("SUBMETER_RSEQ", c))
 }
 
 /// Runs `test` of this program with `variables` set; returns its output.
@@ -30,10 +32,10 @@ pub(crate) fn again_under(
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("SUBMETER_TEST_CHILD", "1")
-        // The child inherits none of this process's settings, except that of testing sequences on a
-        // kernel that is not trusted.
+        // The child inherits none of this process's settings, except that of how sequences are
+        // waited for.
         .env_remove("SUBMETER_RSEQ")
-        .envs(trusted().then_some(("SUBMETER_RSEQ", "trust")))
+        .envs(barrier())
         .env_remove("SUBMETER_CLOCK")
         .envs(variables.iter().copied());
     if !filter.is_empty() {

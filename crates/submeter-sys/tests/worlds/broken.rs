@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Backend, STRIDE, SelfTest, cpu, membarrier, probe};
+use submeter_sys::{Backend, Barrier, STRIDE, SelfTest, barrier, cpu, probe};
 
 use crate::again::{again, is_child};
 
@@ -58,26 +58,27 @@ fn a_misspelt_variable_is_named_and_taken_for_off() {
 }
 
 #[test]
-fn a_kernel_that_may_lose_a_restart_gets_locked_adds_unless_it_is_trusted() {
+fn a_kernel_that_may_lose_a_restart_is_waited_for_by_visits_unless_it_is_trusted() {
     const NAME: &str =
-        "broken::a_kernel_that_may_lose_a_restart_gets_locked_adds_unless_it_is_trusted";
+        "broken::a_kernel_that_may_lose_a_restart_is_waited_for_by_visits_unless_it_is_trusted";
     if is_child() {
         // Shows this process a release 2.6.x, as `setarch --uname-2.6` does.
         // SAFETY: 1. The call takes a number, and changes only what uname(2) says.
         assert_ne!(unsafe { libc::personality(libc::UNAME26 as libc::c_ulong) }, -1);
-        println!("{} because {}", probe().backend.name(), probe().reason);
+        println!("{}, {}", probe().backend.name(), probe().barrier.name());
         add_on_threads();
+        barrier::wait().expect("granted");
         return;
     }
     if probe().rseq().is_none() {
         eprintln!("skipped: no sequences here whatever the kernel: {}", probe().reason);
         return;
     }
-    let text = again(NAME, &[("SUBMETER_RSEQ", "on")]);
-    assert!(text.contains("locked adds by"), "{text}");
-    assert!(text.contains("because Linux 2.6.") && text.contains("may lose a restart"), "{text}");
-    let text = again(NAME, &[("SUBMETER_RSEQ", "trust")]);
-    assert!(text.contains(probe().backend.name()), "{text}");
+    for (variable, barrier) in [("on", Barrier::Visits), ("trust", Barrier::Membarrier)] {
+        let text = again(NAME, &[("SUBMETER_RSEQ", variable)]);
+        let expected = format!("{}, {}", probe().backend.name(), barrier.name());
+        assert!(text.contains(&expected), "{variable}: {text}");
+    }
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn a_forked_child_keeps_registration_and_barrier() {
             .filter(|_| unsafe { rseq.increment(word) })
             .count()
             > 90_000
-            && membarrier::rseq_barrier().is_ok();
+            && barrier::wait().is_ok();
         // SAFETY: 1. The call takes a number and does not return.
         unsafe { libc::_exit(i32::from(!ok)) };
     }

@@ -1,8 +1,9 @@
 //! Sandboxes that forbid the system calls of the probe.
 
-use submeter_sys::{Backend, SelfTest, cpu, probe};
+use submeter_sys::{Backend, Barrier, SelfTest, barrier, cpu, probe};
 
 use crate::again::{again_under, deny, install, is_child};
+use crate::broken::add_on_threads;
 
 const RSEQ_BARRIER: u32 = 1 << 7;
 const REGISTER_RSEQ: u32 = 1 << 8;
@@ -38,9 +39,51 @@ fn a_forbidden_membarrier_is_named() {
         return;
     }
     for errno in [libc::EPERM, libc::ENOSYS] {
-        let variables = [("SUBMETER_TEST_ERRNO", &*errno.to_string())];
+        let variables = [TRUST, ("SUBMETER_TEST_ERRNO", &*errno.to_string())];
         again_under(NAME, &variables, &deny(libc::SYS_membarrier, None, errno));
     }
+}
+
+#[test]
+fn without_membarrier_sequences_are_waited_for_by_visits() {
+    const NAME: &str = "seccomp::without_membarrier_sequences_are_waited_for_by_visits";
+    if is_child() {
+        assert!(probe().membarrier.is_err());
+        println!("{}, {}", probe().backend.name(), probe().barrier.name());
+        add_on_threads();
+        barrier::wait().expect("granted");
+        return;
+    }
+    let filter = deny(libc::SYS_membarrier, None, libc::EPERM);
+    let Some(text) = again_under(NAME, &[("SUBMETER_RSEQ", "on")], &filter) else { return };
+    if probe().rseq().is_some() {
+        let expected = format!("{}, {}", probe().backend.name(), Barrier::Visits.name());
+        assert!(text.contains(&expected), "{text}");
+    }
+}
+
+#[test]
+fn an_affinity_that_is_forbidden_later_is_an_error_of_visits_and_no_endless_wait() {
+    const NAME: &str =
+        "seccomp::an_affinity_that_is_forbidden_later_is_an_error_of_visits_and_no_endless_wait";
+    if is_child() {
+        if probe().rseq().is_none() {
+            return;
+        }
+        barrier::wait().expect("allowed");
+        // Before the filter, which threads inherit when they start: the visitor ends when idle.
+        // What is left is the program's own thread and the test's.
+        while std::fs::read_dir("/proc/self/task").expect("readable").count() > 2 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        install(&deny(libc::SYS_sched_setaffinity, None, libc::EPERM)).expect("as before");
+        let refused = barrier::wait().expect_err("refused");
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+        return;
+    }
+    // Where there are filters at all.
+    let none = deny(libc::SYS_membarrier, None, libc::EPERM);
+    again_under(NAME, &[("SUBMETER_RSEQ", "visits")], &none);
 }
 
 #[test]

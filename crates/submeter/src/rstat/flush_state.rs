@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use submeter_percpu::dirty::Kept;
 use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
 
-use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX, SPACING_NS};
+use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX};
 use super::lineage::Lineage;
 use super::propagate::{Candidate, Propagator, View};
 use super::scope::{FlushScope, ScopeLines, of_groups};
@@ -154,7 +154,11 @@ impl FlushState {
             self.find(scope, &mut found);
         }
         let FlushState { area, propagator, kept, which, .. } = self;
-        let barrier = is_barrier_due(kept, count(&found), self.barrier_ns, now_ns);
+        let spacing = area.barrier_spacing();
+        let spaced = self
+            .barrier_ns
+            .is_none_or(|last_ns| u128::from(now_ns.saturating_sub(last_ns)) >= spacing.as_nanos());
+        let barrier = is_barrier_due(kept, count(&found), spaced);
         if barrier {
             kept.let_go(|lines, ages| which.of(propagator, lines) & ages.unchanged(), &mut found);
         } else {
@@ -235,26 +239,37 @@ impl FlushState {
     }
 
     /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
-    /// what was taken is marked again, and the next flush finds it.
+    /// what was taken is marked again, and the next flush finds it. Where it takes too long, that is
+    /// read all the same, as what keeps its mark needs no barrier. Returns whether it was not.
     pub(super) fn propagate(
         &mut self,
         scope: FlushScope,
         barrier: impl FnOnce(&Area) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
+        let mut cleared = true;
         // What keeps its mark needs no barrier.
         if !self.taken.is_empty() {
-            if let Err(error) = barrier(&self.area) {
-                self.area.restore_dirty(&self.taken);
-                self.kept.end(&self.shown);
-                self.clear();
-                return Err(error);
+            match barrier(&self.area) {
+                Ok(()) => self.barrier_ns = Some(self.now_ns),
+                Err(error) => {
+                    self.area.restore_dirty(&self.taken);
+                    cleared = false;
+                    if error.kind() != io::ErrorKind::TimedOut {
+                        self.kept.end(&self.shown);
+                        self.clear();
+                        return Err(error);
+                    }
+                }
             }
-            self.barrier_ns = Some(self.now_ns);
         }
         self.propagator.begin();
         self.list_kept(scope);
         self.bring_up();
-        Ok(())
+        if !cleared {
+            // Marked again, so that there is nothing to release.
+            self.taken.clear();
+        }
+        Ok(cleared)
     }
 
     /// Lists the lines of `scope` that keep their marks.
@@ -355,8 +370,8 @@ fn count(lines: &[DirtyLines]) -> usize {
 }
 
 /// Whether a flush that found so many lines clears marks, rather than keep them all.
-fn is_barrier_due(kept: &KeptLines, found: usize, last_ns: Option<u64>, now_ns: u64) -> bool {
-    let spaced = last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= SPACING_NS);
+/// The last barrier is `spaced` from this one, or not.
+fn is_barrier_due(kept: &KeptLines, found: usize, spaced: bool) -> bool {
     let room = if spaced { QUIET_MAX } else { BUSY_MAX };
     kept.len() + found > room || spaced && kept.cold() > COLD_MAX
 }

@@ -17,10 +17,6 @@ pub(super) const QUIET_MAX: usize = 128;
 /// every CPU besides.
 pub(super) const BUSY_MAX: usize = 2048;
 
-/// The least time between two barriers, in ns, as long as there is room: a flush without pause then
-/// interrupts an updater no more often than its scheduler's tick does.
-pub(super) const SPACING_NS: u64 = 1_000_000;
-
 /// So many lines that have not changed for [`COLD`] flushes are worth a barrier of their own.
 pub(super) const COLD_MAX: usize = QUIET_MAX / 4;
 

@@ -274,10 +274,12 @@ impl Rstat {
         let mut dead = deaths.clone();
         dead.sort_unstable();
         state.take(scope, &dead, flush.as_of_ns, announced);
-        if let Err(error) = state.propagate(scope, barrier) {
-            self.flushes.defer(deaths);
-            return Err(error);
+        let propagated = state.propagate(scope, barrier);
+        if !matches!(propagated, Ok(true)) {
+            // Their words are read, and used again, by a flush that clears their marks.
+            self.flushes.defer(std::mem::take(&mut deaths));
         }
+        propagated?;
         self.note_flushed(scope, &flush);
         state.finish();
         if !deaths.is_empty() {

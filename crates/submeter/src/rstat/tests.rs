@@ -188,6 +188,32 @@ fn a_refused_barrier_loses_nothing() {
 }
 
 #[test]
+fn where_a_barrier_takes_too_long_what_is_marked_is_read_and_stays_marked() {
+    let mut forest = Forest::new(9);
+    let child = forest.add_group(0);
+    forest.leaves[child].add(8, 100, MASK);
+    let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
+    dead.add(0, 7, MASK);
+    drop(dead);
+    for scope in [FlushScope::Tree, FlushScope::Below(forest.leaves[child].id() as usize)] {
+        let too_long = |_: &Area| Err(io::ErrorKind::TimedOut.into());
+        let mut state = forest.rstat.flushes.lock();
+        let marked = forest.rstat.area.dirty_lines(u64::MAX);
+        forest.rstat.flush_locked(&mut state, scope, too_long).expect("without a barrier");
+        assert!(state.is_at_rest());
+        drop(state);
+        assert_eq!((forest.total(child, 8), forest.total(child, 0)), (100, 7));
+        assert_eq!(forest.rstat.len(), 3, "the dead group's words are not for another yet");
+        assert_eq!(forest.rstat.area.dirty_lines(u64::MAX), marked);
+    }
+    // Found without a mark of its own.
+    forest.leaves[child].add(8, 1, MASK);
+    forest.rstat.flush();
+    assert_eq!((forest.total(0, 8), forest.total(child, 0), forest.rstat.len()), (101, 7, 2));
+    assert_eq!((forest.bound(0, 8), forest.bound(child, 0)), (0, 0));
+}
+
+#[test]
 fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     let mut forest = Forest::new(1);
     let (child, many) = (forest.add_group(0), forest.add_many(0));

@@ -1,6 +1,7 @@
 //! CPUs, as `/sys` and the scheduler's calls name them.
 
 use std::io;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cpu::CPUS_MAX;
@@ -37,25 +38,13 @@ fn parse_list(text: &str) -> Option<usize> {
 }
 
 pub(crate) fn affinity() -> io::Result<Vec<usize>> {
-    let mut set = Set::empty();
-    // SAFETY: 1. `set` is live and writable for the size given: it is the size of its type. 2. The
-    // call writes no more than that: sched_setaffinity(2) says so.
-    let written = unsafe { libc::sched_getaffinity(0, size_of::<Set>(), (&raw mut set).cast()) };
-    if written < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((0..CPUS_MAX).filter(|&cpu| set.contains(cpu)).collect())
+    Set::of(0).map(|set| set.iter().collect())
 }
 
 pub(crate) fn set_affinity(cpus: &[usize]) -> io::Result<()> {
     let mut set = Set::empty();
-    for &cpu in cpus {
-        set.insert(cpu);
-    }
-    // SAFETY: 1. `set` is live for the size given: it is the size of its type. 2. The call only
-    // reads it: sched_setaffinity(2) says so.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<Set>(), (&raw const set).cast()) };
-    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    cpus.iter().for_each(|&cpu| set.insert(cpu));
+    set.apply()
 }
 
 pub(crate) fn current() -> Option<usize> {
@@ -66,25 +55,58 @@ pub(crate) fn current() -> Option<usize> {
 
 /// A CPU mask. Own type because `libc::cpu_set_t` ends at CPU 1023.
 #[repr(C)]
-struct Set {
-    words: [libc::c_ulong; CPUS_MAX / libc::c_ulong::BITS as usize],
+pub(super) struct Set {
+    words: [libc::c_ulong; CPUS_MAX / BITS],
 }
 
+const BITS: usize = libc::c_ulong::BITS as usize;
+
 impl Set {
-    const fn empty() -> Set {
-        Set { words: [0; CPUS_MAX / libc::c_ulong::BITS as usize] }
+    pub(super) const fn empty() -> Set {
+        Set { words: [0; CPUS_MAX / BITS] }
     }
 
-    fn contains(&self, cpu: usize) -> bool {
-        let bits = libc::c_ulong::BITS as usize;
-        self.words.get(cpu / bits).is_some_and(|word| word >> (cpu % bits) & 1 == 1)
+    pub(super) fn one(cpu: usize) -> Set {
+        let mut set = Set::empty();
+        set.insert(cpu);
+        set
     }
 
-    fn insert(&mut self, cpu: usize) {
-        let bits = libc::c_ulong::BITS as usize;
-        if let Some(word) = self.words.get_mut(cpu / bits) {
-            *word |= 1 << (cpu % bits);
+    /// Returns the CPUs on which a thread may run; 0 is the calling one.
+    pub(super) fn of(thread: libc::pid_t) -> io::Result<Set> {
+        let mut set = Set::empty();
+        // SAFETY: 1. `set` is live and writable for the size given: it is the size of its type.
+        // 2. The call writes no more than that: sched_setaffinity(2) says so.
+        let written =
+            unsafe { libc::sched_getaffinity(thread, size_of::<Set>(), (&raw mut set).cast()) };
+        if written < 0 { Err(io::Error::last_os_error()) } else { Ok(set) }
+    }
+
+    /// Restricts the calling thread to these.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        // SAFETY: 1. The set is live for the size given: it is the size of its type. 2. The call
+        // only reads it: sched_setaffinity(2) says so.
+        let result =
+            unsafe { libc::sched_setaffinity(0, size_of::<Set>(), ptr::from_ref(self).cast()) };
+        if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    pub(super) fn contains(&self, cpu: usize) -> bool {
+        self.words.get(cpu / BITS).is_some_and(|word| word >> (cpu % BITS) & 1 == 1)
+    }
+
+    pub(super) fn insert(&mut self, cpu: usize) {
+        if let Some(word) = self.words.get_mut(cpu / BITS) {
+            *word |= 1 << (cpu % BITS);
         }
+    }
+
+    pub(super) fn add(&mut self, other: &Set) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..CPUS_MAX).filter(|&cpu| self.contains(cpu))
     }
 }
 

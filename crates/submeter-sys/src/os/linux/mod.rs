@@ -9,6 +9,7 @@ pub(crate) mod memory;
 pub(crate) mod perf_event;
 pub(crate) mod probe;
 pub(crate) mod thread;
+pub(crate) mod visits;
 
 mod own_registration;
 mod pin;

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 
 use super::{own_registration, pin, selftest};
-use crate::kernel::{CORRECTED_RELEASES, Kernel};
+use crate::barrier::Barrier;
+use crate::kernel::Kernel;
 use crate::probe::{Backend, Probe};
 use crate::row_hint::RowHint;
 use crate::rseq::{HAS_OWN_AREA, MM_CID_END, ROWS_BY_MM_CID, Rseq};
@@ -28,11 +29,12 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
         ..Probe::without(String::new())
     };
     match usable(&probe, kernel, variable) {
-        Ok((backend, offset, cpus)) => {
-            probe.self_test = selftest::run(offset as isize, prepare(backend));
+        Ok((backend, offset, cpus, barrier)) => {
+            probe.self_test = selftest::run(offset as isize, prepare(backend), barrier);
             probe.reason = format!("the self-test {}", probe.self_test);
             if probe.self_test.passed() {
                 probe.backend = backend;
+                probe.barrier = barrier;
                 probe.rseq = Some(Rseq::new(offset, cpus));
                 return probe;
             }
@@ -47,20 +49,24 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     probe
 }
 
-/// Returns which registration could serve, or why none can.
+/// Returns which registration could serve, and which barrier, or why none can.
 fn usable(
     probe: &Probe,
     kernel: &Kernel,
     variable: Option<&OsStr>,
-) -> Result<(Backend, i32, u32), String> {
-    let trusted = match variable.map(OsStr::to_str) {
-        None | Some(Some("on" | "")) => false,
-        Some(Some("trust")) => true,
+) -> Result<(Backend, i32, u32, Barrier), String> {
+    let restarts = probe.membarrier.is_ok_and(membarrier::supports_rseq);
+    let barrier = match variable.map(OsStr::to_str) {
+        None | Some(Some("on" | "")) if restarts && kernel.keeps_restarts() => Barrier::Membarrier,
+        None | Some(Some("on" | "" | "visits")) => Barrier::Visits,
+        Some(Some("trust")) => Barrier::Membarrier,
         Some(Some("off")) => return Err("SUBMETER_RSEQ=off".to_owned()),
         // Not silently "on": a caller that sets it wants something.
         Some(_) => {
             let value = variable.unwrap_or_default();
-            return Err(format!("SUBMETER_RSEQ={value:?} is none of on, off and trust; took off"));
+            return Err(format!(
+                "SUBMETER_RSEQ={value:?} is none of on, off, trust and visits; took off"
+            ));
         }
     };
     if arch::SIGNATURE == 0 {
@@ -79,27 +85,23 @@ fn usable(
             probe.libc_area_bytes.unwrap_or(0),
         ));
     }
-    match probe.membarrier {
-        Err(errno) => return Err(format!("membarrier is refused (errno {errno})")),
-        Ok(mask) if !membarrier::supports_rseq(mask) => {
+    match (barrier, probe.membarrier) {
+        (Barrier::Membarrier, Err(errno)) => {
+            return Err(format!("membarrier is refused (errno {errno})"));
+        }
+        (Barrier::Membarrier, Ok(_)) if !restarts => {
             return Err("membarrier cannot restart sequences (Linux 5.10 can)".to_owned());
         }
-        Ok(_) => {}
+        _ => {}
     }
-    // Whole, and not only for reference counts: an update whose restart is lost is missing from
-    // the flush, and from the totals for good if its group is killed. Two backends at once would
-    // have to be proved against each other besides.
-    if !trusted && !kernel.keeps_restarts() {
-        return Err(format!(
-            "Linux {} may lose a restart that a barrier asks for ({CORRECTED_RELEASES} do not)",
-            kernel.release
-        ));
+    let registered = membarrier::register_rseq();
+    if barrier == Barrier::Membarrier {
+        registered.map_err(|error| format!("membarrier registration: {error}"))?;
     }
-    membarrier::register_rseq().map_err(|error| format!("membarrier registration: {error}"))?;
     if let Some(offset) = probe.libc_offset {
         // libc tried and the kernel refused it (-2): it would refuse us too.
         return match probe.cpu_hint().and_then(RowHint::number) {
-            Some(_) => Ok((Backend::LibcRseq, near(offset)?, cpus)),
+            Some(_) => Ok((Backend::LibcRseq, near(offset)?, cpus, barrier)),
             None => Err("libc's registration failed".to_owned()),
         };
     }
@@ -113,7 +115,7 @@ fn usable(
     own_registration::prepare_process()
         .and_then(|()| own_registration::register())
         .map_err(|error| format!("libc registers no rseq and the kernel says: {error}"))?;
-    Ok((Backend::OwnRseq, near(arch::own_area_offset())?, cpus))
+    Ok((Backend::OwnRseq, near(arch::own_area_offset())?, cpus, barrier))
 }
 
 /// Returns the offset as an [`Rseq`] holds it. Thread-local memory that programs start with is
@@ -206,24 +208,33 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_may_lose_restarts_gets_no_sequences_unless_it_is_trusted() {
-        let corrected = decide_on(&kernel("6.12.54"), None);
-        let old = decide_on(&kernel("6.12.53"), None);
-        assert!(old.rseq.is_none() && old.self_test == SelfTest::NotRun, "{old:?}");
-        assert!(matches!(old.backend, Backend::LockedByCpu | Backend::LockedByThread));
+    fn a_kernel_that_may_lose_restarts_is_waited_for_by_visits_unless_it_is_trusted() {
+        let decided =
+            |release, variable: Option<&str>| decide_on(&kernel(release), variable.map(OsStr::new));
+        let corrected = decided("6.12.54", None);
         if corrected.rseq.is_none() {
             eprintln!("skipped: no sequences here whatever the kernel: {}", corrected.reason);
             return;
         }
-        assert!(old.reason.contains("6.12.53") && old.reason.contains("6.12.54"), "{old:?}");
-        for (release, variable) in [("6.12.54", "on"), ("6.12.53", "trust"), ("gVisor", "trust")] {
-            let probe = decide_on(&kernel(release), Some(OsStr::new(variable)));
-            assert_eq!(probe.backend, corrected.backend, "{release} {variable}: {probe:?}");
+        for (release, variable, barrier) in [
+            ("6.12.54", None, Barrier::Membarrier),
+            ("6.12.54", Some("on"), Barrier::Membarrier),
+            ("6.12.54", Some("visits"), Barrier::Visits),
+            ("6.12.53", None, Barrier::Visits),
+            ("6.12.53", Some("on"), Barrier::Visits),
+            ("6.12.53", Some(""), Barrier::Visits),
+            ("gVisor", None, Barrier::Visits),
+            ("6.12.53", Some("trust"), Barrier::Membarrier),
+        ] {
+            let probe = decided(release, variable);
+            assert_eq!(
+                (probe.backend, probe.barrier),
+                (corrected.backend, barrier),
+                "{release} {variable:?}: {probe:?}"
+            );
             assert!(probe.rseq.is_some(), "{probe:?}");
         }
-        for (release, variable) in [("6.12.53", "on"), ("6.12.53", ""), ("6.12.54", "off")] {
-            let probe = decide_on(&kernel(release), Some(OsStr::new(variable)));
-            assert!(probe.rseq.is_none(), "{release} {variable}: {probe:?}");
-        }
+        let off = decided("6.12.54", Some("off"));
+        assert!(off.rseq.is_none() && off.self_test == SelfTest::NotRun, "{off:?}");
     }
 }

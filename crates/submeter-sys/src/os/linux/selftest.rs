@@ -3,7 +3,9 @@
 //! Two promises are tested, because kernels have broken each: that a thread which is preempted
 //! inside a sequence never commits it, although it was not migrated (arm64, 6.19); and that
 //! `membarrier` returns only when no sequence that was running still can commit. Sandboxes that
-//! fake rseq are caught the same way. The test takes about a millisecond, once per process.
+//! fake rseq are caught the same way. Where visits take the place of `membarrier`, it is they that
+//! are tested: some sandboxes take any affinity and apply none. The test takes about a millisecond,
+//! once per process.
 //!
 //! It has to decide on a busy machine too: a process without a verdict would run on a lower backend
 //! for its whole life. On such a machine a thread runs for a few milliseconds, then waits until all
@@ -23,8 +25,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::thread;
+use super::thread::{self, SignalsBlocked, share_the_cpu};
 use crate::arch::{self, SpinShared};
+use crate::barrier::Barrier;
 use crate::probe::SelfTest;
 use crate::{cpu, membarrier};
 
@@ -44,7 +47,7 @@ const MEETING: Duration = Duration::from_millis(4);
 const MEETINGS_APART: Duration = Duration::from_millis(10);
 
 /// Runs both tests on threads of their own, so that the caller's affinity stays as it is.
-pub(crate) fn run(offset: isize, prepare: fn() -> bool) -> SelfTest {
+pub(crate) fn run(offset: isize, prepare: fn() -> bool, by: Barrier) -> SelfTest {
     let Ok(allowed) = cpu::affinity() else {
         return SelfTest::Inconclusive;
     };
@@ -57,7 +60,10 @@ pub(crate) fn run(offset: isize, prepare: fn() -> bool) -> SelfTest {
     match preemption(offset, target, prepare) {
         SelfTest::Passed => {
             let other = allowed.iter().copied().find(|&cpu| cpu != target);
-            barrier(offset, target, other, prepare, PATIENCE)
+            match by {
+                Barrier::Membarrier => barrier(offset, target, other, prepare, PATIENCE),
+                Barrier::Visits => visits(offset, target, other.unwrap_or(target), prepare),
+            }
         }
         other => other,
     }
@@ -84,6 +90,36 @@ fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
         patience: PATIENCE,
     };
     in_threads(offset, None, watch, pinned, trial)
+}
+
+/// The watcher waits until a section runs, visits its CPU, and lets it through there, before it
+/// goes back. Then every CPU is visited once, as each round does: one that cannot be, because a
+/// real-time thread keeps it, would be waited for by every kill.
+fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> SelfTest {
+    let watch = |shared: &SpinShared, stop: &AtomicBool| {
+        let mut last = 0;
+        // Relaxed: the visit orders; the signals need only arrive.
+        while cpu::set_affinity(&[other]).is_ok() && !stop.load(Ordering::Relaxed) {
+            let ticket = shared.entered.load(Ordering::Relaxed);
+            if ticket == last || cpu::set_affinity(&[target]).is_err() {
+                std::thread::sleep(NUDGE);
+                continue;
+            }
+            // Relaxed: after a system call.
+            shared.flag.store(ticket, Ordering::Relaxed);
+            last = ticket;
+        }
+    };
+    let pinned = || cpu::set_affinity(&[target]).is_ok() && prepare();
+    let trial = Trial {
+        committed: SelfTest::CommittedAfterBarrier,
+        unseen: SelfTest::Inconclusive,
+        patience: PATIENCE,
+    };
+    match in_threads(offset, None, watch, pinned, trial) {
+        SelfTest::Passed if super::visits::wait(Some(PATIENCE)).is_err() => SelfTest::Inconclusive,
+        found => found,
+    }
 }
 
 /// The watcher waits until a section runs, issues the barrier, and only then lets that section, and
@@ -215,20 +251,6 @@ fn in_threads(
     result.into_inner().unwrap_or(SelfTest::Inconclusive)
 }
 
-/// Puts the calling thread under the ordinary scheduling policy. It inherits that of the program:
-/// under `SCHED_FIFO` no thread preempts another of its priority, under `SCHED_BATCH` none that
-/// wakes up does, and no section would be interrupted.
-fn share_the_cpu() {
-    // SAFETY: 1. Zeroes are a valid parameter: plain data, and the priority of this policy is 0.
-    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
-    // Not by libc's function, which musl leaves out. A refusal leaves the policy as it is, and
-    // perhaps the test without a verdict.
-    // SAFETY: 1. The parameter is live. 2. It concerns the calling thread alone: 0 names it.
-    unsafe {
-        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const parameter);
-    }
-}
-
 /// Runs sections until enough of those let through were aborted, one committed, or time is up.
 fn repeat(
     offset: isize,
@@ -313,34 +335,6 @@ fn switches() -> Option<i64> {
     (asked == 0).then(|| i64::from(usage.ru_nvcsw) + i64::from(usage.ru_nivcsw))
 }
 
-/// Blocks every signal on the calling thread until dropped.
-pub(crate) struct SignalsBlocked {
-    before: libc::sigset_t,
-}
-
-impl SignalsBlocked {
-    pub(crate) fn new() -> SignalsBlocked {
-        // SAFETY: 1. Zeroes are a valid set: a signal set is plain data. 2. The calls read and
-        // write live, distinct sets: both are here.
-        unsafe {
-            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            SignalsBlocked { before }
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: 1. `before` is a live set: `new` filled it. 2. No old set is written: the pointer
-        // is null.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
-    }
-}
-
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::super::own_registration;
@@ -354,7 +348,10 @@ mod tests {
 
     #[test]
     fn a_kernel_that_does_not_abort_after_a_preemption_is_found() {
-        assert_eq!(run(unregistered(), || true), SelfTest::CommittedAfterPreemption);
+        assert_eq!(
+            run(unregistered(), || true, Barrier::Membarrier),
+            SelfTest::CommittedAfterPreemption
+        );
     }
 
     #[test]
@@ -370,12 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_visit_after_which_a_section_commits_is_found() {
+        let allowed = cpu::affinity().expect("readable");
+        let other = allowed.get(1).copied().unwrap_or(allowed[0]);
+        let found = visits(unregistered(), allowed[0], other, || true);
+        assert_eq!(found, SelfTest::CommittedAfterBarrier);
+    }
+
+    #[test]
     fn a_program_of_fixed_priority_gets_a_verdict() {
         let Some(offset) = probe().libc_offset.filter(|_| probe().rseq().is_some()) else {
             eprintln!("skipped: no sequences of libc's here: {}", probe().reason);
             return;
         };
-        let verdict = |policy: libc::c_int| {
+        let verdict = |policy: libc::c_int, by: Barrier| {
             // SAFETY: 1. Zeroes are a valid parameter: plain data.
             let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
             parameter.sched_priority = libc::c_int::from(policy == libc::SCHED_FIFO);
@@ -383,13 +388,15 @@ mod tests {
             let set = unsafe {
                 libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter)
             };
-            (set == 0).then(|| run(offset, || true))
+            (set == 0).then(|| run(offset, || true, by))
         };
-        for policy in [libc::SCHED_BATCH, libc::SCHED_FIFO] {
+        let both = [libc::SCHED_BATCH, libc::SCHED_FIFO];
+        let barriers = [Barrier::Visits, probe().barrier];
+        for (policy, by) in both.into_iter().flat_map(|policy| barriers.map(|by| (policy, by))) {
             // A thread of its own, as it does not get its policy back.
-            let found = std::thread::scope(|scope| scope.spawn(|| verdict(policy)).join());
+            let found = std::thread::scope(|scope| scope.spawn(|| verdict(policy, by)).join());
             match found.expect("no panic") {
-                Some(found) => assert!(found.passed(), "policy {policy}: {found:?}"),
+                Some(found) => assert!(found.passed(), "policy {policy} {by:?}: {found:?}"),
                 None => eprintln!("skipped: policy {policy} is not allowed here (root may)"),
             }
         }

@@ -1,9 +1,10 @@
-//! Threads for the self-test.
+//! Threads of our own: for the self-test, and for visits.
 //!
 //! Not the standard library's: those allocate before they run what they are given, and an allocator
 //! that counts through submeter would then wait for the decision that waits for them.
 
 use std::cell::Cell;
+use std::io;
 use std::mem::MaybeUninit;
 
 /// Runs `background` on a thread of its own and `foreground` here, and returns when both are done.
@@ -25,6 +26,77 @@ pub(crate) fn beside<R>(
     // SAFETY: 1. The value is initialised: the successful call wrote it.
     let _join = Join(unsafe { thread.assume_init() });
     Some(foreground())
+}
+
+/// Starts a thread that nobody joins, on which no handler of the program's runs.
+///
+/// # Errors
+/// As `pthread_create`.
+///
+/// # Safety
+/// `run` may be called with `argument` on another thread, at any time. It does not unwind.
+pub(crate) unsafe fn detached(
+    run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+    argument: *mut libc::c_void,
+) -> io::Result<()> {
+    /// Enough for the largest of them, some 90 KiB, and for the program's thread-local variables,
+    /// which libc takes from it. Not libc's own choice: `mlockall` makes all of that resident.
+    const STACK: usize = 1 << 18;
+    let _blocked = SignalsBlocked::new();
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: 1. Both are writable: they are here. 2. The attributes are initialised before they
+    // are used, and ended once. 3. `run` and `argument` go together: the caller's promise.
+    let errno = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
+        let errno = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, argument);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        errno
+    };
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
+/// Puts the calling thread under the ordinary scheduling policy. It inherits that of the program:
+/// under `SCHED_FIFO` no thread preempts another of its priority, under `SCHED_BATCH` none that
+/// wakes up does.
+pub(crate) fn share_the_cpu() {
+    // SAFETY: 1. Zeroes are a valid parameter: plain data, and the priority of this policy is 0.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // Not by libc's function, which musl leaves out. A refusal leaves the policy as it is.
+    // SAFETY: 1. The parameter is live. 2. It concerns the calling thread alone: 0 names it.
+    unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const parameter);
+    }
+}
+
+/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    pub(crate) fn new() -> SignalsBlocked {
+        // SAFETY: 1. Zeroes are a valid set: a signal set is plain data. 2. The calls read and
+        // write live, distinct sets: both are here.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            SignalsBlocked { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: 1. `before` is a live set: `new` filled it. 2. No old set is written: the pointer
+        // is null.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
 }
 
 /// Returns the calling thread's number.

@@ -48,3 +48,18 @@ pub(crate) mod membarrier {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
+
+pub(crate) mod visits {
+    //! No visits: nothing here waits for one.
+
+    use std::io;
+    use std::time::Duration;
+
+    pub(crate) fn wait(_: Option<Duration>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn waiting() -> Option<(usize, Duration)> {
+        None
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::selftest::SignalsBlocked;
+use super::super::thread::SignalsBlocked;
 use super::Watch;
 use crate::clock::Source;
 use crate::cpu;

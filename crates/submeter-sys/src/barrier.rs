@@ -1,0 +1,102 @@
+//! The grace period of per-CPU sequences: what waits for it, and how it is had.
+//!
+//! Two ways. Where the kernel is known to restart every sequence that a [`membarrier`] asks it to,
+//! that is all it takes. Elsewhere a thread of ours also visits each CPU on which another thread of
+//! the process may run: whoever was in a sequence there was switched out, and every kernel since
+//! 4.18 restarts the sequence of a thread that it switches out (*Visits* in `os/linux/visits.rs`
+//! has the argument).
+
+use std::io;
+use std::time::Duration;
+
+use crate::{membarrier, os};
+
+/// How a grace period is had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// By the kernel's interrupt alone.
+    Membarrier,
+    /// By that, where there is one, and by a thread that visits each CPU.
+    Visits,
+}
+
+impl Barrier {
+    /// Returns a short name, as `submeter doctor` prints it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Barrier::Membarrier => "membarrier",
+            Barrier::Visits => "visits of each CPU",
+        }
+    }
+
+    /// Returns how long a caller that can do without a barrier leaves between two of them: a
+    /// thousand times what one takes on two CPUs that are otherwise idle, as measured by the table
+    /// `kill` of the bench.
+    #[must_use]
+    pub fn spacing(self) -> Duration {
+        match self {
+            Barrier::Membarrier => Duration::from_millis(1),
+            Barrier::Visits => Duration::from_millis(20),
+        }
+    }
+}
+
+/// Waits until every sequence that is under way in this process has committed, or will start again.
+///
+/// Costs what [`rseq_barrier`](membarrier::rseq_barrier) does. With [`Barrier::Visits`] some 40 µs
+/// for each CPU on which threads of the process may run, and milliseconds where those are busy;
+/// callers that wait at the same time share a round. It waits for as long as a real-time thread
+/// holds such a CPU: see [`try_wait`]. Not for signal handlers.
+///
+/// # Errors
+/// Those of [`rseq_barrier`](membarrier::rseq_barrier) with [`Barrier::Membarrier`]; with
+/// [`Barrier::Visits`] those of `sched_setaffinity`, if a filter forbids that since the start-up
+/// test.
+///
+/// # Ordering
+/// A full barrier on the caller and on every CPU that may run a thread of this process: a sequence
+/// that committed before is visible after; a sequence that starts after sees what the caller wrote
+/// before.
+pub fn wait() -> io::Result<()> {
+    wait_at_most(None)
+}
+
+/// As [`wait`], but for a second at most: for callers that can do without.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] with [`Barrier::Visits`], with the CPU that could not be visited; the
+/// round goes on, and serves those who wait next. Otherwise as [`wait`].
+///
+/// # Ordering
+/// As [`wait`], unless it fails.
+pub fn try_wait() -> io::Result<()> {
+    /// Many times what a round takes on a busy machine, and what a user still waits for.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    wait_at_most(Some(PATIENCE))
+}
+
+fn wait_at_most(patience: Option<Duration>) -> io::Result<()> {
+    match crate::probe().barrier {
+        Barrier::Membarrier => membarrier::rseq_barrier(),
+        Barrier::Visits => {
+            // First, as it takes microseconds: visits alone are enough for all but the windows that
+            // SAFETY.md names. A build that injects faults does without, so that they are tested.
+            if !cfg!(submeter_inject)
+                && crate::probe().membarrier.is_ok_and(membarrier::supports_rseq)
+            {
+                // An error is one of a barrier that this kernel need not have.
+                let _ = membarrier::rseq_barrier();
+            }
+            os::visits::wait(patience)
+        }
+    }
+}
+
+/// Returns the CPU that a round of visits is waiting for, and for how long; `None` where none is
+/// under way. Seconds mean that a real-time thread holds the CPU, or that a thread of this process
+/// may run where the others may not (another cpuset).
+#[must_use]
+pub fn waiting() -> Option<(usize, Duration)> {
+    os::visits::waiting()
+}
