@@ -8,7 +8,8 @@
 //!
 //! No test tells the two kinds apart: the gap is an instruction wide, and a kernel that was never
 //! seen to lose a restart may lose the next. Two barriers in a row may both be lost. So the release
-//! decides, and what is not known to be corrected counts as not corrected.
+//! decides, and what is not known to be corrected counts as not corrected: there sequences are
+//! waited for by [visits](crate::Barrier::Visits).
 
 /// Returns the running kernel's release, as `uname -r` prints it; the system's name where it is not
 /// Linux.

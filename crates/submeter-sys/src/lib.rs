@@ -25,6 +25,7 @@
 //! - A sandbox refuses `rseq`, `membarrier`, affinity or threads: the probe says which, and takes a
 //!   lower backend.
 //! - A kernel that does not abort when it must: the self-test notices, and takes a lower backend.
+//! - A kernel that may lose the restart which a barrier asks for: a thread visits each CPU.
 //! - A thread is switched out while its clock extrapolates: the perf page or the mark in the rseq
 //!   area shows it, and the kernel is asked.
 //! - A fork with a perf page mapped: the child has a hole there, so the clock compares the fork's

@@ -81,6 +81,21 @@ impl Visitor {
         // Nothing under the lock panics.
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Asks for a round, and returns its number; `None` where no thread can be had.
+    fn ask(&'static self, rounds: &mut Rounds) -> Option<u64> {
+        if !rounds.runs {
+            let argument = ptr::from_ref(self).cast_mut().cast();
+            // SAFETY: 1. `run` may have the argument on any thread, for ever: a visitor is `Sync`,
+            // and is never freed. 2. It does not unwind: nothing in it panics.
+            unsafe { thread::detached(run, argument) }.ok()?;
+            rounds.runs = true;
+        }
+        // Not the one under way: it may have been where a sequence began since.
+        rounds.wanted = rounds.begun + 1;
+        self.wanted.notify_one();
+        Some(rounds.wanted)
+    }
 }
 
 /// That of this process, or of the one it was forked from: null before the first round.
@@ -91,20 +106,10 @@ pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
     let start = Instant::now();
     let visitor = visitor();
     let mut rounds = visitor.rounds();
-    // Not the one under way: it may have been where a sequence began since.
-    let mine = rounds.begun + 1;
-    rounds.wanted = rounds.wanted.max(mine);
-    if !rounds.runs {
-        let argument = ptr::from_ref(visitor).cast_mut().cast();
-        // SAFETY: 1. `run` may have the argument on any thread, for ever: a visitor is `Sync`, and
-        // is never freed.
-        if unsafe { thread::detached(run, argument) }.is_err() {
-            drop(rounds);
-            return visit_from_here();
-        }
-        rounds.runs = true;
-    }
-    visitor.wanted.notify_one();
+    let Some(mine) = visitor.ask(&mut rounds) else {
+        drop(rounds);
+        return visit_from_here();
+    };
     while rounds.ended < mine {
         let left = patience.map(|patience| patience.saturating_sub(start.elapsed()));
         rounds = match left {
@@ -313,5 +318,171 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // SAFETY: 1. The descriptor is open, and closed once: this owns it.
         unsafe { libc::close(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// One test at a time: all share the visitor of this process.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `act` with the number of a CPU that a real-time thread of this process keeps until
+    /// `act` stops it. Not where that is not allowed, or there is no other CPU to be on.
+    fn beside_a_thread_that_keeps_a_cpu(act: impl FnOnce(usize, &AtomicBool)) {
+        let _alone = alone();
+        let allowed = crate::cpu::affinity().expect("readable");
+        let &[here, .., kept] = &allowed[..] else {
+            eprintln!("skipped: one CPU is allowed here");
+            return;
+        };
+        let (state, stop) = (Mutex::new(None), AtomicBool::new(false));
+        let keep = || {
+            crate::cpu::set_affinity(&[kept]).expect("allowed");
+            // SAFETY: 1. Zeroes are a valid parameter: plain data.
+            let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+            parameter.sched_priority = 1;
+            // SAFETY: 1. The parameter is live. 2. It concerns this thread alone.
+            let set = unsafe {
+                libc::syscall(
+                    libc::SYS_sched_setscheduler,
+                    0,
+                    libc::SCHED_FIFO,
+                    &raw const parameter,
+                )
+            };
+            *state.lock().expect("no panic") = Some(set == 0);
+            // Relaxed: a plain signal. Below what a kernel lets such a thread have in a second.
+            let start = Instant::now();
+            while set == 0 && !stop.load(Ordering::Relaxed) && start.elapsed().as_millis() < 800 {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(keep);
+            crate::cpu::set_affinity(&[here]).expect("allowed");
+            loop {
+                match *state.lock().expect("no panic") {
+                    None => {}
+                    Some(true) => break act(kept, &stop),
+                    Some(false) => {
+                        break eprintln!("skipped: no real-time threads here (root may)");
+                    }
+                }
+                std::thread::yield_now();
+            }
+            // Relaxed: a plain signal.
+            stop.store(true, Ordering::Relaxed);
+            crate::cpu::set_affinity(&allowed).expect("allowed before");
+        });
+    }
+
+    /// Has a round begin that comes to the CPU which is kept, and returns what those are told who
+    /// do not wait for it. `None` if the kernel let the visitor have its part of that CPU.
+    fn told_of(kept: usize) -> Option<io::Error> {
+        loop {
+            match wait(Some(Duration::from_millis(1))) {
+                Ok(()) => {
+                    eprintln!("too noisy: the CPU was visited beside a real-time thread");
+                    return None;
+                }
+                Err(error) if error.to_string().contains(&format!("CPU {kept} ")) => {
+                    return Some(error);
+                }
+                // The visitor is on its way there.
+                Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_round_that_cannot_end_is_told_of_and_serves_who_waits_later() {
+        beside_a_thread_that_keeps_a_cpu(|kept, stop| {
+            if let Some(error) = told_of(kept) {
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            }
+            // Relaxed: a plain signal.
+            stop.store(true, Ordering::Relaxed);
+            wait(None).expect("allowed");
+            assert_eq!(waiting(), None);
+        });
+    }
+
+    #[test]
+    fn those_who_wait_during_a_round_share_the_next() {
+        beside_a_thread_that_keeps_a_cpu(|kept, stop| {
+            if told_of(kept).is_some() {
+                let mut rounds = visitor().rounds();
+                let under_way = rounds.begun;
+                for _ in 0..5 {
+                    assert_eq!(visitor().ask(&mut rounds), Some(under_way + 1));
+                }
+            }
+            // Relaxed: a plain signal.
+            stop.store(true, Ordering::Relaxed);
+            wait(None).expect("allowed");
+        });
+    }
+
+    #[test]
+    fn a_forked_child_has_a_visitor_of_its_own() {
+        let _alone = alone();
+        wait(None).expect("allowed");
+        let held = visitor().rounds();
+        // SAFETY: 1. The child makes system calls, allocates a little, which libc allows after a
+        // fork, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let waited = wait(Some(Duration::from_secs(20)));
+            // SAFETY: 1. The call takes a number and does not return.
+            unsafe { libc::_exit(i32::from(waited.is_err())) };
+        }
+        drop(held);
+        let mut status = -1;
+        // SAFETY: 1. `status` is live and writable. 2. The child is ours to wait for: made above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child waited for its parent's");
+        wait(None).expect("allowed");
+    }
+
+    #[test]
+    fn the_list_has_every_thread_that_lives_throughout() {
+        let stop = AtomicBool::new(false);
+        let (mine, room) = (thread::number() as i32, &mut [0; THREADS_MAX]);
+        std::thread::scope(|scope| {
+            // Threads that come and go between those that stay.
+            let lived = [(); 4].map(|()| {
+                let (say, hear) = std::sync::mpsc::channel();
+                let stop = &stop;
+                scope.spawn(move || {
+                    say.send(thread::number() as i32).expect("somebody hears");
+                    // Relaxed: a plain signal.
+                    while !stop.load(Ordering::Relaxed) {
+                        std::thread::spawn(|| ()).join().expect("no panic");
+                    }
+                });
+                hear.recv().expect("said")
+            });
+            let mut directory = Directory::open(c"/proc/self/task").expect("mounted");
+            let mut complete = 0;
+            for _ in 0..200 {
+                let listed = directory.read(room).expect("room");
+                if listed.iter().all(|&thread| Set::of(thread).is_ok()) {
+                    complete += 1;
+                    assert!(lived.iter().chain([&mine]).all(|thread| listed.contains(thread)));
+                }
+            }
+            // Relaxed: a plain signal.
+            stop.store(true, Ordering::Relaxed);
+            eprintln!("{complete} of 200 lists were complete");
+        });
+        assert!(affinities().is_some_and(|all| all.iter().next().is_some()));
+        assert!(Directory::open(c"/proc/self/task").expect("mounted").read(&mut []).is_none());
     }
 }
