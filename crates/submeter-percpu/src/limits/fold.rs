@@ -23,6 +23,20 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
 /// and the next fold goes on.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
+    fold_behind(path, level, Stock::try_barrier)
+}
+
+/// As [`fold`], however long the barrier takes.
+pub(super) fn fold_patiently<P: Path>(path: &P, level: &Level) -> bool {
+    fold_behind(path, level, barrier)
+}
+
+fn barrier(stock: &impl Stock) -> bool {
+    stock.barrier();
+    true
+}
+
+fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock) -> bool) -> bool {
     let tight = level.tight();
     let tightening = match Level::state(tight) {
         Tight::Loose => {
@@ -35,7 +49,7 @@ pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
         // Somebody else has drained it; the caller looks again.
         return true;
     }
-    if !empty(path, level, &|_| true, Stock::try_barrier) {
+    if !empty(path, level, &|_| true, barrier) {
         return false;
     }
     level.drained(tightening, path.leaf().stock.now_ms());
@@ -44,10 +58,6 @@ pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
 
 /// Gives one leaf's stock back, behind a barrier, where others may still charge it.
 pub(super) fn close<P: Path>(path: &P) {
-    let barrier = |stock: &P::Stock| {
-        stock.barrier();
-        true
-    };
     empty(path, path.level(), &|at| std::ptr::eq(at.leaf(), path.leaf()), barrier);
 }
 

@@ -43,6 +43,8 @@ impl StockRows {
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
         uptime::begin();
         if area.rseq().is_some() {
+            // A charge in a handler may come to a fold.
+            barrier::prepare();
             return Ok(StockRows { word: GatedWord::new(area)?, locked: None });
         }
         let block = area.word()?;

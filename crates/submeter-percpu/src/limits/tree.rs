@@ -29,7 +29,7 @@
 
 use super::Inside;
 use super::common::Common;
-use super::fold::{fold, settle};
+use super::fold::{fold, fold_patiently, settle};
 use super::leaf::{Leaf, Phase};
 use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, after_openings};
 use super::stock::Stock;
@@ -136,7 +136,7 @@ pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
 fn enforce<P: Path>(path: &P, level: &Level) {
     // Where the limit is soft as well: a charge that exceeds it may not have come to this yet.
     if level.is_exceeded() {
-        _ = fold(path, level);
+        _ = fold_patiently(path, level);
     }
     // One that waits may fit now, or never; it may wait for a level below this one.
     path.reconsider();

@@ -16,25 +16,24 @@ pub(crate) fn possible() -> Option<usize> {
         known => return (known > 1).then(|| known - 1),
     }
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-    let possible = text.and_then(|text| parse_list(&text));
+    let possible = text.and_then(|text| parse_list(&text)?.iter().last()).map(|last| last + 1);
     // Relaxed: as above.
     POSSIBLE.store(possible.map_or(1, |cpus| cpus + 1), Ordering::Relaxed);
     possible
 }
 
-/// Returns one more than the highest number in a kernel CPU list (`0-3,8`), or `None` if it is not
-/// one.
-fn parse_list(text: &str) -> Option<usize> {
-    let mut count = 0;
+/// Returns the CPUs of a kernel's list (`0-3,8`), or `None` if it is not one.
+pub(super) fn parse_list(text: &str) -> Option<Set> {
+    let mut set = Set::empty();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
         if first > last || last >= CPUS_MAX {
             return None;
         }
-        count = count.max(last + 1);
+        (first..=last).for_each(|cpu| set.insert(cpu));
     }
-    (count > 0).then_some(count)
+    Some(set)
 }
 
 pub(crate) fn affinity() -> io::Result<Vec<usize>> {
@@ -64,6 +63,10 @@ const BITS: usize = libc::c_ulong::BITS as usize;
 impl Set {
     pub(super) const fn empty() -> Set {
         Set { words: [0; CPUS_MAX / BITS] }
+    }
+
+    pub(super) const fn all() -> Set {
+        Set { words: [libc::c_ulong::MAX; CPUS_MAX / BITS] }
     }
 
     pub(super) fn one(cpu: usize) -> Set {
@@ -101,8 +104,18 @@ impl Set {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Set) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+    pub(super) fn remove(&mut self, cpu: usize) {
+        if let Some(word) = self.words.get_mut(cpu / BITS) {
+            *word &= !(1 << (cpu % BITS));
+        }
+    }
+
+    pub(super) fn keep(&mut self, others: &Set) {
+        self.words.iter_mut().zip(&others.words).for_each(|(word, others)| *word &= others);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
@@ -116,13 +129,13 @@ mod tests {
 
     #[test]
     fn cpu_lists_parse_as_the_kernel_writes_them() {
-        assert_eq!(parse_list("0\n"), Some(1));
-        assert_eq!(parse_list("0-1\n"), Some(2));
-        assert_eq!(parse_list("0-3,8,16-17\n"), Some(18));
-        assert_eq!(parse_list(""), None);
-        assert_eq!(parse_list("3-1"), None);
-        assert_eq!(parse_list("x"), None);
-        assert_eq!(parse_list("0-8192"), None, "beyond CPUS_MAX");
+        let parse = |text| parse_list(text).map(|set| set.iter().collect::<Vec<_>>());
+        assert_eq!(parse("0\n"), Some(vec![0]));
+        assert_eq!(parse("0-1\n"), Some(vec![0, 1]));
+        assert_eq!(parse("0-3,8,16-17\n"), Some(vec![0, 1, 2, 3, 8, 16, 17]));
+        for none in ["", "3-1", "x", "0-8192"] {
+            assert_eq!(parse(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -39,9 +39,9 @@ pub(crate) unsafe fn detached(
     run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
     argument: *mut libc::c_void,
 ) -> io::Result<()> {
-    /// Enough for the largest of them, some 90 KiB, and for the program's thread-local variables,
-    /// which libc takes from it. Not libc's own choice: `mlockall` makes all of that resident.
-    const STACK: usize = 1 << 18;
+    /// Enough for frames of some 40 KiB, and for the program's thread-local variables, which libc
+    /// takes from it. Not libc's own choice: `mlockall` makes all of that resident.
+    const STACK: usize = 1 << 19;
     let _blocked = SignalsBlocked::new();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -71,7 +71,9 @@ pub(crate) fn share_the_cpu() {
     }
 }
 
-/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that.
+/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that. But
+/// for those that an instruction raises: to block them ends the process, which a sandbox that
+/// answers system calls by `SIGSYS` would.
 pub(crate) struct SignalsBlocked {
     before: libc::sigset_t,
 }
@@ -83,6 +85,16 @@ impl SignalsBlocked {
         unsafe {
             let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
             libc::sigfillset(&raw mut all);
+            for raised in [
+                libc::SIGSYS,
+                libc::SIGSEGV,
+                libc::SIGBUS,
+                libc::SIGILL,
+                libc::SIGFPE,
+                libc::SIGTRAP,
+            ] {
+                libc::sigdelset(&raw mut all, raised);
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             SignalsBlocked { before }
         }

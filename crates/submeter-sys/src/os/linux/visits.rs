@@ -10,26 +10,27 @@
 //! 2. While the visitor runs on a CPU, no other thread does. So whoever ran there when the round
 //!    began was switched out, or has left its sequence: by 1 nothing is under way there.
 //! 3. A thread that has moved to another CPU since the round began was switched out for that.
-//! 4. A thread runs only where its affinity lets it. So to visit the union of the affinities of all
-//!    threads visits every CPU on which one was when the round began. Threads that were born since
-//!    have begun no sequence before it.
+//! 4. The visitor goes to every CPU that the kernel lets it go to. On one that is offline runs
+//!    nobody. One that is online and refused is of another cpuset, or goes offline: the round does
+//!    not end while any thread of the process may run there, nor, if the visitor was ever there,
+//!    within [`MOVED`], in which the kernel has moved away whoever ran there.
 //!
 //! What committed is visible to the caller, and what the caller wrote before is visible to
 //! sequences that begin after the visit of their CPU: a context switch is a full barrier, and a
 //! lock orders caller and visitor.
 //!
-//! # The list of threads
-//! `/proc/self/task` may skip a live thread when one before it ends while the list is read. The one
-//! that ended was read, and has no affinity any more when that is asked for, after the whole list:
-//! then it is read again. A list that never holds still, and a process without `/proc`, have every
-//! CPU visited that the kernel lets the visitor go to.
-//!
-//! Rejected: to visit every CPU always. It takes milliseconds on large machines, disturbs CPUs that
-//! are isolated from this process, and never ends where another program's real-time thread keeps
-//! one of those. Rejected: the caller visits. Its affinity would be another for a moment, which
-//! threads that it starts in a handler inherit.
+//! # Rejected
+//! - To visit only where the affinities of the threads let them run. The affinity of a thread
+//!   changes before the thread moves, it leaves out a CPU that goes offline before the threads
+//!   there do, and a list of threads that is read while some end lacks live ones (in 1 of 400
+//!   lists beside 40 threads that come and go). Where a CPU is refused the affinities are asked:
+//!   there they only add to what was visited.
+//! - The caller visits. Its affinity would be another for a moment, which threads that it starts in
+//!   a handler inherit.
+//! - A round of which a real-time thread of another program is no part. Nothing tells that no
+//!   thread of ours waits behind it. The start-up test finds such a CPU, and takes locked adds.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -48,8 +49,9 @@ const IDLE: Duration = Duration::from_secs(2);
 /// program moves its threads.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// How often a list of threads is read that does not hold still.
-const READINGS: usize = 8;
+/// In so much time the kernel has moved all threads from a CPU that they may not run on any more:
+/// many times what it takes to take a CPU offline.
+const MOVED: Duration = Duration::from_millis(250);
 
 /// The visitor of a process, and who waits for it.
 struct Visitor {
@@ -59,6 +61,8 @@ struct Visitor {
     wanted: Condvar,
     /// One has ended.
     ended: Condvar,
+    /// Used by the visitor's thread alone.
+    own: Mutex<Own>,
 }
 
 struct Rounds {
@@ -68,72 +72,138 @@ struct Rounds {
     ended: u64,
     /// How many somebody waits for.
     wanted: u64,
-    /// Whether there is a thread.
+    /// Whether there is a thread, or one is being started.
     runs: bool,
-    /// Where a round is going, and since when.
+    /// Whether the thread stays when it is idle.
+    stays: bool,
+    /// Where a round is going, and when it began.
     at: Option<(usize, Instant)>,
     /// What the last round that ended was refused: an error number.
     refusal: Option<i32>,
 }
 
+/// What the visitor needs, where it is not on a small stack.
+struct Own {
+    /// CPUs that it was on, in any round.
+    known: Set,
+    /// Room for a list.
+    threads: Vec<c_int>,
+}
+
+/// The most threads that are listed: a round in which a CPU is refused does not end while there are
+/// more.
+const THREADS_MAX: usize = 1 << 16;
+
 impl Visitor {
+    fn new() -> Visitor {
+        let rounds = Rounds {
+            begun: 0,
+            ended: 0,
+            wanted: 0,
+            runs: false,
+            stays: false,
+            at: None,
+            refusal: None,
+        };
+        Visitor {
+            home: fork::Home::new(),
+            rounds: Mutex::new(rounds),
+            wanted: Condvar::new(),
+            ended: Condvar::new(),
+            own: Mutex::new(Own { known: Set::empty(), threads: vec![0; THREADS_MAX] }),
+        }
+    }
+
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         // Nothing under the lock panics.
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a round, and returns its number; `None` where no thread can be had.
-    fn ask(&'static self, rounds: &mut Rounds) -> Option<u64> {
-        if !rounds.runs {
-            let argument = ptr::from_ref(self).cast_mut().cast();
-            // SAFETY: 1. `run` may have the argument on any thread, for ever: a visitor is `Sync`,
-            // and is never freed. 2. It does not unwind: nothing in it panics.
-            unsafe { thread::detached(run, argument) }.ok()?;
-            rounds.runs = true;
+    /// Starts the thread, if there is none. Not under the lock: libc allocates for it.
+    fn start(&'static self) -> io::Result<()> {
+        if std::mem::replace(&mut self.rounds().runs, true) {
+            return Ok(());
         }
-        // Not the one under way: it may have been where a sequence began since.
-        rounds.wanted = rounds.begun + 1;
-        self.wanted.notify_one();
-        Some(rounds.wanted)
+        let argument = ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: 1. `run` may have the argument on any thread, for ever: a visitor is `Sync`, and
+        // is never freed. 2. It does not unwind: nothing in it panics.
+        let started = unsafe { thread::detached(run, argument) };
+        if started.is_err() {
+            self.rounds().runs = false;
+        }
+        started
+    }
+}
+
+impl Rounds {
+    /// Asks for a round that begins from now on, and returns its number. Not the one under way: it
+    /// may have been where a sequence began since.
+    fn ask(&mut self) -> u64 {
+        self.wanted = self.begun + 1;
+        self.wanted
+    }
+
+    /// Whether the round under way has taken so long already.
+    fn is_stuck(&self, patience: Option<Duration>) -> bool {
+        let is_over = |patience| self.at.is_some_and(|(_, since)| since.elapsed() >= patience);
+        patience.is_some_and(is_over)
     }
 }
 
 /// That of this process, or of the one it was forked from: null before the first round.
 static VISITOR: AtomicPtr<Visitor> = AtomicPtr::new(ptr::null_mut());
 
-/// Waits for a round that begins after the call, for as long as `patience` lasts.
+/// Waits for a round that begins after the call, for as long as `patience` lasts; not at all, where
+/// the round under way has taken as long, and not inside of itself: in a handler that interrupted
+/// it, or an allocator that it called.
 pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
+    if is_alone() {
+        return Ok(());
+    }
+    let Some(_inside) = Inside::new() else { return Err(io::ErrorKind::TimedOut.into()) };
     let start = Instant::now();
     let visitor = visitor();
     let mut rounds = visitor.rounds();
-    let Some(mine) = visitor.ask(&mut rounds) else {
-        drop(rounds);
-        return visit_from_here();
-    };
+    let mine = rounds.ask();
     while rounds.ended < mine {
-        let left = patience.map(|patience| patience.saturating_sub(start.elapsed()));
-        rounds = match left {
-            None => visitor.ended.wait(rounds).unwrap_or_else(PoisonError::into_inner),
-            Some(Duration::ZERO) => return Err(too_long(rounds.at)),
-            Some(left) => {
-                let waited = visitor.ended.wait_timeout(rounds, left);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+        let left = patience.map_or(IDLE, |patience| patience.saturating_sub(start.elapsed()));
+        if left.is_zero() || rounds.is_stuck(patience) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut pause = left;
+        if !rounds.runs {
+            drop(rounds);
+            if visitor.start().is_err() {
+                // A limit on threads, which others may come below.
+                pause = left.min(AGAIN);
             }
-        };
+            rounds = visitor.rounds();
+        }
+        visitor.wanted.notify_one();
+        let waited = visitor.ended.wait_timeout(rounds, pause);
+        rounds = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     rounds.refusal.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-fn too_long(at: Option<(usize, Instant)>) -> io::Error {
-    let text = match at {
-        Some((cpu, since)) => format!(
-            "CPU {cpu} could not be visited for {:.1?}: a real-time thread keeps it, or it is in \
-             another cpuset than some thread of this process; SUBMETER_RSEQ=off does without",
-            since.elapsed()
-        ),
-        None => "no CPU was visited in time".to_owned(),
-    };
-    io::Error::new(io::ErrorKind::TimedOut, text)
+/// Starts a thread that stays: from then on [`wait`] neither starts one nor allocates.
+pub(crate) fn prepare() {
+    let visitor = visitor();
+    if !std::mem::replace(&mut visitor.rounds().stays, true) {
+        // Where it cannot be had, those who wait try again.
+        let _ = visitor.start();
+    }
+}
+
+/// Waits until the thread, if it does not stay, has ended; for a while.
+pub(super) fn end() {
+    let start = Instant::now();
+    let visitor = visitor();
+    // Asks for no round: it looks at `stays` and `wanted`, and goes.
+    while !is_alone() && visitor.rounds().runs && start.elapsed() < AGAIN * 50 {
+        visitor.wanted.notify_one();
+        std::thread::sleep(AGAIN);
+    }
 }
 
 pub(crate) fn waiting() -> Option<(usize, Duration)> {
@@ -143,6 +213,38 @@ pub(crate) fn waiting() -> Option<(usize, Duration)> {
     let visitor = unsafe { visitor.as_ref() }.filter(|visitor| visitor.home.is_here())?;
     visitor.rounds().at.map(|(cpu, since)| (cpu, since.elapsed()))
 }
+
+/// Keeps a thread from waiting twice at once.
+struct Inside;
+
+thread_local!(static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+
+impl Inside {
+    fn new() -> Option<Inside> {
+        // A thread whose variables are gone has no handler of its own to fear.
+        let inside = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(false);
+        (!inside).then_some(Inside)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // A thread that ends has no use for it.
+        let _ = INSIDE.try_with(|inside| inside.set(false));
+    }
+}
+
+/// Returns whether the calling thread is the process's only one: nobody else is in a sequence.
+fn is_alone() -> bool {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: 1. The path ends with a NUL. 2. `stat` is live and writable.
+    let found = unsafe { libc::stat(c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) } == 0;
+    // SAFETY: 1. It is initialised: the call succeeded.
+    found && unsafe { stat.assume_init() }.st_nlink == LINKS + 1
+}
+
+/// The links to a directory that has none in it.
+const LINKS: libc::nlink_t = 2;
 
 /// Returns the visitor of this process. A forked child lacks the thread, and perhaps the holder of
 /// the lock: it gets a new one, beside its parent's, which stays in memory.
@@ -154,13 +256,7 @@ fn visitor() -> &'static Visitor {
         if let Some(visitor) = unsafe { known.as_ref() }.filter(|visitor| visitor.home.is_here()) {
             return visitor;
         }
-        let rounds = Rounds { begun: 0, ended: 0, wanted: 0, runs: false, at: None, refusal: None };
-        let new = Box::into_raw(Box::new(Visitor {
-            home: fork::Home::new(),
-            rounds: Mutex::new(rounds),
-            wanted: Condvar::new(),
-            ended: Condvar::new(),
-        }));
+        let new = Box::into_raw(Box::new(Visitor::new()));
         // Release: whoever finds it finds it whole. Acquire on failure: another's is read then.
         known = match VISITOR.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
@@ -174,25 +270,30 @@ fn visitor() -> &'static Visitor {
     }
 }
 
-/// The thread. Allocates nothing: whoever waits for it may be an allocator that counts.
+/// The thread. Allocates nothing: an allocator that counts may wait for it.
 extern "C" fn run(argument: *mut c_void) -> *mut c_void {
-    // SAFETY: 1. The pointer is to a visitor: `wait` passed it. 2. It is never freed.
+    // SAFETY: 1. The pointer is to a visitor: `start` passed it. 2. It is never freed.
     let visitor = unsafe { &*argument.cast::<Visitor>() };
     thread::share_the_cpu();
+    let mut own = visitor.own.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rounds = visitor.rounds();
     loop {
         while rounds.wanted == rounds.begun {
             let idle = visitor.wanted.wait_timeout(rounds, IDLE);
-            let (guard, waited) = idle.unwrap_or_else(PoisonError::into_inner);
-            rounds = guard;
-            if waited.timed_out() && rounds.wanted == rounds.begun {
+            rounds = idle.unwrap_or_else(PoisonError::into_inner).0;
+            // Woken without a round to do: it is to end.
+            if !rounds.stays && rounds.wanted == rounds.begun {
                 rounds.runs = false;
                 return ptr::null_mut();
             }
         }
         rounds.begun += 1;
+        let began = Instant::now();
+        rounds.at = Some((0, began));
         drop(rounds);
-        let visited = visit_all(|cpu| visitor.rounds().at = Some((cpu, Instant::now())));
+        let visited = own.visit_all(began, |cpu| visitor.rounds().at = Some((cpu, began)));
+        // Not to be kept from the next round by whoever comes to the CPU where this one ended.
+        let _ = Set::all().apply();
         rounds = visitor.rounds();
         rounds.ended = rounds.begun;
         rounds.at = None;
@@ -201,123 +302,167 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
     }
 }
 
-/// A round without a thread of its own, where none can be had.
-#[cold]
-fn visit_from_here() -> io::Result<()> {
-    let before = Set::of(0)?;
-    let visited = visit_all(|_| ());
-    // An error means that none of these CPUs is left: then the kernel has chosen others.
-    let _ = before.apply();
-    visited.map_err(io::Error::from_raw_os_error)
-}
+impl Own {
+    /// Visits every CPU on which a thread of this process may have been when this began. An error
+    /// number says that the kernel refuses affinities.
+    fn visit_all(&mut self, began: Instant, going_to: impl Fn(usize)) -> Result<(), i32> {
+        let possible = super::cpu::possible().unwrap_or(CPUS_MAX);
+        let mut visited = Set::empty();
+        loop {
+            let (mut refused, mut moved) = (Set::empty(), false);
+            for cpu in 0..possible {
+                if visited.contains(cpu) {
+                    continue;
+                }
+                going_to(cpu);
+                match Set::one(cpu).apply().map_err(|error| error.raw_os_error().unwrap_or(0)) {
+                    // What it says is not enough: some sandboxes take any affinity, and apply none,
+                    // and the kernel may have moved the visitor since.
+                    Ok(()) if super::cpu::current() == Some(cpu) => {
+                        visited.insert(cpu);
+                        self.known.insert(cpu);
+                    }
+                    Ok(()) => moved = true,
+                    Err(libc::EINVAL) => refused.insert(cpu),
+                    Err(errno) => return Err(errno),
+                }
+            }
+            refused.keep(&online());
+            if !moved && (refused.is_empty() || self.may_leave_out(&refused, began)) {
+                return Ok(());
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
 
-/// Visits every CPU on which another thread of this process may have been when this began. An error
-/// number says that the kernel refuses affinities.
-fn visit_all(going_to: impl Fn(usize)) -> Result<(), i32> {
-    let mut visited = Set::empty();
-    loop {
-        let wanted = affinities();
-        let mut missed = false;
-        for cpu in 0..super::cpu::possible().unwrap_or(CPUS_MAX) {
-            if visited.contains(cpu) || wanted.as_ref().is_some_and(|all| !all.contains(cpu)) {
-                continue;
-            }
-            going_to(cpu);
-            match Set::one(cpu).apply().map_err(|error| error.raw_os_error().unwrap_or(0)) {
-                // What it says is not enough: some sandboxes take any affinity, and apply none.
-                Ok(()) if super::cpu::current() == Some(cpu) => visited.insert(cpu),
-                // Offline, or in another cpuset: of no matter if no thread may run there.
-                Ok(()) | Err(libc::EINVAL) => missed |= wanted.is_some(),
-                Err(errno) => return Err(errno),
-            }
+    /// Whether nobody runs on these CPUs, which are online and refuse the visitor.
+    fn may_leave_out(&mut self, refused: &Set, began: Instant) -> bool {
+        if began.elapsed() < MOVED && refused.iter().any(|cpu| self.known.contains(cpu)) {
+            return false;
         }
-        if !missed {
-            return Ok(());
+        // Without a list, as in a root directory without `/proc`, what was refused is taken to be
+        // of another cpuset, in which no thread of this process is.
+        let Some(directory) = Directory::open(c"/proc/self/task") else { return true };
+        let Some(threads) = directory.numbers(&mut self.threads) else { return false };
+        let may_be_there = |thread| match Set::of(thread) {
+            Ok(set) => refused.iter().any(|cpu| set.contains(cpu)) && !is_kernels(thread),
+            // It has ended, and the list may lack another.
+            Err(_) => true,
+        };
+        let none = !threads.iter().any(|&thread| may_be_there(thread));
+        if none {
+            refused.iter().for_each(|cpu| self.known.remove(cpu));
         }
-        std::thread::sleep(AGAIN);
+        none
     }
 }
 
-/// Returns the CPUs on which the other threads of this process may run; `None` where no list of
-/// them is complete for certain.
-fn affinities() -> Option<Set> {
-    let mut directory = Directory::open(c"/proc/self/task")?;
-    for _ in 0..READINGS {
-        let (mut all, mut room, mut complete) = (Set::empty(), [0; THREADS_MAX], true);
-        let threads = directory.read(&mut room)?;
-        let own = thread::number() as i32;
-        for &thread in threads.iter().filter(|&&thread| thread != own) {
-            match Set::of(thread) {
-                Ok(set) => all.add(&set),
-                Err(_) => complete = false,
-            }
-        }
-        if complete {
-            return Some(all);
-        }
-    }
-    None
+/// Returns the CPUs that are online; all, where that cannot be read.
+fn online() -> Set {
+    let mut buffer = [0; 4096];
+    let read = File::open(c"/sys/devices/system/cpu/online", 0).map(|file| file.read(&mut buffer));
+    let text = read.and_then(|bytes| std::str::from_utf8(&buffer[..bytes]).ok());
+    text.and_then(super::cpu::parse_list).unwrap_or_else(Set::all)
 }
 
-/// The most threads that are listed. More have every CPU visited: so many may run anywhere.
-const THREADS_MAX: usize = 16_384;
+/// Returns whether a thread is a worker of the kernel's (io_uring, vhost), which runs no sequence,
+/// and goes where no cpuset lets the process's own go.
+fn is_kernels(thread: c_int) -> bool {
+    /// `PF_IO_WORKER` and `PF_USER_WORKER` (linux/sched.h); before 6.4 there is the first alone.
+    const WORKER: u64 = 0x10 | 0x4000;
+    // "/proc/self/task/" and a number.
+    let mut path = [0; 40];
+    let mut stat = [0; 1024];
+    let written =
+        io::Write::write_fmt(&mut &mut path[..39], format_args!("/proc/self/task/{thread}/stat"));
+    let path = written.ok().and_then(|()| CStr::from_bytes_until_nul(&path).ok());
+    let Some(file) = path.and_then(|path| File::open(path, 0)) else { return false };
+    let bytes = file.read(&mut stat);
+    // After the name, which may have anything in it: state, parent, group, session, terminal, its
+    // group, flags.
+    let text = stat[..bytes].rsplit(|&byte| byte == b')').next().unwrap_or_default();
+    let flags = std::str::from_utf8(text).ok().and_then(|text| text.split_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & WORKER != 0)
+}
 
-/// A directory whose entries are numbers, read without allocating.
-struct Directory(c_int);
+/// A file that is read without allocating.
+struct File(c_int);
+
+impl File {
+    fn open(path: &CStr, flags: c_int) -> Option<File> {
+        // SAFETY: 1. The path ends with a NUL: it is a `CStr`.
+        let file = unsafe { libc::open(path.as_ptr(), flags | libc::O_RDONLY | libc::O_CLOEXEC) };
+        (file >= 0).then_some(File(file))
+    }
+
+    /// Returns how many bytes were read; 0 for an error.
+    fn read(&self, buffer: &mut [u8]) -> usize {
+        // SAFETY: 1. The buffer is live and writable for the size given. 2. The file is open.
+        let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
+        usize::try_from(read).unwrap_or(0)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: 1. The descriptor is open, and closed once: this owns it.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// A directory whose entries are the numbers of this process's threads.
+struct Directory(File);
 
 impl Directory {
-    fn open(path: &std::ffi::CStr) -> Option<Directory> {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        // SAFETY: 1. The path ends with a NUL: it is a `CStr`.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
-        (file >= 0).then_some(Directory(file))
+    fn open(path: &CStr) -> Option<Directory> {
+        File::open(path, libc::O_DIRECTORY).map(Directory)
     }
 
-    /// Reads all numbers. `None` if there are more than `numbers` has room for, or the kernel
-    /// refuses.
-    fn read<'a>(&mut self, numbers: &'a mut [i32]) -> Option<&'a [i32]> {
+    /// Returns all numbers; `None` if some may be missing. The caller asks each thread for
+    /// something afterwards: one that has ended by then may have hidden another.
+    fn numbers<'a>(&self, room: &'a mut [c_int]) -> Option<&'a [c_int]> {
         #[repr(C, align(8))]
-        struct Buffer([u8; 8192]);
+        struct Buffer([u8; 4096]);
         /// Where an entry has its length and its name (`struct linux_dirent64`).
         const LENGTH: usize = 16;
         const NAME: usize = 19;
-        let mut buffer = Buffer([0; 8192]);
+        let mut buffer = Buffer([0; 4096]);
         let mut len = 0;
-        // SAFETY: 1. The descriptor is open: this owns it.
-        if unsafe { libc::lseek(self.0, 0, libc::SEEK_SET) } != 0 {
-            return None;
-        }
         loop {
-            let (to, room) = (buffer.0.as_mut_ptr(), size_of::<Buffer>());
+            let (to, most) = (buffer.0.as_mut_ptr(), size_of::<Buffer>());
             // SAFETY: 1. The buffer is live and writable for the size given. 2. The descriptor is
-            // open: this owns it.
-            let read = unsafe { libc::syscall(libc::SYS_getdents64, self.0, to, room) };
-            let mut entries = match usize::try_from(read) {
-                Ok(0) => return Some(&numbers[..len]),
-                Ok(bytes) => &buffer.0[..bytes],
-                Err(_) => return None,
+            // open.
+            let read = unsafe { libc::syscall(libc::SYS_getdents64, self.0.0, to, most) };
+            let mut entries = match usize::try_from(read).ok()? {
+                0 => break,
+                bytes => &buffer.0[..bytes],
             };
             while let Some(length) = entries.get(LENGTH..NAME) {
                 let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
                 let (entry, rest) = entries.split_at_checked(length.max(NAME))?;
                 entries = rest;
                 let name = entry[NAME..].split(|&byte| byte == 0).next()?;
-                let Some(number) =
-                    std::str::from_utf8(name).ok().and_then(|name| name.parse().ok())
-                else {
-                    continue; // `.` and `..`
-                };
-                *numbers.get_mut(len)? = number;
-                len += 1;
+                let name = std::str::from_utf8(name).ok()?;
+                // `.` and `..` are none.
+                if let Ok(number) = name.parse() {
+                    *room.get_mut(len)? = number;
+                    len += 1;
+                }
             }
         }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // SAFETY: 1. The descriptor is open, and closed once: this owns it.
-        unsafe { libc::close(self.0) };
+        let numbers = &room[..len];
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: 1. `stat` is live and writable. 2. The descriptor is open.
+        if unsafe { libc::fstat(self.0.0, stat.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: 1. It is initialised: the call succeeded.
+        let links = unsafe { stat.assume_init() }.st_nlink;
+        // A thread that ends while it is read ends the reading early, or has the next one left out.
+        // Without the caller it is the list of another process, of another namespace.
+        let whole = links == LINKS + len as libc::nlink_t;
+        let own = numbers.contains(&(thread::number() as c_int));
+        (whole && own && !numbers.contains(&0)).then_some(numbers)
     }
 }
 
@@ -392,9 +537,7 @@ mod tests {
                     eprintln!("too noisy: the CPU was visited beside a real-time thread");
                     return None;
                 }
-                Err(error) if error.to_string().contains(&format!("CPU {kept} ")) => {
-                    return Some(error);
-                }
+                Err(error) if waiting().is_some_and(|(cpu, _)| cpu == kept) => return Some(error),
                 // The visitor is on its way there.
                 Err(_) => {}
             }
@@ -406,6 +549,11 @@ mod tests {
         beside_a_thread_that_keeps_a_cpu(|kept, stop| {
             if let Some(error) = told_of(kept) {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                // Those who come later do not wait as long again.
+                let rounds = visitor().rounds();
+                let long = rounds.at.map_or(Duration::ZERO, |(_, since)| since.elapsed());
+                assert!(rounds.is_stuck(Some(long)) && !rounds.is_stuck(None));
+                assert!(!rounds.is_stuck(Some(long + Duration::from_secs(60))));
             }
             // Relaxed: a plain signal.
             stop.store(true, Ordering::Relaxed);
@@ -419,10 +567,9 @@ mod tests {
         beside_a_thread_that_keeps_a_cpu(|kept, stop| {
             if told_of(kept).is_some() {
                 let mut rounds = visitor().rounds();
-                let under_way = rounds.begun;
-                for _ in 0..5 {
-                    assert_eq!(visitor().ask(&mut rounds), Some(under_way + 1));
-                }
+                assert_eq!(rounds.ended + 1, rounds.begun, "one is under way");
+                let next = rounds.begun + 1;
+                assert_eq!([(); 5].map(|()| rounds.ask()), [next; 5]);
             }
             // Relaxed: a plain signal.
             stop.store(true, Ordering::Relaxed);
@@ -452,16 +599,45 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_every_thread_that_lives_throughout() {
+    fn a_thread_inside_waits_for_nothing() {
+        let inside = Inside::new().expect("not inside");
+        assert_eq!(wait(None).expect_err("inside").kind(), io::ErrorKind::TimedOut);
+        drop(inside);
+        let _alone = alone();
+        wait(None).expect("allowed");
+    }
+
+    #[test]
+    fn a_refused_cpu_is_left_out_where_no_thread_may_run_there_and_not_at_once_if_one_could() {
+        let _alone = alone();
+        let allowed = crate::cpu::affinity().expect("readable");
+        let elsewhere = Set::one(CPUS_MAX - 1);
+        let ours = Set::one(allowed[0]);
+        let mut own = Own { known: Set::empty(), threads: vec![0; THREADS_MAX] };
+        let now = Instant::now();
+        // Another test's thread may end meanwhile.
+        let mut again = |refused: &Set, began| (0..100).any(|_| own.may_leave_out(refused, began));
+        assert!(again(&elsewhere, now), "nobody runs there");
+        assert!(!again(&ours, now), "this thread may");
+        own.known.insert(CPUS_MAX - 1);
+        let mut again = |began| (0..100).any(|_| own.may_leave_out(&elsewhere, began));
+        assert!(!again(now), "who ran there may still");
+        if let Some(long_ago) = now.checked_sub(MOVED) {
+            assert!(again(long_ago));
+        }
+    }
+
+    #[test]
+    fn a_list_has_every_thread_that_lives_throughout_or_is_none() {
         let stop = AtomicBool::new(false);
-        let (mine, room) = (thread::number() as i32, &mut [0; THREADS_MAX]);
+        let (mine, room) = (thread::number() as c_int, &mut [0; 1000]);
         std::thread::scope(|scope| {
             // Threads that come and go between those that stay.
             let lived = [(); 4].map(|()| {
                 let (say, hear) = std::sync::mpsc::channel();
                 let stop = &stop;
                 scope.spawn(move || {
-                    say.send(thread::number() as i32).expect("somebody hears");
+                    say.send(thread::number() as c_int).expect("somebody hears");
                     // Relaxed: a plain signal.
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::spawn(|| ()).join().expect("no panic");
@@ -469,20 +645,27 @@ mod tests {
                 });
                 hear.recv().expect("said")
             });
-            let mut directory = Directory::open(c"/proc/self/task").expect("mounted");
-            let mut complete = 0;
-            for _ in 0..200 {
-                let listed = directory.read(room).expect("room");
+            let mut whole = 0;
+            for _ in 0..1000 {
+                let directory = Directory::open(c"/proc/self/task").expect("mounted");
+                let Some(listed) = directory.numbers(room) else { continue };
                 if listed.iter().all(|&thread| Set::of(thread).is_ok()) {
-                    complete += 1;
+                    whole += 1;
                     assert!(lived.iter().chain([&mine]).all(|thread| listed.contains(thread)));
                 }
             }
             // Relaxed: a plain signal.
             stop.store(true, Ordering::Relaxed);
-            eprintln!("{complete} of 200 lists were complete");
+            assert!(whole > 0, "no list was whole");
         });
-        assert!(affinities().is_some_and(|all| all.iter().next().is_some()));
-        assert!(Directory::open(c"/proc/self/task").expect("mounted").read(&mut []).is_none());
+        let directory = Directory::open(c"/proc/self/task").expect("mounted");
+        assert!(directory.numbers(&mut []).is_none(), "no room");
+        assert!(Directory::open(c"/proc/1/task").is_none_or(|d| d.numbers(room).is_none()));
+    }
+
+    #[test]
+    fn a_worker_of_the_kernels_is_told_from_a_thread() {
+        assert!(!is_kernels(thread::number() as c_int));
+        assert!(!is_kernels(c_int::MAX), "no such thread");
     }
 }

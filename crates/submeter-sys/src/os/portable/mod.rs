@@ -59,6 +59,8 @@ pub(crate) mod visits {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    pub(crate) fn prepare() {}
+
     pub(crate) fn waiting() -> Option<(usize, Duration)> {
         None
     }
