@@ -11,7 +11,7 @@ use super::level::Refusal;
 use super::rows::StockRows;
 use super::stock::Stock;
 use crate::storage::Area;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const LIMIT: u64 = 1 << 20;
 /// What it starts with, as a counter does; the limit and what is held come on top.
@@ -139,8 +139,8 @@ fn an_opening_that_a_fork_left_under_way_makes_reads_inexact_until_a_fold_only()
     });
 }
 
-/// Rows whose clock goes on when it is told to.
-struct Still(StockRows, AtomicU32);
+/// Rows whose clock goes on when it is told to, and whose barrier may take too long.
+struct Still(StockRows, AtomicU32, AtomicBool);
 
 impl Stock for Still {
     fn add(&self, n: i64, cap: u64) -> bool {
@@ -158,6 +158,11 @@ impl Stock for Still {
     fn barrier(&self) {
         self.0.barrier();
     }
+    fn try_barrier(&self) -> bool {
+        // Relaxed: one thread.
+        let late = self.2.load(Ordering::Relaxed);
+        !late && self.0.try_barrier()
+    }
     fn sum(&self) -> i64 {
         self.0.sum()
     }
@@ -168,10 +173,33 @@ impl Stock for Still {
 }
 
 #[test]
+fn a_fold_whose_barrier_takes_too_long_is_a_refusal_and_ended_by_the_next() {
+    on_each(|Flat { leaf, .. }| {
+        let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
+        let late = Still(leaf.stock, AtomicU32::new(0), AtomicBool::new(false));
+        let flat = Flat::new(late, cap, rows, ZERO, ZERO + LIMIT);
+        stocked(&flat);
+        let is_late = |late| {
+            // Relaxed: one thread.
+            flat.leaf.stock.2.store(late, Ordering::Relaxed);
+        };
+        is_late(true);
+        for _ in 0..2 {
+            assert!(!fits(&flat, LIMIT - 2), "it would fit, but stock cannot be counted");
+            assert_eq!(flat.leaf.phase(), Phase::Closing);
+        }
+        assert!(fits(&flat, 1), "beside the stock");
+        is_late(false);
+        assert!(!fits(&flat, LIMIT - 2) && fits(&flat, LIMIT - 3), "to the unit");
+        assert_eq!((flat.leaf.phase(), held(&flat)), (Phase::Closed, LIMIT));
+    });
+}
+
+#[test]
 fn it_stays_exact_for_10_ms_after_a_fold() {
     on_each(|Flat { leaf, .. }| {
         let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
-        let still = Still(leaf.stock, AtomicU32::new(u32::MAX - 3));
+        let still = Still(leaf.stock, AtomicU32::new(u32::MAX - 3), AtomicBool::new(false));
         let flat = Flat::new(still, cap, rows, ZERO, ZERO + LIMIT);
         stocked(&flat);
         fold(&flat);
