@@ -63,10 +63,11 @@ pub(crate) fn plan() -> io::Result<Plan> {
     // A world to measure the naive peers in.
     if let Some((_, first)) = up.first() {
         for (cpus, _) in settings()? {
-            for operation in Operation::ALL {
+            let all_cpus = cpus == "all";
+            for operation in Operation::ALL.into_iter().filter(|o| !all_cpus || o.is_shared()) {
                 let worlds = up.iter().map(|(name, child)| (*name, child, false));
                 let cell = |(variant, child, naive)| {
-                    cell(variant, child, Ask { operation, all_cpus: cpus == "all", naive })
+                    cell(variant, child, Ask { operation, all_cpus, naive })
                 };
                 groups
                     .push(std::iter::once((NAIVE, first, true)).chain(worlds).map(cell).collect());

@@ -58,6 +58,11 @@ impl Operation {
         }
     }
 
+    /// Returns whether it is told apart where all CPUs do it at once. A switch shares nothing.
+    pub(super) fn is_shared(self) -> bool {
+        self != Operation::Switch
+    }
+
     /// Returns how many are done between two clock reads: long beside the read, and short beside
     /// the gap by which a preemption is told.
     pub(super) fn batch(self) -> u32 {
