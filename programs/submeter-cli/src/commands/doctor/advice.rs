@@ -4,6 +4,28 @@ use submeter_sys::clock::Source;
 use submeter_sys::kernel::CORRECTED_RELEASES;
 
 use super::facts::{BackendName, Facts};
+use super::surroundings::Container;
+
+/// Names the world in one line: what the kernel's barrier is, who registers threads, whether perf
+/// events tell of switches, and what is around the process.
+pub(crate) fn world(facts: &Facts) -> String {
+    let barrier = match facts.membarrier_errno {
+        Some(_) => "no barrier",
+        None if !facts.membarrier_restarts => "a barrier that restarts nothing",
+        None if facts.kernel_may_lose_restarts => "a barrier that may lose a restart",
+        None => "a barrier that keeps restarts",
+    };
+    let registration = match (facts.backend, facts.libc_area_bytes) {
+        (BackendName::OwnRseq, _) => "threads registered by submeter",
+        (_, Some(1..)) => "threads registered by libc",
+        _ => "no thread registered",
+    };
+    let events = if facts.perf_event_errno.is_some() { "refused" } else { "allowed" };
+    let around = facts.container.map_or("no container to be seen".to_owned(), |container| {
+        format!("in a container of {}", container.name())
+    });
+    format!("{barrier}, {registration}, perf events {events}, {around}")
+}
 
 /// Returns what would lead to a better backend, and to a cheaper clock; empty with the best of
 /// both.
@@ -13,10 +35,60 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
         BackendName::OwnRseq => Some(own(facts)),
         BackendName::LockedByCpu | BackendName::LockedByThread => Some(locked(facts)),
     };
-    let clock = (facts.cpu_clock == Source::Syscall.name()).then(|| {
-        format!("each switch of groups asks the kernel for CPU time; {}", facts.cpu_clock_reason)
-    });
+    let by_page = facts.cpu_clock == Source::PerfPage.name();
+    let clock = match facts.perf_event_errno.filter(|_| !by_page) {
+        Some(errno) => Some(perf_events(facts, errno)),
+        None => (facts.cpu_clock == Source::Syscall.name()).then(|| {
+            format!(
+                "each switch of groups asks the kernel for CPU time; {}",
+                facts.cpu_clock_reason
+            )
+        }),
+    };
     backend.into_iter().chain(clock).collect()
+}
+
+/// `EACCES`: what `kernel.perf_event_paranoid` answers, and no filter.
+const EACCES: i32 = 13;
+
+/// Says how to allow the event by which a thread's clock learns of switches, in the words of what
+/// refuses it.
+fn perf_events(facts: &Facts, errno: i32) -> String {
+    let strict = facts.perf_event_paranoid.filter(|&level| level > 2);
+    let how = match (facts.container, errno) {
+        (Some(Container::Kubernetes), _) => {
+            "in the container's securityContext, `capabilities: {add: [PERFMON]}`, with which the \
+             default filter of containerd 1.7 lets perf_event_open pass, or `seccompProfile: {type: \
+             Localhost, localhostProfile: FILE}` with a filter that allows it"
+        }
+        (Some(Container::Docker), _) => {
+            "`docker run --cap-add PERFMON`, with which the default filter of Docker 23 lets \
+             perf_event_open pass, or `--security-opt seccomp=profile.json`, Docker's default with \
+             that name among the allowed"
+        }
+        (Some(Container::Podman), _) => {
+            "`podman run --security-opt seccomp=profile.json`, a copy of \
+             /usr/share/containers/seccomp.json with perf_event_open among the allowed"
+        }
+        (None, EACCES) => "the capability CAP_PERFMON (AmbientCapabilities= in a unit of systemd)",
+        (None, _) => {
+            "the filter of system calls must let perf_event_open pass (SystemCallFilter= in a unit \
+             of systemd)"
+        }
+    };
+    // With the capability the level is no matter; a filter that is open leaves it in the way.
+    let host = strict.map_or(String::new(), |level| {
+        let joined = if errno == EACCES { "or" } else { "and without that capability" };
+        format!(
+            "; {joined}, on the host, `sysctl kernel.perf_event_paranoid=2`, which is {level} now"
+        )
+    });
+    let what = if facts.cpu_clock == Source::Syscall.name() {
+        "each switch of groups asks the kernel for CPU time"
+    } else {
+        "CPU time does not come from the best source"
+    };
+    format!("{what}, as perf events are refused (errno {errno}): {how}{host}")
 }
 
 /// Returns what is wrong although everything works.
@@ -28,6 +100,16 @@ pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
              IPI\", a barrier may lose a restart: then a flush misses an update, or a group is \
              released while a handle exists",
             facts.kernel
+        ));
+    }
+    if let Some(file) = &facts.tcmalloc {
+        warnings.push(format!(
+            "{file} is mapped. The tcmalloc of gperftools is no matter; Google's, where it has \
+             caches per CPU, writes words of the rseq area that are the kernel's, and since Linux \
+             6.19 it and other users of rseq have broken each other \
+             (https://github.com/google/tcmalloc/issues/292): leave glibc.pthread.rseq at 1, so \
+             that glibc registers threads and tcmalloc does not. One that a program is linked with \
+             statically is seen only in that program's symbols"
         ));
     }
     if facts.debug_build {
@@ -76,8 +158,9 @@ fn locked(facts: &Facts) -> String {
     } else if !facts.membarrier_restarts {
         "update the kernel: membarrier restarts sequences since Linux 5.10".to_owned()
     } else if facts.kernel_may_lose_restarts && variable != "trust" {
+        let host = if facts.container.is_some() { " of the host" } else { "" };
         format!(
-            "update the kernel: {CORRECTED_RELEASES} keep each restart that a barrier asks for, and so \
+            "update the kernel{host}: {CORRECTED_RELEASES} keep each restart that a barrier asks for, and so \
              do later ones of these series; SUBMETER_RSEQ=trust, where the distribution has merged \
              \"rseq: Protect event mask against membarrier IPI\" into an older one: without it, counts \
              can be lost and groups released too early"
@@ -117,6 +200,10 @@ mod tests {
             self_test: "passed".to_owned(),
             cpu_clock: Source::PerfPage.name(),
             cpu_clock_reason: String::new(),
+            perf_event_errno: None,
+            perf_event_paranoid: Some(2),
+            container: None,
+            tcmalloc: None,
             backend,
             reason: "the self-test passed".to_owned(),
             variable: None,
@@ -139,6 +226,78 @@ mod tests {
             let remedies = remedies(&facts);
             assert!(remedies.last().is_some_and(|line| line.contains("perf page: refused")));
         }
+    }
+
+    #[test]
+    fn the_line_names_every_world() {
+        let line = |change: fn(&mut Facts)| {
+            let mut facts = facts(BackendName::LibcRseq);
+            change(&mut facts);
+            world(&facts)
+        };
+        let best = "a barrier that keeps restarts, threads registered by libc, perf events allowed, \
+                    no container to be seen";
+        assert_eq!(line(|_| ()), best);
+        for (change, part) in [
+            ((|f| f.perf_event_errno = Some(1)) as fn(&mut Facts), "perf events refused"),
+            (|f| f.kernel_may_lose_restarts = true, "a barrier that may lose a restart"),
+            (|f| f.membarrier_errno = Some(38), "no barrier,"),
+            (|f| f.membarrier_restarts = false, "restarts nothing"),
+            (|f| f.backend = BackendName::OwnRseq, "registered by submeter"),
+            (|f| (f.backend, f.libc_area_bytes) = (BackendName::LockedByThread, None), "no thread"),
+            (|f| f.container = Some(Container::Kubernetes), "in a container of Kubernetes"),
+        ] {
+            assert!(line(change).contains(part), "{part}: {}", line(change));
+        }
+    }
+
+    #[test]
+    fn refused_perf_events_are_allowed_in_the_words_of_what_refuses_them() {
+        let with = |container, errno, level| {
+            let facts = Facts {
+                container,
+                perf_event_errno: Some(errno),
+                perf_event_paranoid: Some(level),
+                cpu_clock: Source::Syscall.name(),
+                ..facts(BackendName::LibcRseq)
+            };
+            let remedies = remedies(&facts);
+            assert_eq!(remedies.len(), 1, "one line: {remedies:?}");
+            remedies.concat()
+        };
+        for (container, errno, level, parts, without) in [
+            (
+                Some(Container::Docker),
+                1,
+                2,
+                ["--cap-add PERFMON", "--security-opt seccomp="],
+                "sysctl",
+            ),
+            (Some(Container::Kubernetes), 1, 4, ["securityContext", "and without that"], "docker"),
+            (Some(Container::Kubernetes), 1, 2, ["add: [PERFMON]", "localhostProfile"], "sysctl"),
+            (Some(Container::Podman), 1, 2, ["podman run", "seccomp.json"], "PERFMON"),
+            (
+                Some(Container::Docker),
+                13,
+                3,
+                ["--cap-add", "or, on the host, `sysctl"],
+                "without that",
+            ),
+            (None, 13, 4, ["CAP_PERFMON", "perf_event_paranoid=2`, which is 4"], "filter"),
+            (None, 1, 2, ["perf_event_open pass", "SystemCallFilter"], "sysctl"),
+        ] {
+            let said = with(container, errno, level);
+            assert!(parts.iter().all(|part| said.contains(part)), "{parts:?}: {said}");
+            assert!(!said.contains(without), "{without}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_tcmalloc_is_warned_of() {
+        let file = "/usr/lib/libtcmalloc.so.4";
+        let facts = Facts { tcmalloc: Some(file.to_owned()), ..facts(BackendName::LibcRseq) };
+        let said = warnings(&facts).concat();
+        assert!(said.starts_with(file) && said.contains("glibc.pthread.rseq"), "{said}");
     }
 
     #[test]
