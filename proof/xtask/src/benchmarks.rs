@@ -64,10 +64,7 @@ pub(crate) fn first_record(root: &Path) -> Result<String, String> {
 /// # Errors
 /// One line: the command's error, or why it cannot be run.
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
-    let asks = MORE.iter().find_map(|(word, option)| {
-        record.split_once(word).map(|(one, what)| (one, vec![*option, what]))
-    });
-    let (record, more) = asks.unwrap_or((record, Vec::new()));
+    let (record, more) = asked(record);
     let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
     let output = crate::cargo()
         .current_dir(root)
@@ -82,9 +79,24 @@ pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
+/// Returns the record that a mark names, and the arguments of what else it asks for.
+fn asked(mark: &str) -> (&str, Vec<&str>) {
+    let asks = MORE.iter().find_map(|(word, option)| {
+        mark.split_once(word).map(|(record, what)| (record, vec![*option, what]))
+    });
+    asks.unwrap_or((mark, Vec::new()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_asks_for_a_record_its_ratios_beside_another_or_one_table() {
+        assert_eq!(asked("a.json"), ("a.json", vec![]));
+        assert_eq!(asked("a.json beside b.json"), ("a.json", vec!["--beside", "b.json"]));
+        assert_eq!(asked("a.json of worlds"), ("a.json", vec!["--brief", "worlds"]));
+    }
 
     fn write(record: &str) -> Result<String, String> {
         match record {
