@@ -1,10 +1,9 @@
 //! The grace period of per-CPU sequences: what waits for it, and how it is had.
 //!
 //! Two ways. Where the kernel is known to restart every sequence that a [`membarrier`] asks it to,
-//! that is all it takes. Elsewhere a thread of ours also visits each CPU on which another thread of
-//! the process may run: whoever was in a sequence there was switched out, and every kernel since
-//! 4.18 restarts the sequence of a thread that it switches out (*Visits* in `os/linux/visits.rs`
-//! has the argument).
+//! that is all it takes. Elsewhere a thread of ours also visits each CPU that the process may use:
+//! whoever was in a sequence there was switched out, and every kernel since 4.18 restarts the
+//! sequence of a thread that it switches out (`os/linux/visits.rs` has the argument).
 
 use std::io;
 use std::time::Duration;
@@ -62,7 +61,7 @@ pub fn wait() -> io::Result<()> {
     wait_at_most(None)
 }
 
-/// As [`wait`], but for a second at most: for callers that can do without.
+/// As [`wait`], but for five seconds at most: for callers that can do without.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] with [`Barrier::Visits`]: at once, if the round under way has taken as
@@ -72,8 +71,9 @@ pub fn wait() -> io::Result<()> {
 /// # Ordering
 /// As [`wait`], unless it fails.
 pub fn try_wait() -> io::Result<()> {
-    /// Many times what a round takes on a busy machine, and what a user still waits for.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    /// A thousand times what a round takes on a busy machine, and several times what a real-time
+    /// thread that the kernel holds to 95 % of each second may add to one.
+    const PATIENCE: Duration = Duration::from_secs(5);
     wait_at_most(Some(PATIENCE))
 }
 

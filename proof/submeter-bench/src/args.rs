@@ -46,6 +46,10 @@ pub(crate) struct BenchArgs {
     /// this other record beside them
     #[arg(long, value_name = "RECORD", requires = "markdown", conflicts_with = "html")]
     pub(crate) beside: Option<PathBuf>,
+    /// With --from and --markdown: write only the figures of this table, for a document with little
+    /// room
+    #[arg(long, value_name = "TABLE", requires = "markdown", conflicts_with_all = ["html", "beside"])]
+    pub(crate) brief: Option<String>,
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) markdown: Option<PathBuf>,
@@ -77,6 +81,9 @@ pub(crate) struct BenchArgs {
     /// With --serve: with a limit on this tenant
     #[arg(long, value_name = "TENANT", hide = true, requires = "serve")]
     pub(crate) limited: Vec<String>,
+    /// Enters a world and measures in it what standard input asks for, for the table worlds
+    #[arg(long, value_name = "WORLD", hide = true)]
+    pub(crate) world: Option<String>,
     /// Measures the one named table in this process, on behalf of the process that started it,
     /// until standard input ends
     #[arg(long, hide = true, conflicts_with_all = ["json", "html", "totals"])]

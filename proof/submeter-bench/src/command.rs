@@ -20,18 +20,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(record) = &args.from {
         return reported(args, record);
     }
-    if let Some(groups) = args.weigh {
-        let bytes = match args.quotas {
-            None => bench::measure_memory(groups),
-            Some(quotas) => bench::measure_quota_memory(groups, quotas > 0),
-        };
-        let bytes = bytes.map_err(Failure::new)?;
-        show::print(&bytes).map_err(Failure::new)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(threads) = args.serve {
-        let served = bench::serve(threads, !args.plain, &args.limited);
-        served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;
+    if on_behalf(args)? {
         return Ok(ExitCode::SUCCESS);
     }
     let mode = match args.seconds {
@@ -85,10 +74,31 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Does what the process of a table asks of one that it starts; returns whether it asked.
+fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
+    if let Some(groups) = args.weigh {
+        let bytes = match args.quotas {
+            None => bench::measure_memory(groups),
+            Some(quotas) => bench::measure_quota_memory(groups, quotas > 0),
+        };
+        let bytes = bytes.map_err(Failure::new)?;
+        show::print(&bytes).map_err(Failure::new)?;
+    } else if let Some(threads) = args.serve {
+        let served = bench::serve(threads, !args.plain, &args.limited);
+        served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;
+    } else if let Some(world) = &args.world {
+        bench::measure_in(world).map_err(|e| Failure::new(format_args!("--world: {e}")))?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
 /// Makes the reports of a record that an earlier run wrote.
 fn reported(args: &BenchArgs, record: &Path) -> Result<ExitCode, Failure> {
-    match (&args.beside, &args.markdown) {
-        (Some(other), Some(markdown)) => report::beside(record, other, markdown)?,
+    match (&args.beside, &args.brief, &args.markdown) {
+        (Some(other), _, Some(markdown)) => report::beside(record, other, markdown)?,
+        (None, Some(table), Some(markdown)) => report::brief(record, table, markdown)?,
         _ => {
             let (html, markdown) = (args.html.as_deref(), args.markdown.as_deref());
             report::again(record, html, markdown, args.picture.as_deref())?;

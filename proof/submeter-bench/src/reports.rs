@@ -37,6 +37,13 @@ pub(super) fn beside(record: &Path, other: &Path, markdown: &Path) -> Result<(),
     write_markdown(&report::beside(&record, &other, report::definitions()), markdown)
 }
 
+/// Writes the figures of one table alone.
+pub(super) fn brief(record: &Path, table: &str, markdown: &Path) -> Result<(), Failure> {
+    let name = record.display();
+    let text = report::brief(&read(record)?, table);
+    write_markdown(&text.map_err(|line| Failure::new(format_args!("{name}: {line}")))?, markdown)
+}
+
 fn read(record: &Path) -> Result<Record, Failure> {
     let name = record.display();
     let text = text_of(record).map_err(|e| {

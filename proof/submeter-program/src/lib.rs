@@ -1,11 +1,15 @@
 //! Runs a program of this workspace from its tests: until it exits, beside the test, or with input
 //! that it must refuse. Every wait is bounded, and a failed assertion leaves no process behind.
 
+mod world;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+pub use world::World;
 
 /// Longer than any step takes on a loaded machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,23 +1,28 @@
-//! Splices the tables of records into BENCHMARKS.md, so that no figure in it is typed by hand.
+//! Splices the tables of records into BENCHMARKS.md and README.md, so that no figure in them is
+//! typed by hand.
 //!
 //! The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
 //! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there and run
-//! this. `PATH beside OTHER` stands for the ratios of two records side by side.
+//! this. `PATH beside OTHER` stands for the ratios of two records side by side, and `PATH of TABLE`
+//! for the figures of one table alone.
 
 use std::path::Path;
 
 const BEGIN: &str = "<!-- record: ";
 const CLOSE: &str = " -->";
-const BESIDE: &str = " beside ";
+/// What else may stand in a mark, and the option of the bench that it stands for.
+const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
-/// The document, in the root of the repository.
-pub(crate) const FILE: &str = "BENCHMARKS.md";
+/// The documents, in the root of the repository; the first has the record to compare with.
+pub(crate) const FILES: [&str; 2] = ["BENCHMARKS.md", "README.md"];
 
-/// Returns `document` with the output of `write` for each record that it names.
+/// Returns `document`, the text of `file`, with the output of `write` for each record that it
+/// names.
 ///
 /// # Errors
 /// One line that says which mark is wrong, or the error of `write`.
 pub(crate) fn spliced(
+    file: &str,
     document: &str,
     write: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<String, String> {
@@ -27,29 +32,30 @@ pub(crate) fn spliced(
         let (before, marked) = rest.split_at(begin);
         let (record, after) = marked[BEGIN.len()..]
             .split_once(CLOSE)
-            .ok_or_else(|| format!("{FILE}: a mark does not end with {CLOSE:?}"))?;
+            .ok_or_else(|| format!("{file}: a mark does not end with {CLOSE:?}"))?;
         let (_, after) = after
             .split_once(END)
-            .ok_or_else(|| format!("{FILE}: no {END:?} after the mark of {record}"))?;
+            .ok_or_else(|| format!("{file}: no {END:?} after the mark of {record}"))?;
         text.push_str(before);
         text.push_str(&format!("{BEGIN}{record}{CLOSE}\n\n{}\n{END}", write(record)?));
         rest = after;
     }
     if text.is_empty() {
-        return Err(format!("{FILE}: no mark {BEGIN:?}: name a record to splice"));
+        return Err(format!("{file}: no mark {BEGIN:?}: name a record to splice"));
     }
     Ok(text + rest)
 }
 
-/// Returns the path of the record that the document shows first.
+/// Returns the path of the record that the first document shows first.
 ///
 /// # Errors
 /// One line: the document cannot be read, or names none.
 pub(crate) fn first_record(root: &Path) -> Result<String, String> {
+    let file = FILES[0];
     let text =
-        std::fs::read_to_string(root.join(FILE)).map_err(|error| format!("{FILE}: {error}"))?;
+        std::fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
     let found = text.lines().find_map(|line| line.strip_prefix(BEGIN)?.strip_suffix(CLOSE));
-    let record = found.ok_or_else(|| format!("{FILE}: no mark {BEGIN:?}: name a record"))?;
+    let record = found.ok_or_else(|| format!("{file}: no mark {BEGIN:?}: name a record"))?;
     Ok(record.to_owned())
 }
 
@@ -58,13 +64,12 @@ pub(crate) fn first_record(root: &Path) -> Result<String, String> {
 /// # Errors
 /// One line: the command's error, or why it cannot be run.
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
-    let (record, beside) =
-        record.split_once(BESIDE).map_or((record, None), |(one, other)| (one, Some(other)));
+    let (record, more) = asked(record);
     let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
     let output = crate::cargo()
         .current_dir(root)
         .args(args)
-        .args(beside.iter().flat_map(|other| ["--beside", other]))
+        .args(more)
         .args(["--markdown", "-"])
         .output()
         .map_err(|error| format!("cannot run cargo: {error}: install Rust"))?;
@@ -74,9 +79,24 @@ pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
+/// Returns the record that a mark names, and the arguments of what else it asks for.
+fn asked(mark: &str) -> (&str, Vec<&str>) {
+    let asks = MORE.iter().find_map(|(word, option)| {
+        mark.split_once(word).map(|(record, what)| (record, vec![*option, what]))
+    });
+    asks.unwrap_or((mark, Vec::new()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_asks_for_a_record_its_ratios_beside_another_or_one_table() {
+        assert_eq!(asked("a.json"), ("a.json", vec![]));
+        assert_eq!(asked("a.json beside b.json"), ("a.json", vec!["--beside", "b.json"]));
+        assert_eq!(asked("a.json of worlds"), ("a.json", vec!["--brief", "worlds"]));
+    }
 
     fn write(record: &str) -> Result<String, String> {
         match record {
@@ -89,9 +109,13 @@ mod tests {
     fn text_between_marks_is_replaced_and_the_rest_kept() {
         let document = "# B\n\n<!-- record: a.json -->\nold\n<!-- end of record -->\n\nend\n";
         let expected = "# B\n\n<!-- record: a.json -->\n\n| 1 |\n\n<!-- end of record -->\n\nend\n";
-        let once = spliced(document, &write).expect("marks");
+        let once = spliced("A.md", document, &write).expect("marks");
         assert_eq!(once, expected);
-        assert_eq!(spliced(&once, &write).expect("marks"), once, "a second run changes nothing");
+        assert_eq!(
+            spliced("A.md", &once, &write).expect("marks"),
+            once,
+            "a second run changes nothing"
+        );
     }
 
     #[test]
@@ -102,7 +126,7 @@ mod tests {
             ("<!-- record: a.json", "does not end"),
             ("<!-- record: b.json -->\n<!-- end of record -->", "b.json: none"),
         ] {
-            let error = spliced(document, &write).expect_err(document);
+            let error = spliced("A.md", document, &write).expect_err(document);
             assert!(error.contains(said), "{error}");
         }
     }

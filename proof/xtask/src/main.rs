@@ -87,31 +87,32 @@ fn defined(record: &str) -> ExitCode {
     }
 }
 
-/// Writes the tables of records into their document; with `check`, fails if that would change it.
+/// Writes the tables of records into their documents; with `check`, fails if that would change one.
 fn splice(check: bool) -> ExitCode {
     let root = workspace_root();
-    let path = root.join(benchmarks::FILE);
-    let found = || -> Result<(String, String), String> {
-        let was = std::fs::read_to_string(&path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        let is = benchmarks::spliced(&was, &|record| benchmarks::tables(&root, record))?;
-        Ok((was, is))
-    };
-    match found() {
-        Err(error) => refuse(&error),
-        Ok((was, is)) if was == is => {
-            println!("benchmarks: {} agrees with its records", benchmarks::FILE);
-            ExitCode::SUCCESS
+    let mut differ = false;
+    for file in benchmarks::FILES {
+        let path = root.join(file);
+        let found = || -> Result<(String, String), String> {
+            let was = std::fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
+            let is = benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?;
+            Ok((was, is))
+        };
+        match found() {
+            Err(error) => return refuse(&error),
+            Ok((was, is)) if was == is => println!("benchmarks: {file} agrees with its records"),
+            Ok(_) if check => {
+                println!("{file}: differs from its records: run cargo xtask benchmarks");
+                differ = true;
+            }
+            Ok((_, is)) => {
+                if let Err(error) = std::fs::write(&path, is) {
+                    return refuse(&format!("{file}: {error}"));
+                }
+            }
         }
-        Ok(_) if check => {
-            println!("{}: differs from its records: run cargo xtask benchmarks", benchmarks::FILE);
-            ExitCode::FAILURE
-        }
-        Ok((_, is)) => match std::fs::write(&path, is) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse(&format!("{}: {error}", path.display())),
-        },
     }
+    if differ { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Returns the root of the workspace. Cargo also sets the package's directory at run time; a path

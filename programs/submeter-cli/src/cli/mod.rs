@@ -68,7 +68,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Share tenants' limits between servers, and show who holds what
     Fleet(FleetArgs),
-    /// Report what this machine offers, which backend is in use and why, and what an add costs
+    /// Name the world that a process finds here, what operations cost in it and how to better it
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),

@@ -55,7 +55,15 @@ fn doctor_says_what_it_found_decided_and_measured() {
     let diagnosis = json(&[]);
     is_coherent(&diagnosis);
     let shown = doctor(&[], &[]);
-    for part in ["kernel", "membarrier", "self-test", "one atomic for all", "* in use"] {
+    for part in [
+        "world",
+        "best world",
+        "kernel",
+        "membarrier",
+        "self-test",
+        "one atomic for all",
+        "* in use",
+    ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");

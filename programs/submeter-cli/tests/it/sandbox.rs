@@ -88,17 +88,23 @@ fn the_server_needs_no_system_call_that_containers_refuse() {
 }
 
 #[test]
-fn updates_keep_their_backend_in_a_container() {
+fn updates_keep_their_backend_in_a_container_and_doctor_names_what_is_refused() {
     become_confined();
-    let test = "sandbox::updates_keep_their_backend_in_a_container";
+    let test =
+        "sandbox::updates_keep_their_backend_in_a_container_and_doctor_names_what_is_refused";
     let Some(inside) = confined(test, &["doctor", "--json"]) else { return };
-    let backend = |out: &str| {
+    let facts = |out: &str| -> Value {
         let json = &out[out.find('{').expect("an object")..];
-        let mut objects = serde_json::Deserializer::from_str(json).into_iter::<Value>();
-        let facts = objects.next().expect("an object").expect("JSON");
-        facts["backend"].as_str().expect("its name").to_owned()
+        let mut objects = serde_json::Deserializer::from_str(json).into_iter();
+        objects.next().expect("an object").expect("JSON")
     };
-    assert_eq!(backend(&inside), backend(&text(&SUBMETER.run(&["doctor", "--json"]).stdout)));
+    let (inside, outside) =
+        (facts(&inside), facts(&text(&SUBMETER.run(&["doctor", "--json"]).stdout)));
+    assert_eq!(inside["backend"], outside["backend"]);
+    let world = inside["world"].as_str().expect("a line");
+    assert!(world.contains("perf events refused"), "{world}");
+    assert!(inside["remedies"].to_string().contains("perf_event_open"), "{inside:#}");
+    assert!(inside["operations"].as_array().is_some_and(|all| all.len() == 4), "{inside:#}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod runner;
 mod threads;
 mod warnings;
 mod weigh;
+mod worlds;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -39,6 +40,7 @@ pub(crate) use limits::measure_quota_memory;
 pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
 pub(crate) use rstat::{Trace, write_totals};
+pub(crate) use worlds::measure_in;
 
 /// A table that can be measured. Its definition explains it.
 #[derive(Debug)]
@@ -105,7 +107,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 11] = [
+pub(crate) const TABLES: [Table; 12] = [
     Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
@@ -142,6 +144,7 @@ pub(crate) const TABLES: [Table; 11] = [
         plan: |_| Ok(neighbours::plan()),
     },
     Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
+    Table { name: "worlds", full: 45, quick: 3, conclusion: |_| None, plan: |_| worlds::plan() },
 ];
 
 /// Measures `table` in this process, for about its budget or until `stopped` is set.

@@ -69,14 +69,14 @@ struct Counted {
 /// pair took a third longer: one place of 64, and which one it is would be a matter of what else
 /// the program has allocated.
 #[repr(C, align(4096))]
-struct MidPage<T> {
+pub(super) struct MidPage<T> {
     _before: [u8; 2048],
-    count: T,
+    pub(super) count: T,
 }
 
 impl MidPage<PercpuRef> {
-    /// Creates a count with the first word of an area.
-    fn new(backend: Backend) -> io::Result<Arc<MidPage<PercpuRef>>> {
+    /// Creates a count with the first word of an area on `backend`.
+    pub(super) fn new(backend: Backend) -> io::Result<Arc<MidPage<PercpuRef>>> {
         let area = Area::with_backend(backend, |_| 0)?;
         let count = PercpuRef::with(Options::new().area(&area), || ())?;
         Ok(Arc::new(MidPage { _before: [0; 2048], count }))

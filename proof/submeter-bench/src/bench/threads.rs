@@ -67,12 +67,26 @@ pub(crate) fn rates(
     batch: u32,
     work: &(dyn Fn(usize, u32) + Sync),
 ) -> io::Result<(Vec<f64>, bool)> {
+    rates_after(cpus, batch, &|_| (), work)
+}
+
+/// As [`rates`], of threads that have done `before`, which is not timed.
+///
+/// # Errors
+/// As those of [`rates`].
+pub(crate) fn rates_after(
+    cpus: &[usize],
+    batch: u32,
+    before: &(dyn Fn(usize) + Sync),
+    work: &(dyn Fn(usize, u32) + Sync),
+) -> io::Result<(Vec<f64>, bool)> {
     let start = Barrier::new(cpus.len());
     let runs: io::Result<Vec<Run>> = thread::scope(|scope| {
         let start = &start;
         let run = |(place, &cpu): (usize, &usize)| {
             scope.spawn(move || {
                 let pinned = set_affinity(&[cpu]);
+                before(place);
                 start.wait();
                 pinned.map(|()| Run::of(batch, &|operations| work(place, operations)))
             })

@@ -39,7 +39,7 @@ pub(crate) struct Definition {
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "rcuref",
     "percpu_ref",
     "percpu_counter",
@@ -51,6 +51,7 @@ const ORDER: [&str; 11] = [
     "groups",
     "end_to_end",
     "neighbours",
+    "worlds",
 ];
 
 /// Returns all definitions in the order of a report.

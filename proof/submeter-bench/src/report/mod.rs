@@ -2,6 +2,7 @@
 //! with plots.
 
 mod beside;
+mod brief;
 mod content;
 mod contest;
 mod definition;
@@ -21,6 +22,7 @@ mod rows;
 mod text;
 
 pub(crate) use beside::beside;
+pub(crate) use brief::brief;
 #[cfg(test)]
 pub(crate) use definition::definition;
 pub(crate) use definition::definitions;

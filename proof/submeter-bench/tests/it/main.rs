@@ -5,6 +5,7 @@ mod perf;
 mod report;
 mod rstat;
 mod tables;
+mod worlds;
 
 const BENCH: submeter_program::Program =
     submeter_program::Program::new(env!("CARGO_BIN_EXE_submeter-bench"));

@@ -104,12 +104,6 @@ impl Set {
         }
     }
 
-    pub(super) fn remove(&mut self, cpu: usize) {
-        if let Some(word) = self.words.get_mut(cpu / BITS) {
-            *word &= !(1 << (cpu % BITS));
-        }
-    }
-
     pub(super) fn keep(&mut self, others: &Set) {
         self.words.iter_mut().zip(&others.words).for_each(|(word, others)| *word &= others);
     }

@@ -118,7 +118,7 @@ fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> 
     };
     match in_threads(offset, None, watch, pinned, trial) {
         SelfTest::Passed => {
-            let visited = (0..ROUNDS).any(|_| super::visits::wait(Some(ROUND)).is_ok());
+            let visited = super::visits::wait_for_round(Some(ROUND)).is_ok();
             super::visits::end();
             if visited { SelfTest::Passed } else { SelfTest::Inconclusive }
         }
@@ -126,11 +126,9 @@ fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> 
     }
 }
 
-/// How long a round may take, and how often one is tried. Longer than on a busy machine, and
-/// shorter than where a real-time thread lets others have their part of each second: then every
-/// kill would take as long.
-const ROUND: Duration = Duration::from_millis(250);
-const ROUNDS: u32 = 4;
+/// How long a round may take. Longer than on a busy machine with many CPUs, and no longer than where
+/// a real-time thread lets others have their part of each second: every kill would take as long.
+const ROUND: Duration = Duration::from_millis(900);
 
 /// The watcher waits until a section runs, issues the barrier, and only then lets that section, and
 /// no other, through: one that notices outlived the barrier, and must not commit.

@@ -39,9 +39,6 @@ pub(crate) unsafe fn detached(
     run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
     argument: *mut libc::c_void,
 ) -> io::Result<()> {
-    /// Enough for frames of some 40 KiB, and for the program's thread-local variables, which libc
-    /// takes from it. Not libc's own choice: `mlockall` makes all of that resident.
-    const STACK: usize = 1 << 19;
     let _blocked = SignalsBlocked::new();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -50,7 +47,6 @@ pub(crate) unsafe fn detached(
     let errno = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
         let errno = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, argument);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         errno

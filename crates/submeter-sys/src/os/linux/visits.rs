@@ -8,12 +8,13 @@
 //!    way back; what `membarrier` asks for by an interrupt could be lost between reading and
 //!    clearing the note (see [`crate::kernel`]), a switch cannot come there.
 //! 2. While the visitor runs on a CPU, no other thread does. So whoever ran there when the round
-//!    began was switched out, or has left its sequence: by 1 nothing is under way there.
+//!    began was switched out, or its sequence has committed or started again: nothing is under way
+//!    there.
 //! 3. A thread that has moved to another CPU since the round began was switched out for that.
 //! 4. The visitor goes to every CPU that the kernel lets it go to. On one that is offline runs
-//!    nobody. One that is online and refused is of another cpuset, or goes offline: the round does
-//!    not end while any thread of the process may run there, nor, if the visitor was ever there,
-//!    within [`MOVED`], in which the kernel has moved away whoever ran there.
+//!    nobody. One that is online and refused is of another cpuset, or goes offline: the round ends
+//!    once each thread of the process was seen not to run there, by its state or its CPU. A thread
+//!    that has run there since the round began is of that CPU until it is switched out.
 //!
 //! What committed is visible to the caller, and what the caller wrote before is visible to
 //! sequences that begin after the visit of their CPU: a context switch is a full barrier, and a
@@ -21,10 +22,9 @@
 //!
 //! # Rejected
 //! - To visit only where the affinities of the threads let them run. The affinity of a thread
-//!   changes before the thread moves, it leaves out a CPU that goes offline before the threads
-//!   there do, and a list of threads that is read while some end lacks live ones (in 1 of 400
-//!   lists beside 40 threads that come and go). Where a CPU is refused the affinities are asked:
-//!   there they only add to what was visited.
+//!   changes before the thread moves, and leaves out a CPU that goes offline before the threads
+//!   there do. A list of threads that is read while some end may lack live ones (1 in 400, beside
+//!   40 threads that come and go): [`Directory::numbers`] returns none that may.
 //! - The caller visits. Its affinity would be another for a moment, which threads that it starts in
 //!   a handler inherit.
 //! - A round of which a real-time thread of another program is no part. Nothing tells that no
@@ -32,8 +32,9 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,10 +50,6 @@ const IDLE: Duration = Duration::from_secs(2);
 /// program moves its threads.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// In so much time the kernel has moved all threads from a CPU that they may not run on any more:
-/// many times what it takes to take a CPU offline.
-const MOVED: Duration = Duration::from_millis(250);
-
 /// The visitor of a process, and who waits for it.
 struct Visitor {
     home: fork::Home,
@@ -61,8 +58,11 @@ struct Visitor {
     wanted: Condvar,
     /// One has ended.
     ended: Condvar,
-    /// Used by the visitor's thread alone.
-    own: Mutex<Own>,
+    /// Whether the thread stays when it is idle. Not under the lock: a handler may interrupt
+    /// whoever sets it.
+    stays: AtomicBool,
+    /// Room for a list of threads: used by the visitor's thread alone.
+    threads: Mutex<Vec<c_int>>,
 }
 
 struct Rounds {
@@ -74,20 +74,10 @@ struct Rounds {
     wanted: u64,
     /// Whether there is a thread, or one is being started.
     runs: bool,
-    /// Whether the thread stays when it is idle.
-    stays: bool,
     /// Where a round is going, and when it began.
     at: Option<(usize, Instant)>,
     /// What the last round that ended was refused: an error number.
     refusal: Option<i32>,
-}
-
-/// What the visitor needs, where it is not on a small stack.
-struct Own {
-    /// CPUs that it was on, in any round.
-    known: Set,
-    /// Room for a list.
-    threads: Vec<c_int>,
 }
 
 /// The most threads that are listed: a round in which a CPU is refused does not end while there are
@@ -95,22 +85,15 @@ struct Own {
 const THREADS_MAX: usize = 1 << 16;
 
 impl Visitor {
-    fn new() -> Visitor {
-        let rounds = Rounds {
-            begun: 0,
-            ended: 0,
-            wanted: 0,
-            runs: false,
-            stays: false,
-            at: None,
-            refusal: None,
-        };
+    fn new(stays: bool) -> Visitor {
+        let rounds = Rounds { begun: 0, ended: 0, wanted: 0, runs: false, at: None, refusal: None };
         Visitor {
             home: fork::Home::new(),
             rounds: Mutex::new(rounds),
             wanted: Condvar::new(),
             ended: Condvar::new(),
-            own: Mutex::new(Own { known: Set::empty(), threads: vec![0; THREADS_MAX] }),
+            stays: AtomicBool::new(stays),
+            threads: Mutex::new(vec![0; THREADS_MAX]),
         }
     }
 
@@ -158,8 +141,15 @@ static VISITOR: AtomicPtr<Visitor> = AtomicPtr::new(ptr::null_mut());
 /// it, or an allocator that it called.
 pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
     if is_alone() {
+        // SeqCst: the full barrier on the caller that a round would be.
+        fence(Ordering::SeqCst);
         return Ok(());
     }
+    wait_for_round(patience)
+}
+
+/// As [`wait`], also in a process of one thread.
+pub(super) fn wait_for_round(patience: Option<Duration>) -> io::Result<()> {
     let Some(_inside) = Inside::new() else { return Err(io::ErrorKind::TimedOut.into()) };
     let start = Instant::now();
     let visitor = visitor();
@@ -170,14 +160,21 @@ pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
         if left.is_zero() || rounds.is_stuck(patience) {
             return Err(io::ErrorKind::TimedOut.into());
         }
+        if !visitor.home.is_here() {
+            // Forked by a handler that interrupted this, and alone.
+            return Ok(());
+        }
         let mut pause = left;
         if !rounds.runs {
             drop(rounds);
-            if visitor.start().is_err() {
-                // A limit on threads, which others may come below.
-                pause = left.min(AGAIN);
-            }
+            let started = visitor.start();
             rounds = visitor.rounds();
+            if started.is_ok() {
+                // It may have done the round meanwhile.
+                continue;
+            }
+            // A limit on threads, which others may come below.
+            pause = left.min(AGAIN);
         }
         visitor.wanted.notify_one();
         let waited = visitor.ended.wait_timeout(rounds, pause);
@@ -186,10 +183,14 @@ pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
     rounds.refusal.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-/// Starts a thread that stays: from then on [`wait`] neither starts one nor allocates.
+/// Starts a thread that stays: from then on [`wait`] neither starts one nor allocates, in this
+/// process.
 pub(crate) fn prepare() {
     let visitor = visitor();
-    if !std::mem::replace(&mut visitor.rounds().stays, true) {
+    // Relaxed: the thread looks under the lock, which `start` takes after this.
+    if !visitor.stays.swap(true, Ordering::Relaxed)
+        && let Some(_inside) = Inside::new()
+    {
         // Where it cannot be had, those who wait try again.
         let _ = visitor.start();
     }
@@ -199,7 +200,7 @@ pub(crate) fn prepare() {
 pub(super) fn end() {
     let start = Instant::now();
     let visitor = visitor();
-    // Asks for no round: it looks at `stays` and `wanted`, and goes.
+    // Woken without a round to do, it ends.
     while !is_alone() && visitor.rounds().runs && start.elapsed() < AGAIN * 50 {
         visitor.wanted.notify_one();
         std::thread::sleep(AGAIN);
@@ -211,6 +212,7 @@ pub(crate) fn waiting() -> Option<(usize, Duration)> {
     let visitor = VISITOR.load(Ordering::Acquire);
     // SAFETY: 1. Null, or a visitor, which is never freed.
     let visitor = unsafe { visitor.as_ref() }.filter(|visitor| visitor.home.is_here())?;
+    let _inside = Inside::new()?;
     visitor.rounds().at.map(|(cpu, since)| (cpu, since.elapsed()))
 }
 
@@ -221,22 +223,19 @@ thread_local!(static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::ne
 
 impl Inside {
     fn new() -> Option<Inside> {
-        // A thread whose variables are gone has no handler of its own to fear.
-        let inside = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(false);
-        (!inside).then_some(Inside)
+        (!INSIDE.replace(true)).then_some(Inside)
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // A thread that ends has no use for it.
-        let _ = INSIDE.try_with(|inside| inside.set(false));
+        INSIDE.set(false);
     }
 }
 
 /// Returns whether the calling thread is the process's only one: nobody else is in a sequence.
 fn is_alone() -> bool {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: 1. The path ends with a NUL. 2. `stat` is live and writable.
     let found = unsafe { libc::stat(c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) } == 0;
     // SAFETY: 1. It is initialised: the call succeeded.
@@ -256,7 +255,11 @@ fn visitor() -> &'static Visitor {
         if let Some(visitor) = unsafe { known.as_ref() }.filter(|visitor| visitor.home.is_here()) {
             return visitor;
         }
-        let new = Box::into_raw(Box::new(Visitor::new()));
+        // SAFETY: 1. Null, or a visitor, which is never freed.
+        let before = unsafe { known.as_ref() };
+        // Relaxed: this process was forked from the one that set it.
+        let stays = before.is_some_and(|before| before.stays.load(Ordering::Relaxed));
+        let new = Box::into_raw(Box::new(Visitor::new(stays)));
         // Release: whoever finds it finds it whole. Acquire on failure: another's is read then.
         known = match VISITOR.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
@@ -275,14 +278,16 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
     // SAFETY: 1. The pointer is to a visitor: `start` passed it. 2. It is never freed.
     let visitor = unsafe { &*argument.cast::<Visitor>() };
     thread::share_the_cpu();
-    let mut own = visitor.own.lock().unwrap_or_else(PoisonError::into_inner);
+    // Not to be kept from a round by whoever comes to the CPU of the thread that started this one.
+    let _ = Set::all().apply();
+    let mut threads = visitor.threads.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rounds = visitor.rounds();
     loop {
         while rounds.wanted == rounds.begun {
             let idle = visitor.wanted.wait_timeout(rounds, IDLE);
             rounds = idle.unwrap_or_else(PoisonError::into_inner).0;
-            // Woken without a round to do: it is to end.
-            if !rounds.stays && rounds.wanted == rounds.begun {
+            // Woken without a round to do: it is to end. Relaxed: set before `runs` was looked at.
+            if !visitor.stays.load(Ordering::Relaxed) && rounds.wanted == rounds.begun {
                 rounds.runs = false;
                 return ptr::null_mut();
             }
@@ -291,8 +296,8 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
         let began = Instant::now();
         rounds.at = Some((0, began));
         drop(rounds);
-        let visited = own.visit_all(began, |cpu| visitor.rounds().at = Some((cpu, began)));
-        // Not to be kept from the next round by whoever comes to the CPU where this one ended.
+        let visited = visit_all(&mut threads, |cpu| visitor.rounds().at = Some((cpu, began)));
+        // As above, of the CPU where this one ended.
         let _ = Set::all().apply();
         rounds = visitor.rounds();
         rounds.ended = rounds.begun;
@@ -302,105 +307,130 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
     }
 }
 
-impl Own {
-    /// Visits every CPU on which a thread of this process may have been when this began. An error
-    /// number says that the kernel refuses affinities.
-    fn visit_all(&mut self, began: Instant, going_to: impl Fn(usize)) -> Result<(), i32> {
-        let possible = super::cpu::possible().unwrap_or(CPUS_MAX);
-        let mut visited = Set::empty();
-        loop {
-            let (mut refused, mut moved) = (Set::empty(), false);
-            for cpu in 0..possible {
-                if visited.contains(cpu) {
-                    continue;
-                }
-                going_to(cpu);
-                match Set::one(cpu).apply().map_err(|error| error.raw_os_error().unwrap_or(0)) {
-                    // What it says is not enough: some sandboxes take any affinity, and apply none,
-                    // and the kernel may have moved the visitor since.
-                    Ok(()) if super::cpu::current() == Some(cpu) => {
-                        visited.insert(cpu);
-                        self.known.insert(cpu);
-                    }
-                    Ok(()) => moved = true,
-                    Err(libc::EINVAL) => refused.insert(cpu),
-                    Err(errno) => return Err(errno),
-                }
+/// Visits every CPU on which a thread of this process may have been when this began. An error
+/// number says that the kernel refuses affinities.
+fn visit_all(threads: &mut [c_int], going_to: impl Fn(usize)) -> Result<(), i32> {
+    let possible = super::cpu::possible().unwrap_or(CPUS_MAX);
+    let mut visited = Set::empty();
+    loop {
+        let (mut refused, mut moved) = (Set::empty(), false);
+        for cpu in 0..possible {
+            if visited.contains(cpu) {
+                continue;
             }
-            refused.keep(&online());
-            if !moved && (refused.is_empty() || self.may_leave_out(&refused, began)) {
-                return Ok(());
+            going_to(cpu);
+            match Set::one(cpu).apply().map_err(|error| error.raw_os_error().unwrap_or(0)) {
+                // What it says is not enough: some sandboxes take any affinity, and apply none, and
+                // the kernel may have moved the visitor since.
+                Ok(()) if super::cpu::current() == Some(cpu) => visited.insert(cpu),
+                Ok(()) | Err(libc::ENOMEM) => moved = true,
+                Err(libc::EINVAL) => refused.insert(cpu),
+                Err(errno) => return Err(errno),
             }
-            std::thread::sleep(AGAIN);
         }
-    }
-
-    /// Whether nobody runs on these CPUs, which are online and refuse the visitor.
-    fn may_leave_out(&mut self, refused: &Set, began: Instant) -> bool {
-        if began.elapsed() < MOVED && refused.iter().any(|cpu| self.known.contains(cpu)) {
-            return false;
+        if visited.is_empty() && !moved {
+            return Err(libc::EINVAL);
         }
-        // Without a list, as in a root directory without `/proc`, what was refused is taken to be
-        // of another cpuset, in which no thread of this process is.
-        let Some(directory) = Directory::open(c"/proc/self/task") else { return true };
-        let Some(threads) = directory.numbers(&mut self.threads) else { return false };
-        let may_be_there = |thread| match Set::of(thread) {
-            Ok(set) => refused.iter().any(|cpu| set.contains(cpu)) && !is_kernels(thread),
-            // It has ended, and the list may lack another.
-            Err(_) => true,
-        };
-        let none = !threads.iter().any(|&thread| may_be_there(thread));
-        if none {
-            refused.iter().for_each(|cpu| self.known.remove(cpu));
+        refused.keep(&online());
+        if !moved && (refused.is_empty() || nobody_is_on(&refused, threads)) {
+            return Ok(());
         }
-        none
+        std::thread::sleep(AGAIN);
     }
 }
 
-/// Returns the CPUs that are online; all, where that cannot be read.
+/// Whether each thread of this process was seen not to run on these CPUs.
+fn nobody_is_on(cpus: &Set, threads: &mut [c_int]) -> bool {
+    match Directory::open(c"/proc/self/task") {
+        Ok(directory) => directory.numbers(threads).is_some_and(|threads| {
+            // One that has ended may have hidden another from the list.
+            let is_there = |&thread: &c_int| Thread::of(thread).is_none_or(|it| it.is_on(cpus));
+            !threads.iter().any(is_there)
+        }),
+        // A root directory without `/proc`: what refuses the visitor is taken to be of another
+        // cpuset, in which no thread of this process is.
+        Err(libc::ENOENT | libc::ENOTDIR) => true,
+        Err(_) => false,
+    }
+}
+
+/// Returns the CPUs that are online; all, where the kernel does not say.
 fn online() -> Set {
-    let mut buffer = [0; 4096];
-    let read = File::open(c"/sys/devices/system/cpu/online", 0).map(|file| file.read(&mut buffer));
-    let text = read.and_then(|bytes| std::str::from_utf8(&buffer[..bytes]).ok());
-    text.and_then(super::cpu::parse_list).unwrap_or_else(Set::all)
+    let read = || {
+        let file = File::open(c"/sys/devices/system/cpu/online", 0).ok()?;
+        let mut buffer = [0; 4096];
+        let text = file.is_of(libc::SYSFS_MAGIC).then(|| file.read(&mut buffer))?;
+        super::cpu::parse_list(std::str::from_utf8(text?).ok()?)
+    };
+    read().unwrap_or_else(Set::all)
 }
 
-/// Returns whether a thread is a worker of the kernel's (io_uring, vhost), which runs no sequence,
-/// and goes where no cpuset lets the process's own go.
-fn is_kernels(thread: c_int) -> bool {
-    /// `PF_IO_WORKER` and `PF_USER_WORKER` (linux/sched.h); before 6.4 there is the first alone.
-    const WORKER: u64 = 0x10 | 0x4000;
-    // "/proc/self/task/" and a number.
-    let mut path = [0; 40];
-    let mut stat = [0; 1024];
-    let written =
-        io::Write::write_fmt(&mut &mut path[..39], format_args!("/proc/self/task/{thread}/stat"));
-    let path = written.ok().and_then(|()| CStr::from_bytes_until_nul(&path).ok());
-    let Some(file) = path.and_then(|path| File::open(path, 0)) else { return false };
-    let bytes = file.read(&mut stat);
-    // After the name, which may have anything in it: state, parent, group, session, terminal, its
-    // group, flags.
-    let text = stat[..bytes].rsplit(|&byte| byte == b')').next().unwrap_or_default();
-    let flags = std::str::from_utf8(text).ok().and_then(|text| text.split_whitespace().nth(6));
-    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & WORKER != 0)
+/// What the kernel says of a thread (proc_pid_stat(5)).
+struct Thread {
+    is_running: bool,
+    flags: u64,
+    cpu: usize,
+}
+
+impl Thread {
+    /// `None` if it has ended, or cannot be asked.
+    fn of(thread: c_int) -> Option<Thread> {
+        // "/proc/self/task/", a number, "/stat".
+        let (mut path, mut buffer) = ([0; 40], [0; 1024]);
+        let text = format_args!("/proc/self/task/{thread}/stat");
+        io::Write::write_fmt(&mut &mut path[..39], text).ok()?;
+        let file = File::open(CStr::from_bytes_until_nul(&path).ok()?, 0).ok()?;
+        // After the name, which may have anything in it.
+        let text = file.read(&mut buffer)?.rsplit(|&byte| byte == b')').next()?;
+        let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
+        Some(Thread {
+            is_running: words.next()? == "R",
+            // The ninth and the thirty-ninth of the whole.
+            flags: words.nth(5)?.parse().ok()?,
+            cpu: words.nth(29)?.parse().ok()?,
+        })
+    }
+
+    /// Whether it may be in a sequence on one of these CPUs. Workers of io_uring run none, and go
+    /// where no cpuset lets the process's own go.
+    fn is_on(&self, cpus: &Set) -> bool {
+        /// `PF_IO_WORKER` (linux/sched.h), since 5.12; before that `PF_VCPU`, of one that runs a
+        /// guest.
+        const WORKER: u64 = 0x10;
+        self.is_running && self.flags & WORKER == 0 && cpus.contains(self.cpu)
+    }
 }
 
 /// A file that is read without allocating.
 struct File(c_int);
 
 impl File {
-    fn open(path: &CStr, flags: c_int) -> Option<File> {
+    fn open(path: &CStr, flags: c_int) -> Result<File, i32> {
         // SAFETY: 1. The path ends with a NUL: it is a `CStr`.
         let file = unsafe { libc::open(path.as_ptr(), flags | libc::O_RDONLY | libc::O_CLOEXEC) };
-        (file >= 0).then_some(File(file))
+        if file >= 0 { Ok(File(file)) } else { Err(errno()) }
     }
 
-    /// Returns how many bytes were read; 0 for an error.
-    fn read(&self, buffer: &mut [u8]) -> usize {
+    /// Returns whether it is in a file system of this kind: not in one that imitates it (lxcfs).
+    fn is_of(&self, magic: libc::c_long) -> bool {
+        let mut stat = MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: 1. `stat` is live and writable. 2. The descriptor is open.
+        let found = unsafe { libc::fstatfs(self.0, stat.as_mut_ptr()) } == 0;
+        // SAFETY: 1. It is initialised: the call succeeded.
+        found && unsafe { stat.assume_init() }.f_type as libc::c_long == magic
+    }
+
+    /// Returns what one call reads; `None` for an error, or if there may be more.
+    fn read<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         // SAFETY: 1. The buffer is live and writable for the size given. 2. The file is open.
         let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
-        usize::try_from(read).unwrap_or(0)
+        let read = usize::try_from(read).ok().filter(|&read| read < buffer.len())?;
+        Some(&buffer[..read])
     }
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 impl Drop for File {
@@ -414,7 +444,7 @@ impl Drop for File {
 struct Directory(File);
 
 impl Directory {
-    fn open(path: &CStr) -> Option<Directory> {
+    fn open(path: &CStr) -> Result<Directory, i32> {
         File::open(path, libc::O_DIRECTORY).map(Directory)
     }
 
@@ -451,7 +481,7 @@ impl Directory {
             }
         }
         let numbers = &room[..len];
-        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        let mut stat = MaybeUninit::<libc::stat>::uninit();
         // SAFETY: 1. `stat` is live and writable. 2. The descriptor is open.
         if unsafe { libc::fstat(self.0.0, stat.as_mut_ptr()) } != 0 {
             return None;
@@ -468,8 +498,6 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
 
     /// One test at a time: all share the visitor of this process.
@@ -549,28 +577,33 @@ mod tests {
         beside_a_thread_that_keeps_a_cpu(|kept, stop| {
             if let Some(error) = told_of(kept) {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            }
+            let rounds = visitor().rounds();
+            // Unless the kernel has let the visitor have its part meanwhile.
+            if rounds.at.is_some() {
                 // Those who come later do not wait as long again.
-                let rounds = visitor().rounds();
                 let long = rounds.at.map_or(Duration::ZERO, |(_, since)| since.elapsed());
                 assert!(rounds.is_stuck(Some(long)) && !rounds.is_stuck(None));
                 assert!(!rounds.is_stuck(Some(long + Duration::from_secs(60))));
             }
+            drop(rounds);
             // Relaxed: a plain signal.
             stop.store(true, Ordering::Relaxed);
             wait(None).expect("allowed");
-            assert_eq!(waiting(), None);
         });
     }
 
     #[test]
     fn those_who_wait_during_a_round_share_the_next() {
         beside_a_thread_that_keeps_a_cpu(|kept, stop| {
-            if told_of(kept).is_some() {
-                let mut rounds = visitor().rounds();
+            _ = told_of(kept);
+            let mut rounds = visitor().rounds();
+            if rounds.at.is_some() {
                 assert_eq!(rounds.ended + 1, rounds.begun, "one is under way");
                 let next = rounds.begun + 1;
                 assert_eq!([(); 5].map(|()| rounds.ask()), [next; 5]);
             }
+            drop(rounds);
             // Relaxed: a plain signal.
             stop.store(true, Ordering::Relaxed);
             wait(None).expect("allowed");
@@ -586,7 +619,7 @@ mod tests {
         // fork, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let waited = wait(Some(Duration::from_secs(20)));
+            let waited = wait_for_round(Some(Duration::from_secs(20)));
             // SAFETY: 1. The call takes a number and does not return.
             unsafe { libc::_exit(i32::from(waited.is_err())) };
         }
@@ -608,23 +641,29 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_cpu_is_left_out_where_no_thread_may_run_there_and_not_at_once_if_one_could() {
-        let _alone = alone();
+    fn a_refused_cpu_is_left_out_once_each_thread_was_seen_elsewhere_or_asleep() {
         let allowed = crate::cpu::affinity().expect("readable");
+        let room = &mut [0; 1000];
+        // This thread runs while it looks. Another test's may end meanwhile.
+        let mut ours = Set::empty();
+        allowed.iter().for_each(|&cpu| ours.insert(cpu));
+        assert!((0..10).all(|_| !nobody_is_on(&ours, room)));
         let elsewhere = Set::one(CPUS_MAX - 1);
-        let ours = Set::one(allowed[0]);
-        let mut own = Own { known: Set::empty(), threads: vec![0; THREADS_MAX] };
-        let now = Instant::now();
-        // Another test's thread may end meanwhile.
-        let mut again = |refused: &Set, began| (0..100).any(|_| own.may_leave_out(refused, began));
-        assert!(again(&elsewhere, now), "nobody runs there");
-        assert!(!again(&ours, now), "this thread may");
-        own.known.insert(CPUS_MAX - 1);
-        let mut again = |began| (0..100).any(|_| own.may_leave_out(&elsewhere, began));
-        assert!(!again(now), "who ran there may still");
-        if let Some(long_ago) = now.checked_sub(MOVED) {
-            assert!(again(long_ago));
-        }
+        assert!((0..1000).any(|_| nobody_is_on(&elsewhere, room)));
+        let on = |is_running, flags| Thread { is_running, flags, cpu: 3 }.is_on(&Set::one(3));
+        assert!(on(true, 0x40_0040));
+        assert!(!on(false, 0x40_0040), "switched out");
+        assert!(!on(true, 0x40_0050), "a worker of io_uring");
+        assert!(!Thread { is_running: true, flags: 0, cpu: 2 }.is_on(&Set::one(3)));
+    }
+
+    #[test]
+    fn a_thread_is_what_the_kernel_says() {
+        let here = Thread::of(thread::number() as c_int).expect("it lives");
+        assert!(here.is_running && here.cpu < crate::cpu::possible().expect("readable"));
+        assert!(Thread::of(c_int::MAX).is_none(), "no such thread");
+        assert!(online().iter().next().is_some());
+        assert!(!File::open(c"/proc/self/stat", 0).expect("mounted").is_of(libc::SYSFS_MAGIC));
     }
 
     #[test]
@@ -649,7 +688,7 @@ mod tests {
             for _ in 0..1000 {
                 let directory = Directory::open(c"/proc/self/task").expect("mounted");
                 let Some(listed) = directory.numbers(room) else { continue };
-                if listed.iter().all(|&thread| Set::of(thread).is_ok()) {
+                if listed.iter().all(|&thread| Thread::of(thread).is_some()) {
                     whole += 1;
                     assert!(lived.iter().chain([&mine]).all(|thread| listed.contains(thread)));
                 }
@@ -660,12 +699,6 @@ mod tests {
         });
         let directory = Directory::open(c"/proc/self/task").expect("mounted");
         assert!(directory.numbers(&mut []).is_none(), "no room");
-        assert!(Directory::open(c"/proc/1/task").is_none_or(|d| d.numbers(room).is_none()));
-    }
-
-    #[test]
-    fn a_worker_of_the_kernels_is_told_from_a_thread() {
-        assert!(!is_kernels(thread::number() as c_int));
-        assert!(!is_kernels(c_int::MAX), "no such thread");
+        assert!(Directory::open(c"/proc/1/task").is_ok_and(|other| other.numbers(room).is_none()));
     }
 }

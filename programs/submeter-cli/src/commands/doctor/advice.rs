@@ -4,6 +4,29 @@ use submeter_sys::clock::Source;
 use submeter_sys::kernel::CORRECTED_RELEASES;
 
 use super::facts::{BackendName, Facts};
+use super::surroundings::Container;
+
+/// Names the world in one line: what the kernel's barrier is, who registers threads, whether perf
+/// events tell of switches, and what is around the process.
+pub(crate) fn world(facts: &Facts) -> String {
+    let barrier = match facts.membarrier_errno {
+        Some(_) => "no membarrier",
+        None if !facts.membarrier_restarts => "a membarrier that restarts nothing",
+        None if facts.kernel_may_lose_restarts => "a membarrier that may lose a restart",
+        None => "a membarrier that keeps restarts",
+    };
+    let visits = if facts.by_visits { " (each CPU is visited)" } else { "" };
+    let registration = match (facts.backend, facts.libc_area_bytes) {
+        (BackendName::OwnRseq, _) => "threads registered by submeter",
+        (_, Some(1..)) => "threads registered by libc",
+        _ => "no thread registered",
+    };
+    let events = if facts.perf_event_errno.is_some() { "refused" } else { "allowed" };
+    let around = facts.container.map_or("no container to be seen".to_owned(), |container| {
+        format!("in a container of {}", container.name())
+    });
+    format!("{barrier}{visits}, {registration}, perf events {events}, {around}")
+}
 
 /// Returns what would lead to a better backend, and to a cheaper clock; empty with the best of
 /// both.
@@ -13,21 +36,89 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
         BackendName::OwnRseq => Some(own(facts)),
         BackendName::LockedByCpu | BackendName::LockedByThread => Some(locked(facts)),
     };
-    let clock = (facts.cpu_clock == Source::Syscall.name()).then(|| {
-        format!("each switch of groups asks the kernel for CPU time; {}", facts.cpu_clock_reason)
+    let by_page = facts.cpu_clock == Source::PerfPage.name();
+    let clock = match facts.perf_event_errno.filter(|_| !by_page) {
+        Some(errno) => Some(perf_events(facts, errno)),
+        None => (facts.cpu_clock == Source::Syscall.name()).then(|| {
+            format!(
+                "each switch of groups asks the kernel for CPU time; {}",
+                facts.cpu_clock_reason
+            )
+        }),
+    };
+    let barrier = (facts.by_visits && facts.variable.as_deref() != Some("visits")).then(|| {
+        let host = if facts.container.is_some() { " of the host" } else { "" };
+        format!(
+            "the end of a group, and a flush now and then, wait until a thread has visited each CPU: \
+             {CORRECTED_RELEASES}, and later kernels{host} of these series, need no visits, if \
+             membarrier is allowed"
+        )
     });
-    backend.into_iter().chain(clock).collect()
+    backend.into_iter().chain(barrier).chain(clock).collect()
+}
+
+/// `EACCES`: what `kernel.perf_event_paranoid` answers, and no filter.
+const EACCES: i32 = 13;
+
+/// Says how to allow the event by which a thread's clock learns of switches, in the words of what
+/// refuses it.
+fn perf_events(facts: &Facts, errno: i32) -> String {
+    let strict = facts.perf_event_paranoid.filter(|&level| level > 2);
+    let how = match (facts.container, errno) {
+        (Some(Container::Kubernetes), _) => {
+            "in the container's securityContext, `capabilities: {add: [PERFMON]}`, with which the \
+             default filter of containerd 1.7 lets perf_event_open pass, or `seccompProfile: {type: \
+             Localhost, localhostProfile: FILE}` with a filter that allows it"
+        }
+        (Some(Container::Docker), _) => {
+            "`docker run --cap-add PERFMON`, with which the default filter of Docker 23 lets \
+             perf_event_open pass, or `--security-opt seccomp=profile.json`, Docker's default with \
+             that name among the allowed"
+        }
+        (Some(Container::Podman), _) => {
+            "`podman run --security-opt seccomp=profile.json`, a copy of \
+             /usr/share/containers/seccomp.json with perf_event_open among the allowed"
+        }
+        (None, EACCES) => "the capability CAP_PERFMON (AmbientCapabilities= in a unit of systemd)",
+        (None, _) => {
+            "the filter of system calls must let perf_event_open pass (SystemCallFilter= in a unit \
+             of systemd)"
+        }
+    };
+    // With the capability the level is no matter; a filter that is open leaves it in the way.
+    let host = strict.map_or(String::new(), |level| {
+        let joined = if errno == EACCES { "or" } else { "and without that capability" };
+        format!(
+            "; {joined}, on the host, `sysctl kernel.perf_event_paranoid=2`, which is {level} now"
+        )
+    });
+    let what = if facts.cpu_clock == Source::Syscall.name() {
+        "each switch of groups asks the kernel for CPU time"
+    } else {
+        "CPU time does not come from the best source"
+    };
+    format!("{what}, as perf events are refused (errno {errno}): {how}{host}")
 }
 
 /// Returns what is wrong although everything works.
 pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
     let mut warnings = Vec::new();
-    if facts.backend.is_rseq() && facts.kernel_may_lose_restarts {
+    if facts.backend.is_rseq() && facts.kernel_may_lose_restarts && !facts.by_visits {
         warnings.push(format!(
             "SUBMETER_RSEQ=trust: unless Linux {} has \"rseq: Protect event mask against membarrier \
              IPI\", a barrier may lose a restart: then a flush misses an update, or a group is \
              released while a handle exists",
             facts.kernel
+        ));
+    }
+    if let Some(file) = &facts.tcmalloc {
+        warnings.push(format!(
+            "{file} is mapped. The tcmalloc of gperftools is no matter; Google's, where it has \
+             caches per CPU, writes words of the rseq area that are the kernel's, and since Linux \
+             6.19 it and other users of rseq have broken each other \
+             (https://github.com/google/tcmalloc/issues/292): leave glibc.pthread.rseq at 1, so \
+             that glibc registers threads and tcmalloc does not. One that a program is linked with \
+             statically is seen only in that program's symbols"
         ));
     }
     if facts.debug_build {
@@ -58,7 +149,7 @@ fn locked(facts: &Facts) -> String {
     let variable = facts.variable.as_deref().unwrap_or_default();
     if facts.built_without {
         "build without --cfg submeter_portable".to_owned()
-    } else if !matches!(variable, "" | "on" | "trust") {
+    } else if !matches!(variable, "" | "on" | "trust" | "visits") {
         "unset the environment variable SUBMETER_RSEQ, or set it to on".to_owned()
     } else if !matches!(facts.arch, "x86_64" | "aarch64") {
         format!("sequences are written for x86-64 and aarch64, not for {}", facts.arch)
@@ -68,26 +159,16 @@ fn locked(facts: &Facts) -> String {
         "build without --cfg submeter_mm_cid: Linux 6.3 and glibc 2.35 offer mm_cid, and it is not \
          to be had here"
             .to_owned()
-    } else if let Some(errno) = facts.membarrier_errno {
-        format!(
-            "allow the system call membarrier (it fails with errno {errno}): in the sandbox's filter, \
-             or with a kernel that has CONFIG_MEMBARRIER"
-        )
-    } else if !facts.membarrier_restarts {
-        "update the kernel: membarrier restarts sequences since Linux 5.10".to_owned()
-    } else if facts.kernel_may_lose_restarts && variable != "trust" {
-        format!(
-            "update the kernel: {CORRECTED_RELEASES} keep each restart that a barrier asks for, and so \
-             do later ones of these series; SUBMETER_RSEQ=trust, where the distribution has merged \
-             \"rseq: Protect event mask against membarrier IPI\" into an older one: without it, counts \
-             can be lost and groups released too early"
-        )
+    } else if variable == "trust" && !facts.membarrier_restarts {
+        "unset SUBMETER_RSEQ: without a membarrier that restarts sequences, which trust relies on, \
+         each CPU is visited"
+            .to_owned()
     } else if facts.self_test.starts_with("failed") {
         "update the kernel: it breaks its promise to abort sequences (Linux 6.19 on arm64 did)"
             .to_owned()
     } else if facts.self_test.starts_with("inconclusive") {
         "allow threads and sched_setaffinity in the sandbox, and start again: the self-test needs \
-         both, and some milliseconds of CPU time"
+         both, and some milliseconds of CPU time on each CPU, which a real-time thread may keep"
             .to_owned()
     } else {
         "allow the system call rseq: in the sandbox's filter, or with a kernel that has CONFIG_RSEQ \
@@ -114,9 +195,14 @@ mod tests {
             membarrier: vec!["PRIVATE_EXPEDITED_RSEQ"],
             membarrier_errno: None,
             membarrier_restarts: true,
+            by_visits: false,
             self_test: "passed".to_owned(),
             cpu_clock: Source::PerfPage.name(),
             cpu_clock_reason: String::new(),
+            perf_event_errno: None,
+            perf_event_paranoid: Some(2),
+            container: None,
+            tcmalloc: None,
             backend,
             reason: "the self-test passed".to_owned(),
             variable: None,
@@ -142,6 +228,79 @@ mod tests {
     }
 
     #[test]
+    fn the_line_names_every_world() {
+        let line = |change: fn(&mut Facts)| {
+            let mut facts = facts(BackendName::LibcRseq);
+            change(&mut facts);
+            world(&facts)
+        };
+        let best = "a membarrier that keeps restarts, threads registered by libc, perf events allowed, \
+                    no container to be seen";
+        assert_eq!(line(|_| ()), best);
+        for (change, part) in [
+            ((|f| f.perf_event_errno = Some(1)) as fn(&mut Facts), "perf events refused"),
+            (|f| f.kernel_may_lose_restarts = true, "a membarrier that may lose a restart"),
+            (|f| f.by_visits = true, "restarts (each CPU is visited),"),
+            (|f| f.membarrier_errno = Some(38), "no membarrier,"),
+            (|f| f.membarrier_restarts = false, "restarts nothing"),
+            (|f| f.backend = BackendName::OwnRseq, "registered by submeter"),
+            (|f| (f.backend, f.libc_area_bytes) = (BackendName::LockedByThread, None), "no thread"),
+            (|f| f.container = Some(Container::Kubernetes), "in a container of Kubernetes"),
+        ] {
+            assert!(line(change).contains(part), "{part}: {}", line(change));
+        }
+    }
+
+    #[test]
+    fn refused_perf_events_are_allowed_in_the_words_of_what_refuses_them() {
+        let with = |container, errno, level| {
+            let facts = Facts {
+                container,
+                perf_event_errno: Some(errno),
+                perf_event_paranoid: Some(level),
+                cpu_clock: Source::Syscall.name(),
+                ..facts(BackendName::LibcRseq)
+            };
+            let remedies = remedies(&facts);
+            assert_eq!(remedies.len(), 1, "one line: {remedies:?}");
+            remedies.concat()
+        };
+        for (container, errno, level, parts, without) in [
+            (
+                Some(Container::Docker),
+                1,
+                2,
+                ["--cap-add PERFMON", "--security-opt seccomp="],
+                "sysctl",
+            ),
+            (Some(Container::Kubernetes), 1, 4, ["securityContext", "and without that"], "docker"),
+            (Some(Container::Kubernetes), 1, 2, ["add: [PERFMON]", "localhostProfile"], "sysctl"),
+            (Some(Container::Podman), 1, 2, ["podman run", "seccomp.json"], "PERFMON"),
+            (
+                Some(Container::Docker),
+                13,
+                3,
+                ["--cap-add", "or, on the host, `sysctl"],
+                "without that",
+            ),
+            (None, 13, 4, ["CAP_PERFMON", "perf_event_paranoid=2`, which is 4"], "filter"),
+            (None, 1, 2, ["perf_event_open pass", "SystemCallFilter"], "sysctl"),
+        ] {
+            let said = with(container, errno, level);
+            assert!(parts.iter().all(|part| said.contains(part)), "{parts:?}: {said}");
+            assert!(!said.contains(without), "{without}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_tcmalloc_is_warned_of() {
+        let file = "/usr/lib/libtcmalloc.so.4";
+        let facts = Facts { tcmalloc: Some(file.to_owned()), ..facts(BackendName::LibcRseq) };
+        let said = warnings(&facts).concat();
+        assert!(said.starts_with(file) && said.contains("glibc.pthread.rseq"), "{said}");
+    }
+
+    #[test]
     fn every_cause_has_its_own_remedy() {
         let with = |change: fn(&mut Facts)| {
             let mut facts = facts(BackendName::LockedByCpu);
@@ -154,8 +313,11 @@ mod tests {
         assert!(with(|f| f.cpus_possible = None).contains("/sys"));
         let cid = with(|f| (f.mm_cid, f.rows_by_mm_cid) = (false, true));
         assert!(cid.contains("without --cfg submeter_mm_cid"));
-        assert!(with(|f| f.membarrier_errno = Some(1)).contains("errno 1"));
-        assert!(with(|f| f.membarrier_restarts = false).contains("5.10"));
+        let trust = with(|f| {
+            f.variable = Some("trust".to_owned());
+            f.membarrier_restarts = false;
+        });
+        assert!(trust.contains("unset SUBMETER_RSEQ"));
         assert!(with(|f| f.self_test = "failed: x".to_owned()).contains("promise"));
         assert!(with(|f| f.self_test = "inconclusive: x".to_owned()).contains("sched_setaffinity"));
         assert!(with(|f| f.self_test = "not run".to_owned()).contains("system call rseq"));
@@ -168,7 +330,11 @@ mod tests {
         let trusted = Facts { variable: Some("trust".to_owned()), ..old(BackendName::OwnRseq) };
         assert!(warnings(&trusted).concat().contains("6.12.53"));
         assert!(warnings(&old(BackendName::LockedByCpu)).is_empty());
-        assert!(remedies(&old(BackendName::LockedByCpu)).concat().contains("6.12.54"));
+        let visits = Facts { by_visits: true, ..old(BackendName::LibcRseq) };
+        assert!(warnings(&visits).is_empty());
+        assert!(remedies(&visits).concat().contains("6.12.54"));
+        let chosen = Facts { variable: Some("visits".to_owned()), ..visits };
+        assert!(remedies(&chosen).is_empty());
         assert!(warnings(&facts(BackendName::LibcRseq)).is_empty());
     }
 }

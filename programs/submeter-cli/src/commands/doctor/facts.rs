@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use submeter_sys::kernel::Kernel;
-use submeter_sys::{Backend, clock, cpu, membarrier, probe};
+use submeter_sys::{Backend, Barrier, clock, cpu, membarrier, perf_event, probe};
+
+use super::surroundings::{self, Container};
 
 /// Everything that does not have to be measured. The names are those of the JSON.
 #[derive(Debug, Serialize)]
@@ -31,12 +33,22 @@ pub(crate) struct Facts {
     pub(crate) membarrier_errno: Option<i32>,
     /// Whether one of them restarts sequences.
     pub(crate) membarrier_restarts: bool,
+    /// Whether sequences are waited for by a thread that visits each CPU.
+    pub(crate) by_visits: bool,
     /// What the self-test found.
     pub(crate) self_test: String,
     /// Where the CPU time of threads comes from.
     pub(crate) cpu_clock: &'static str,
     /// Why not from somewhere cheaper.
     pub(crate) cpu_clock_reason: String,
+    /// Why the kernel opens no perf event, as an error number.
+    pub(crate) perf_event_errno: Option<i32>,
+    /// `kernel.perf_event_paranoid`.
+    pub(crate) perf_event_paranoid: Option<i32>,
+    /// What has put the process into a container, where that is to be seen.
+    pub(crate) container: Option<Container>,
+    /// The file of a tcmalloc that is mapped.
+    pub(crate) tcmalloc: Option<String>,
     /// Which backend is in use.
     pub(crate) backend: BackendName,
     /// Why.
@@ -96,9 +108,14 @@ impl Facts {
             membarrier: membarrier::names(mask).collect(),
             membarrier_errno: probe.membarrier.err(),
             membarrier_restarts: membarrier::supports_rseq(mask),
+            by_visits: probe.rseq().is_some() && probe.barrier == Barrier::Visits,
             self_test: probe.self_test.to_string(),
             cpu_clock: clock.source.name(),
             cpu_clock_reason: clock.reason.clone(),
+            perf_event_errno: surroundings::perf_event_errno(),
+            perf_event_paranoid: perf_event::paranoid(),
+            container: surroundings::container(),
+            tcmalloc: surroundings::tcmalloc(),
             backend: probe.backend.into(),
             reason: probe.reason.clone(),
             variable: std::env::var_os("SUBMETER_RSEQ").map(|v| v.to_string_lossy().into_owned()),

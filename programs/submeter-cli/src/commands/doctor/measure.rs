@@ -72,11 +72,11 @@ pub(crate) fn measure(facts: &Facts) -> Vec<Adds> {
     variants.into_iter().map(|variant| variant.adds(facts.backend, cpus.len())).collect()
 }
 
-/// Something that adds, and its samples.
-struct Variant {
+/// Something that does the same as often as it is told, and its samples.
+pub(super) struct Variant {
     name: &'static str,
     backend: Option<BackendName>,
-    /// Adds as often as it is told, or why it cannot.
+    /// Does it, or why it cannot.
     add: Result<Arc<dyn Fn(u64) + Send + Sync>, String>,
     count: u64,
     one: Vec<f64>,
@@ -85,14 +85,8 @@ struct Variant {
 
 /// The backends, between the least and the most that an add can cost.
 fn variants(facts: &Facts) -> Vec<Variant> {
-    let variant = |name, backend, add| Variant {
-        name,
-        backend,
-        add,
-        count: 0,
-        one: Vec::new(),
-        all: Vec::new(),
-    };
+    let variant =
+        |name, backend, add| Variant { name, backend, add, ..Variant::of(Arc::new(|_| ())) };
     let reason = |missing: bool, why: &str| if missing { Err(why.to_owned()) } else { Ok(()) };
     let rseq =
         if facts.backend == BackendName::OwnRseq { Backend::OwnRseq } else { Backend::LibcRseq };
@@ -147,8 +141,19 @@ fn on(backend: Backend) -> Result<Arc<dyn Fn(u64) + Send + Sync>, String> {
 }
 
 impl Variant {
+    /// Makes one that has no name and stands for no backend.
+    pub(super) fn of(work: Arc<dyn Fn(u64) + Send + Sync>) -> Variant {
+        let (one, all) = (Vec::new(), Vec::new());
+        Variant { name: "", backend: None, add: Ok(work), count: 0, one, all }
+    }
+
+    /// Returns what one thread alone took.
+    pub(super) fn alone(self) -> Option<Spread> {
+        Spread::of(self.one)
+    }
+
     /// Finds how many adds make a sample.
-    fn calibrate(&mut self) {
+    pub(super) fn calibrate(&mut self) {
         const FIRST: u64 = 5_000;
         let Ok(add) = &self.add else { return };
         add(FIRST);
@@ -159,7 +164,7 @@ impl Variant {
         self.count = (count as u64).clamp(1_000, 2_000_000);
     }
 
-    fn sample_one(&mut self) {
+    pub(super) fn sample_one(&mut self) {
         let Ok(add) = &self.add else { return };
         self.one.push(time(add, self.count));
     }

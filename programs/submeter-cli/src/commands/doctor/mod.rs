@@ -1,10 +1,12 @@
-//! `submeter doctor`: what was found, what was decided and why, what would improve it, and what an
-//! add costs on each backend.
+//! `submeter doctor`: what was found, what was decided and why, what would improve it, what
+//! operations cost here, and what an add costs on each backend.
 
 mod advice;
 mod facts;
 mod measure;
+mod operations;
 mod report;
+mod surroundings;
 
 use std::process::ExitCode;
 
@@ -15,9 +17,16 @@ use submeter_terminal::Failure;
 /// Runs the command. A machine without sequences is not a failure: everything works, only slower.
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = facts::Facts::gather();
+    let (operations, no_operations) = match operations::measure() {
+        Ok(operations) => (operations, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
     let diagnosis = report::Diagnosis {
+        world: advice::world(&facts),
         remedies: advice::remedies(&facts),
         warnings: advice::warnings(&facts),
+        operations,
+        no_operations,
         adds: measure::measure(&facts),
         facts,
     };

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::facts::{BackendName, Facts};
 use super::measure::{Adds, Spread};
+use super::operations::Operation;
 use submeter_terminal::{self as show, BOLD, DIM};
 
 /// All that the command says. The fields' names are those of the JSON.
@@ -13,8 +14,11 @@ use submeter_terminal::{self as show, BOLD, DIM};
 pub(crate) struct Diagnosis {
     #[serde(flatten)]
     pub(crate) facts: Facts,
+    pub(crate) world: String,
     pub(crate) remedies: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) no_operations: Option<String>,
     pub(crate) adds: Vec<Adds>,
 }
 
@@ -22,6 +26,7 @@ pub(crate) struct Diagnosis {
 pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     let facts = &diagnosis.facts;
     let mut text = format!("{BOLD}{}{BOLD:#}, because {}\n", name(facts.backend), facts.reason);
+    show::paragraph(&mut text, "world", &diagnosis.world);
     for remedy in &diagnosis.remedies {
         show::paragraph(&mut text, "better", remedy);
     }
@@ -34,7 +39,40 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
         let _ = writeln!(text, "{DIM}{what:<11}{DIM:#}  {found}");
     }
     text.push('\n');
+    if let Some(missing) = &diagnosis.no_operations {
+        let _ = writeln!(text, "{DIM}no figures for operations: {missing}{DIM:#}");
+    }
+    text.push_str(&operations(&diagnosis.operations));
     text.push_str(&figures(&diagnosis.adds));
+    text
+}
+
+/// What operations cost, beside the best world and beside what would be done without submeter.
+fn operations(operations: &[Operation]) -> String {
+    if operations.is_empty() {
+        return String::new();
+    }
+    let ns = |value: f64| show::three_digits(value);
+    let row = |operation: &Operation| {
+        let [here, without] = [operation.here_ns, operation.without_ns];
+        let middle = here.map(|s| format!("{}–{}", ns(s.low), ns(s.high)));
+        let median = |spread: Option<Spread>| spread.map_or("–".to_owned(), |s| ns(s.median));
+        let best = ns(operation.best_ns);
+        vec![
+            operation.name.to_owned(),
+            median(here),
+            middle.unwrap_or_default(),
+            best,
+            median(without),
+        ]
+    };
+    let heading = ["ns, one thread", "here", "middle half", "best world", "without submeter"];
+    let rows: Vec<Vec<String>> = operations.iter().map(row).collect();
+    let mut text = show::table(&heading, &rows, false);
+    let _ = writeln!(
+        text,
+        "{DIM}best world: on the machine of BENCHMARKS.md, whose table worlds has more{DIM:#}\n"
+    );
     text
 }
 
@@ -49,8 +87,7 @@ fn name(backend: BackendName) -> &'static str {
 }
 
 fn found(facts: &Facts) -> [(&'static str, String); 7] {
-    let restarts =
-        if facts.kernel_may_lose_restarts { ", may lose a restart (see above)" } else { "" };
+    let restarts = if facts.kernel_may_lose_restarts { ", may lose a restart" } else { "" };
     let cpus = match facts.cpus_possible {
         Some(cpus) => format!("{cpus} possible"),
         None => "unknown number possible".to_owned(),

@@ -136,8 +136,9 @@ impl Pools {
         true
     }
 
+    /// Returns `n` of every level.
     #[inline]
-    fn shrink(pools: &[Arc<CachePadded<Pool>>], n: u64) {
+    pub(in crate::bench) fn shrink(pools: &[Arc<CachePadded<Pool>>], n: u64) {
         // Relaxed: as in `try_grow`.
         pools.iter().for_each(|pool| _ = pool.used.fetch_sub(n, Ordering::Relaxed));
     }

@@ -1,0 +1,177 @@
+//! What operations cost here, and what a program without submeter would do in their place: on the
+//! spot, in turns, in some 50 ms.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crossbeam_utils::CachePadded;
+use serde::Serialize;
+use submeter::switch::clock::thread_cpu_ns;
+use submeter::{Bytes, Count, Schema, Tree};
+use submeter_percpu::PercpuRef;
+
+use super::measure::{Spread, Variant};
+
+const ROUNDS: usize = 15;
+/// Levels of the tree, and of what stands beside it.
+const LEVELS: usize = 4;
+/// What one charge asks for, and a limit that is never near.
+const AMOUNT: u64 = 64;
+const FAR: u64 = 1 << 40;
+
+/// The operations, with the nanoseconds of each in the best world: of README's table, which is
+/// made from a record.
+const BEST_NS: [(&str, f64); 4] = [
+    ("Group::add", 1.88),
+    ("PercpuRef, get and put", 1.78),
+    ("charge and release", 6.51),
+    ("switch", 15.3),
+];
+
+/// One operation's figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    /// Here, one thread alone.
+    pub(crate) here_ns: Option<Spread>,
+    /// In the best world, on the machine of the record.
+    pub(crate) best_ns: f64,
+    /// What a program without submeter would do in its place, here.
+    pub(crate) without_ns: Option<Spread>,
+}
+
+type Work = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// Measures every operation. The error says why there can be no tree here.
+pub(crate) fn measure() -> Result<Vec<Operation>, String> {
+    let mut all: Vec<Variant> = ours()?.into_iter().chain(without()).map(Variant::of).collect();
+    all.iter_mut().for_each(Variant::calibrate);
+    for _ in 0..ROUNDS {
+        all.iter_mut().for_each(Variant::sample_one);
+    }
+    let mut spreads: Vec<Option<Spread>> = all.into_iter().map(Variant::alone).collect();
+    let without = spreads.split_off(BEST_NS.len());
+    let each = BEST_NS.into_iter().zip(spreads).zip(without);
+    let operation =
+        |(((name, best_ns), here_ns), without_ns)| Operation { name, here_ns, best_ns, without_ns };
+    Ok(each.map(operation).collect())
+}
+
+/// In the order of [`BEST_NS`].
+fn ours() -> Result<[Work; 4], String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time used");
+    let requests = schema.counter::<Count>("requests", "Requests");
+    let memory = schema.quota::<Bytes>("memory", "Memory held");
+    let schema = schema.build().map_err(|error| text(&error))?;
+    let tree = Tree::new(schema).map_err(|error| text(&error))?;
+    let group = |path| tree.get_or_create(path).map_err(|error| text(&error));
+    let (leaf, sibling) = (group("/a/b/c")?, group("/a/b/d")?);
+    let levels = std::iter::successors(Some(leaf.clone()), |group| group.parent().cloned());
+    levels.for_each(|group| _ = group.set_limit(memory, Some(FAR)));
+    let counted = PercpuRef::new(|| ()).map_err(|error| text(&error))?;
+    let (charged, entered) = (leaf.clone(), leaf.clone());
+    Ok([
+        Arc::new(move |times| (0..times).for_each(|_| leaf.add(requests, 1))),
+        Arc::new(move |times| {
+            for _ in 0..times {
+                counted.get();
+                held();
+                counted.put();
+            }
+        }),
+        Arc::new(move |times| {
+            for _ in 0..times {
+                let charge = charged.try_charge(memory, AMOUNT);
+                held();
+                drop(charge);
+            }
+        }),
+        // To enter a group and to return are two. The tree lives as long as they do.
+        Arc::new(move |times| {
+            let _alive = &tree;
+            let _from = sibling.enter();
+            (0..times / 2).for_each(|_| entered.run(held));
+        }),
+    ])
+}
+
+/// An atomic for each level, for a reference and for each level's limit, and the kernel's clock.
+fn without() -> [Work; 4] {
+    let words = || -> [CachePadded<AtomicU64>; LEVELS] { Default::default() };
+    let (levels, pools, references) = (words(), words(), CachePadded::new(AtomicU64::new(1)));
+    [
+        Arc::new(move |times| {
+            for _ in 0..times {
+                // Relaxed: a statistic.
+                levels.iter().for_each(|level| _ = level.fetch_add(1, Ordering::Relaxed));
+            }
+        }),
+        Arc::new(move |times| {
+            for _ in 0..times {
+                // Relaxed, Release: the orderings of a reference count that frees nothing.
+                references.fetch_add(1, Ordering::Relaxed);
+                held();
+                references.fetch_sub(1, Ordering::Release);
+            }
+        }),
+        Arc::new(move |times| {
+            let grown = |used: u64| used.checked_add(AMOUNT).filter(|used| *used <= FAR);
+            // Relaxed: a limit concerns only its own count.
+            let take = |pool: &CachePadded<AtomicU64>| {
+                pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+            };
+            for _ in 0..times {
+                let granted = pools.iter().all(take);
+                held();
+                debug_assert!(granted, "far below the limit");
+                // Relaxed: as in `take`.
+                pools.iter().for_each(|pool| _ = pool.fetch_sub(AMOUNT, Ordering::Relaxed));
+            }
+        }),
+        Arc::new(|times| {
+            (0..times).for_each(|_| _ = std::hint::black_box(thread_cpu_ns()));
+        }),
+    ]
+}
+
+/// Keeps what stands before it and after it from becoming nothing together.
+fn held() {
+    // SeqCst: for the compiler only; it emits no instruction.
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_and_its_peer_is_measured() {
+        let operations = measure().expect("address space");
+        assert_eq!(operations.len(), BEST_NS.len());
+        for Operation { name, here_ns, without_ns, .. } in operations {
+            for spread in [here_ns, without_ns] {
+                assert!(spread.is_some_and(|s| s.low > 0.0 && s.samples == ROUNDS), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_world_costs_what_readme_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let Ok(readme) = std::fs::read_to_string(path) else {
+            println!("skipped: README's figures: they are in the repository");
+            return;
+        };
+        let cells = |line: &str| line.split('|').map(str::trim).map(str::to_owned).collect();
+        let table: Vec<Vec<String>> = readme.lines().map(cells).collect();
+        let heading = table.iter().find(|line| line.get(1).is_some_and(|cell| cell == "ns"));
+        let best = heading.and_then(|line| line.iter().position(|cell| cell == "best"));
+        for (name, ns) in BEST_NS {
+            let line = table.iter().find(|line| line.get(1).is_some_and(|cell| cell == name));
+            let figure = line.zip(best).and_then(|(line, best)| line[best].split(' ').next());
+            assert_eq!(figure.and_then(|figure| figure.parse().ok()), Some(ns), "{name}");
+        }
+    }
+}
