@@ -447,7 +447,7 @@ mod tests {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
-        let long = Duration::from_secs(30);
+        let (long, begun) = (Duration::from_secs(60), Instant::now());
         let charged = root.charge_timeout_with(50, long, |_| {
             root.end_waits();
             root.wake_ended();
@@ -456,6 +456,7 @@ mod tests {
             false
         });
         assert_eq!(charged.expect_err("it ended").cause, Cause::Ended);
+        assert!(begun.elapsed() < long, "it slept to the end");
     }
 
     /// Panics where it is woken or dropped.
