@@ -385,7 +385,8 @@ async fn follow(
     cache: Cache,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut before = Arc::clone(&users.borrow_and_update());
+    // Once at least: they may have been replaced before this began to look.
+    users.mark_changed();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -395,8 +396,7 @@ async fn follow(
         }
         let now = Arc::clone(&users.borrow_and_update());
         cache.tenants().set_users(users::prefixes(&now));
-        cache.connections().end_users(|name| users::is_gone(name, &before, &now));
-        before = now;
+        cache.connections().end_users(&now);
     }
 }
 
