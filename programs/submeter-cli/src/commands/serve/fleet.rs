@@ -1,6 +1,7 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ pub(super) struct Member {
     limits: usize,
     fleet: Arc<Fleet>,
     watching: JoinHandle<()>,
+    leaves: Arc<AtomicBool>,
 }
 
 /// Returns whether any limit of the fleet is a rate.
@@ -78,11 +80,12 @@ pub(super) fn join(
         limits.push(Limit { budget: budget.clone(), most: *most, floors, per_member: None });
     }
     let count = limits.len();
-    let fleet = driver.start(Declaring::new(engine, limits));
+    let leaves = Arc::new(AtomicBool::new(false));
+    let fleet = driver.start(Declaring::new(engine, limits, Arc::clone(&leaves)));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
-    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching }))
+    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching, leaves }))
 }
 
 /// Refuses limits that two say something about.
@@ -129,6 +132,8 @@ struct Declaring {
     engine: Engine,
     limits: Vec<Limit>,
     known: Mutex<Known>,
+    /// Whether what is asked next gives the leases back, which waits for nothing.
+    leaves: Arc<AtomicBool>,
 }
 
 /// What the bank said of the limits when it was looked at last. A bank that has forgotten them is
@@ -171,8 +176,13 @@ impl Refused {
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Declaring {
-    fn new(engine: Engine, limits: Vec<Limit>) -> Declaring {
-        Declaring { engine, limits, known: Mutex::default() }
+    fn new(engine: Engine, limits: Vec<Limit>, leaves: Arc<AtomicBool>) -> Declaring {
+        Declaring { engine, limits, known: Mutex::default(), leaves }
+    }
+
+    fn leaves(&self) -> bool {
+        // Relaxed: set before the process's last request goes through a channel to this thread.
+        self.leaves.load(Ordering::Relaxed)
     }
 
     fn declare(&self, known: &mut Known) -> Result<(), EngineError> {
@@ -221,7 +231,7 @@ impl Declaring {
     }
 
     fn ask(&self, known: &mut Known, request: &Request) -> Result<Answer, EngineError> {
-        if !known.is_declared {
+        if !known.is_declared && !self.leaves() {
             self.declare(known)?;
         }
         let answer = self.engine.exchange(request);
@@ -254,7 +264,7 @@ impl Bank for Declaring {
     fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
         let mut known = self.known.lock();
         let refused = known.refused.as_ref().filter(|refused| Instant::now() < refused.until);
-        if let Some(refused) = refused {
+        if let Some(refused) = refused.filter(|_| !self.leaves()) {
             return Err(refused.error.clone());
         }
         let answer = self.ask(&mut known, request);
@@ -390,6 +400,8 @@ impl Member {
     /// Returns the leases, so that other servers have them at once.
     pub(super) async fn leave(self) {
         self.watching.abort();
+        // Relaxed: the channel to the thread that asks orders it.
+        self.leaves.store(true, Ordering::Relaxed);
         // Waits for the bank; fails only if it panics, which is reported.
         let _ = tokio::task::spawn_blocking(move || drop(self.fleet)).await;
     }
@@ -418,7 +430,17 @@ fn row(status: &Status) -> Vec<CellDoc> {
 
 #[cfg(test)]
 mod tests {
+    use submeter_bank::{Holder, SocketBank, Use};
+
     use super::*;
+
+    struct Nobody;
+
+    impl submeter_bank::Member for Nobody {
+        fn set(&mut self, _: &Budget, _: u64) -> Use {
+            Use::default()
+        }
+    }
 
     #[test]
     fn a_bank_that_refuses_is_asked_ever_more_seldom() {
@@ -433,5 +455,19 @@ mod tests {
             refused = Some(next);
         }
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]);
+    }
+
+    #[test]
+    fn a_member_that_leaves_gives_its_leases_back_however_the_bank_has_refused_it() {
+        let engine = Engine::Socket(SocketBank::new("/nowhere/bank.sock"));
+        let bank = Declaring::new(engine, Vec::new(), Arc::default());
+        let error = EngineError::refused("wrong password".to_owned());
+        bank.known.lock().refused = Some(Refused::again(None, error, Instant::now()));
+        let request = Holder::new("a", 1).release(Duration::ZERO, &mut Nobody);
+        let answer = || bank.exchange(&request).expect_err("it is nowhere").to_string();
+        assert!(answer().contains("wrong password"), "it is not asked");
+        // Relaxed: one thread.
+        bank.leaves.store(true, Ordering::Relaxed);
+        assert!(answer().contains("/nowhere/bank.sock"), "{}", answer());
     }
 }
