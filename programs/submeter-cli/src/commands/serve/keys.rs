@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use submeter_cache::{Config, Users};
+use submeter_cache::{Cache, Users};
 use submeter_http::Token;
 use submeter_terminal::Failure;
 
 use super::files::Now;
+use super::reload::in_flags;
 use crate::cli::ServeArgs;
 use crate::secrets;
 
@@ -27,9 +28,9 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Reads the files that flags name.
-    pub(super) fn read(args: &ServeArgs, config: &Config, now: &Now) -> Result<Keys, Failure> {
+    pub(super) fn read(args: &ServeArgs, cache: &Cache, now: &Now) -> Result<Keys, Failure> {
         let (auth, token) = (args.auth_file.as_deref(), args.token_file.as_deref());
-        let read = || auth.map(|path| users(path, config)).transpose();
+        let read = || auth.map(|path| users(path, cache)).transpose();
         let users = now.reading("--auth-file", auth, read)?;
         let certificate = args.tls_cert.as_deref();
         let tls = now.reading("--tls-cert, --tls-key", certificate, || tls(args))?;
@@ -48,7 +49,7 @@ impl Keys {
     pub(super) fn read_again(
         &self,
         args: &ServeArgs,
-        config: &Config,
+        cache: &Cache,
     ) -> Vec<Result<String, String>> {
         let mut said = Vec::new();
         let mut note = |what: &str, stays: &str, read: Result<String, Failure>| {
@@ -56,7 +57,7 @@ impl Keys {
             said.push(read.map(|how| format!("{what}read again{how}")).map_err(told));
         };
         if let Some((old, path)) = self.users.as_ref().zip(args.auth_file.as_deref()) {
-            let read = users(path, config).map(|new| {
+            let read = users(path, cache).map(|new| {
                 old.replace(&new);
                 format!(", {} of them", new.len())
             });
@@ -80,10 +81,14 @@ impl Keys {
     }
 }
 
-fn users(path: &Path, config: &Config) -> Result<Users, Failure> {
+fn users(path: &Path, cache: &Cache) -> Result<Users, Failure> {
     let text = secrets::read("--auth-file", path)?;
-    Users::parse(&text, config)
-        .map_err(|error| Failure::new(format_args!("{}, {error} (--auth-file)", path.display())))
+    let users = Users::parse(&text, cache.config())
+        .and_then(|users| cache.check_users(&users).map(|()| users));
+    users.map_err(|error| {
+        let error = in_flags(&error.to_string());
+        Failure::new(format_args!("{}, {error} (--auth-file)", path.display()))
+    })
 }
 
 /// Reads certificate and key, if TLS is asked for.
