@@ -204,6 +204,10 @@ impl Operate for Engine {
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EngineError> {
         each!(self, bank => bank.holders(budget))
     }
+
+    fn learns(&self) -> Result<bool, EngineError> {
+        each!(self, bank => bank.learns())
+    }
 }
 
 /// Why a bank has not answered, or has refused: an error with its causes, in one line.
