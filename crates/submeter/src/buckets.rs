@@ -78,6 +78,7 @@ impl Group {
     ///
     /// # Panics
     /// When the state is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn share_rates(&self, state: &RateState) -> bool {
         if state.schema != self.schema_id() {
             wrong_schema();

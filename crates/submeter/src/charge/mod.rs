@@ -46,6 +46,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
         self.inner.quotas.usage(self.quota_slot(quota.key))
     }
@@ -73,6 +74,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_limit<U: Unit>(&self, quota: Quota<U>, limit: Option<u64>) -> Usage {
         let limits = self.limits(self.quota_slot(quota.key));
         limits.with(limits.node.set_limit(limit.unwrap_or(u64::MAX)))
@@ -195,6 +197,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_limit_mode<U: Unit>(&self, quota: Quota<U>, mode: LimitMode) -> Usage {
         let limits = self.limits(self.quota_slot(quota.key));
         limits.with(limits.node.set_mode(mode))
@@ -202,6 +205,7 @@ impl Group {
 
     /// Returns the slot of a quota, which must be of this tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn quota_slot(&self, key: Key) -> usize {
         if key.section != self.schema_id() {
             wrong_schema();
