@@ -1,15 +1,17 @@
 //! What clients of both ports have to pass, from files that are replaced while the server runs:
-//! users, the page's token, the certificate and its key.
+//! users, the page's token, the certificate and its key. And what a bank has to be shown.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use submeter_cache::{Cache, Users};
 use submeter_http::Token;
 use submeter_terminal::Failure;
 
 use super::files::Now;
+use super::fleet::{Declaring, Member};
 use super::reload::in_flags;
-use crate::cli::ServeArgs;
+use crate::cli::{ServeArgs, ServiceArgs};
 use crate::secrets;
 
 /// How both ports are encrypted, if they are.
@@ -24,6 +26,8 @@ pub(super) struct Keys {
     pub(super) users: Option<Users>,
     pub(super) token: Option<Token>,
     pub(super) tls: Option<Tls>,
+    /// A bank that has certificates of files.
+    bank: Option<Arc<Declaring>>,
 }
 
 impl Keys {
@@ -36,12 +40,20 @@ impl Keys {
         let tls = now.reading("--tls-cert, --tls-key", certificate, || tls(args))?;
         let read = || token.map(secrets::token).transpose();
         let token = now.reading("--token-file", token, read)?;
-        Ok(Keys { users, token, tls })
+        Ok(Keys { users, token, tls, bank: None })
+    }
+
+    /// With the bank that a member of a fleet asks, if files say whom it trusts and who it is.
+    pub(super) fn with_bank(self, args: &ServeArgs, member: Option<&Member>) -> Keys {
+        let ServiceArgs { bank_ca, bank_cert, .. } = &args.member.service;
+        let has_files = bank_ca.is_some() || bank_cert.is_some();
+        Keys { bank: member.filter(|_| has_files).map(Member::asked), ..self }
     }
 
     /// Returns whether there is no such file.
     pub(super) fn is_empty(&self) -> bool {
-        self.users.is_none() && self.token.is_none() && self.tls.is_none()
+        let Keys { users, token, tls, bank } = self;
+        users.is_none() && token.is_none() && tls.is_none() && bank.is_none()
     }
 
     /// Reads each file again; what it says holds for connections from now on. Returns what to say
@@ -76,6 +88,10 @@ impl Keys {
         {
             let read = served.replace(certificate, key).map(|()| String::new());
             note("tls     ", "the certificate and its key stay as they were", read);
+        }
+        if let Some(bank) = &self.bank {
+            let read = bank.read_again(args).map(|()| String::new());
+            note("bank    ", "the bank's certificates stay as they were", read);
         }
         said
     }

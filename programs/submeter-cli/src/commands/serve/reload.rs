@@ -207,7 +207,8 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
         if !has_limits && keys.is_empty() {
             log::warn!(
                 "SIGHUP changes nothing: it has the files of --limits or --config, --auth-file, \
-                 --token-file, --tls-cert and --tls-key read again, and none was given"
+                 --token-file, --tls-cert, --tls-key, --bank-ca, --bank-cert and --bank-key read \
+                 again, and none was given"
             );
             continue;
         }
