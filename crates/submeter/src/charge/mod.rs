@@ -51,6 +51,34 @@ impl Group {
         self.inner.quotas.usage(self.quota_slot(quota.key))
     }
 
+    /// As [`usage`](Group::usage), in O(1) wherever limits are: [`current`](Usage::current) counts
+    /// what CPUs have in stock as held, up to 64 Ki units for each of a group that was charged. For
+    /// limits and counts, and for what happens often in large trees.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// web.set_min(memory, Some(10));
+    /// let usage = web.usage_at_most(memory);
+    /// assert!(usage.current >= 60);
+    /// assert_eq!((usage.limit, usage.min), (None, Some(10)));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn usage_at_most<U: Unit>(&self, quota: Quota<U>) -> Usage {
+        self.inner.quotas.usage_at_most(self.quota_slot(quota.key))
+    }
+
     /// Sets or removes the limit of a quota, and returns the usage at that moment.
     ///
     /// No charge is granted beyond a limit, unless it is [soft](Group::set_limit_mode) or the
