@@ -106,8 +106,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         log::warn!("{warning}");
     }
     let member = fleet::join(args, &cache, &listen)?;
-    let keys = keys.with_bank(args, member.as_ref());
-    let limiter = reload::start(hangups, args, &cache, keys);
+    let limiter = reload::start(hangups, args, &cache, keys.with_bank(args, member.as_ref()));
     // Only now: what cannot serve leaves the file as it was.
     let saver = checkpoint::start(totals, args.checkpoint_seconds, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());
