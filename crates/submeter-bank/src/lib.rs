@@ -159,6 +159,13 @@ pub trait Operate: Bank {
     /// # Errors
     /// When the engine cannot be reached, or refuses the caller.
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, Self::Error>;
+
+    /// Returns whether the engine [learns](Answer::learns) at this moment, so that who gets nothing
+    /// gets it because of that.
+    ///
+    /// # Errors
+    /// As of [`limits`](Self::limits).
+    fn learns(&self) -> Result<bool, Self::Error>;
 }
 
 /// The error for a request that a ledger does not answer.

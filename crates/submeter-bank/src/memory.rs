@@ -108,4 +108,10 @@ impl Operate for MemoryBank {
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, RefusedError> {
         Ok(self.lent(budget))
     }
+
+    fn learns(&self) -> Result<bool, RefusedError> {
+        let mut ledger = self.ledger.lock();
+        ledger.advance(self.start.elapsed());
+        Ok(ledger.learns())
+    }
 }

@@ -86,7 +86,10 @@ impl fmt::Debug for Document {
 #[derive(Debug)]
 pub struct Versions {
     most: usize,
+    bytes: usize,
     patience: Duration,
+    /// How long the newest was, as long as which the next is taken to be.
+    len: usize,
     alive: VecDeque<Version>,
 }
 
@@ -102,15 +105,22 @@ impl Versions {
     /// younger than `patience`, its readers are given time: see [`Versions::newest_if_full`].
     #[must_use]
     pub fn new(most: usize, patience: Duration) -> Versions {
-        Versions { most: most.max(1), patience, alive: VecDeque::new() }
+        let (most, alive) = (most.max(1), VecDeque::new());
+        Versions { most, bytes: usize::MAX, patience, len: 0, alive }
+    }
+
+    /// Keeps no second version where both together would be longer than `bytes`.
+    #[must_use]
+    pub fn within(self, bytes: usize) -> Versions {
+        Versions { bytes, ..self }
     }
 
     /// Returns the newest version if there should be no further one yet.
     pub fn newest_if_full(&mut self) -> Option<Arc<Document>> {
         self.forget_unread();
         let oldest = self.alive.front()?;
-        let is_full = self.alive.len() >= self.most && oldest.born.elapsed() < self.patience;
-        if is_full { self.newest() } else { None }
+        let is_young = oldest.born.elapsed() < self.patience;
+        if self.is_full() && is_young { self.newest() } else { None }
     }
 
     /// Adds a version, and withdraws the oldest if there would be too many.
@@ -120,6 +130,7 @@ impl Versions {
 
     fn add_numbered(&mut self, number: u64, mut bytes: Vec<u8>) -> Arc<Document> {
         bytes.shrink_to_fit();
+        self.len = bytes.len();
         self.make_place();
         let document = Arc::new(Document { len: bytes.len(), bytes: Mutex::new(Some(bytes)) });
         let version = Version { number, born: Instant::now(), document: Arc::downgrade(&document) };
@@ -130,12 +141,19 @@ impl Versions {
     /// Withdraws the oldest versions until one more may be made.
     fn make_place(&mut self) {
         self.forget_unread();
-        while self.alive.len() >= self.most {
+        while self.is_full() {
             let oldest = self.alive.pop_front();
             if let Some(document) = oldest.and_then(|oldest| oldest.document.upgrade()) {
                 document.withdraw();
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        let lens = self.alive.iter().filter_map(|version| version.document.upgrade());
+        let bytes = lens.map(|document| document.len).fold(self.len, usize::saturating_add);
+        let is_first = self.alive.is_empty();
+        self.alive.len() >= self.most || !is_first && bytes > self.bytes
     }
 
     fn forget_unread(&mut self) {
@@ -170,8 +188,7 @@ impl Documents {
     /// Keeps versions as [`Versions::new`] describes.
     #[must_use]
     pub fn new(most: usize, patience: Duration) -> Documents {
-        let state = State { begun: 0, versions: Versions::new(most, patience) };
-        Documents { state: Arc::new(Mutex::new(state)), turn: Arc::default() }
+        Documents::from(Versions::new(most, patience))
     }
 
     /// Returns a version, made by `make` on a thread that may block, or shared.
@@ -202,6 +219,13 @@ impl Documents {
             Ok(made) => made,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
+    }
+}
+
+impl From<Versions> for Documents {
+    fn from(versions: Versions) -> Documents {
+        let state = State { begun: 0, versions };
+        Documents { state: Arc::new(Mutex::new(state)), turn: Arc::default() }
     }
 }
 
@@ -296,6 +320,21 @@ mod tests {
         let fourth = get(&documents, "fourth").await;
         assert_eq!(text(&third).as_deref(), Ok("third"));
         assert_eq!(text(&fourth).as_deref(), Ok("fourth"));
+    }
+
+    #[tokio::test]
+    async fn a_second_version_is_kept_only_where_both_fit() {
+        for (bytes, both) in [(11, true), (10, false), (0, false)] {
+            let documents = Documents::from(Versions::new(2, Duration::ZERO).within(bytes));
+            let first = get(&documents, "first").await;
+            let second = get(&documents, "second").await;
+            assert_eq!((text(&first).is_ok(), text(&second).is_ok()), (both, true), "{bytes}");
+        }
+        let documents = Versions::new(2, Duration::from_secs(3600)).within(10);
+        let documents = Documents::from(documents);
+        let first = get(&documents, "first.").await;
+        let second = get(&documents, "second").await;
+        assert!(Arc::ptr_eq(&first, &second), "its readers are given time");
     }
 
     #[tokio::test]

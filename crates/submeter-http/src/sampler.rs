@@ -135,6 +135,9 @@ impl Sampler {
             Some(choose) => choose(export),
             None => export,
         };
+        // One part for each below.
+        let part = shown.answers_max / 5;
+        let versions = || Versions::new(VERSIONS_MAX, VERSION_PATIENCE).within(part).into();
         let sampler = Sampler {
             shared: Arc::new(Shared {
                 export,
@@ -142,10 +145,10 @@ impl Sampler {
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
                 work: Arc::new(Semaphore::new(WORK_MAX)),
-                trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
-                trees_gzip: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
-                totals: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
-                expositions: [0; 2].map(|_| Documents::new(VERSIONS_MAX, VERSION_PATIENCE)),
+                trees: versions(),
+                trees_gzip: versions(),
+                totals: versions(),
+                expositions: [versions(), versions()],
                 watched: Arc::default(),
             }),
         };

@@ -61,6 +61,7 @@ pub struct Shown {
     pub(super) token: Option<Token>,
     pub(super) changes: Changes,
     pub(super) panels: Vec<Panel>,
+    pub(super) answers_max: usize,
 }
 
 impl Shown {
@@ -89,6 +90,7 @@ impl Shown {
             token: None,
             changes: Changes::default(),
             panels: Vec::new(),
+            answers_max: usize::MAX,
         }
     }
 
@@ -131,6 +133,15 @@ impl Shown {
     pub fn panel(mut self, panel: Panel) -> Shown {
         self.panels.push(panel);
         self
+    }
+
+    /// Bounds the bytes of large answers (`/api/tree`, `/api/totals`, `/metrics`) that clients are
+    /// reading, without which there are two versions of each at most. Each may have one, however
+    /// large the tree is: clients share it then, for half a minute at most while one of them is
+    /// slow. Beside that, what makes an answer holds it twice while it does.
+    #[must_use]
+    pub fn answers_max(self, bytes: usize) -> Shown {
+        Shown { answers_max: bytes, ..self }
     }
 
     /// Says which version of the program runs.

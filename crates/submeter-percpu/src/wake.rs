@@ -8,12 +8,21 @@ use std::task::Waker;
 /// Panics are contained: the panic hook has reported it, the other wakers must run too, and who
 /// gave them what they waited for has nothing to do with any of them.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    for waker in wakers {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            // Its drop may panic as well, and what that leaves is leaked.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-            dropped.unwrap_or_else(std::mem::forget);
-        }
+    wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
+}
+
+/// Drops what is woken no more. A panic is contained here as well: it would take with it what its
+/// caller was granted.
+#[cfg(not(loom))]
+pub(crate) fn let_go(waker: Waker) {
+    contain(|| drop(waker));
+}
+
+fn contain(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        // Its drop may panic as well, and what that leaves is leaked.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        dropped.unwrap_or_else(std::mem::forget);
     }
 }
 

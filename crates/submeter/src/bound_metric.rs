@@ -73,6 +73,7 @@ impl Group {
     /// When the metric is of another tree's schema.
     #[inline]
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn bound<M: Scalar>(&self, metric: M) -> BoundMetric<'_, M> {
         BoundMetric::new(self, metric.key())
     }
@@ -80,6 +81,7 @@ impl Group {
 
 impl<'a, M: Scalar> BoundMetric<'a, M> {
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn new(group: &'a Group, key: Key) -> BoundMetric<'a, M> {
         let (stats, index) = (group.group_stats(key), usize::from(key.slot));
         BoundMetric { word: stats.word(index), stats, index, group, metric: PhantomData }

@@ -73,10 +73,13 @@ impl Group {
 
     /// Takes over the rates and weights of another group, or of one that was killed, and shares
     /// them with it from now on: what either takes the other lacks, and a rate that is set here is
-    /// set there. Returns whether it did: a group whose rates were set before keeps its own.
+    /// set there. Below another parent a weight counts among those there from its next
+    /// [period](Group::set_weight) on. Returns whether it did: a group whose rates were set before
+    /// keeps its own.
     ///
     /// # Panics
     /// When the state is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn share_rates(&self, state: &RateState) -> bool {
         if state.schema != self.schema_id() {
             wrong_schema();

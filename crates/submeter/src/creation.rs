@@ -50,7 +50,7 @@ pub trait OnCreate: Send + Sync {
     /// them, nor flush the tree or take a snapshot, nor drop the last handle of the tree. To set a
     /// limit may wake charges that wait in the tree: a waker that takes a lock under which others
     /// create groups would wait for ever. If it panics before it has published, the group is not
-    /// created.
+    /// created; after that it is, and whoever created it has the panic.
     fn create(&self, group: &Group, publish: &mut dyn FnMut());
 }
 
@@ -77,8 +77,10 @@ fn nest(hooks: &[Arc<dyn OnCreate>], group: &Group, publish: &mut dyn FnMut()) {
     let Some((hook, others)) = hooks.split_first() else { return publish() };
     let mut is_published = false;
     let mut once = || {
-        if !std::mem::replace(&mut is_published, true) {
+        if !is_published {
             nest(others, group, publish);
+            // Last: a panic of another that this one catches is no reason to pass it over.
+            is_published = true;
         }
     };
     hook.create(group, &mut once);

@@ -413,6 +413,7 @@ impl Group {
     /// The words of a metric's section, which are made if this is the first update; the metric must
     /// be of this tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
         match self.words_of(key.section) {
             Some(stats) => stats,
@@ -423,6 +424,7 @@ impl Group {
     /// The words of a metric's section, for a reader; `None` if the section was added to the tree
     /// and nothing was counted here, nor below.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
         let stats = self.words_of(key.section);
         if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
@@ -466,6 +468,7 @@ fn next_id() -> u64 {
 
 #[cold]
 #[inline(never)]
+#[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn wrong_schema() -> ! {
     panic!("the metric belongs to the schema of another tree")
 }

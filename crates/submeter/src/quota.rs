@@ -208,6 +208,10 @@ impl Limits {
     pub(crate) fn usage(&self) -> Usage {
         self.with(self.node.usage())
     }
+
+    pub(crate) fn usage_at_most(&self) -> Usage {
+        self.with(self.node.usage_and_stock())
+    }
 }
 
 impl Nodes {
@@ -258,6 +262,11 @@ impl Quotas {
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
         self.get(slot).map_or_else(Usage::default, Limits::usage)
+    }
+
+    /// As `usage`, without a look at stock.
+    pub(crate) fn usage_at_most(&self, slot: usize) -> Usage {
+        self.get(slot).map_or_else(Usage::default, Limits::usage_at_most)
     }
 
     /// Without a lock where nobody ever waited.

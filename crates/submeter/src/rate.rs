@@ -41,6 +41,7 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema; in a forked child in which a thread stayed
     /// behind while it set the same rate.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_rate<U: Unit>(
         &self,
         limit: RateLimit<U>,
@@ -58,6 +59,7 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> Option<Rate> {
         self.inner.extras.rate(self.rate_slot(limit.key))?.rate()
     }
@@ -106,6 +108,7 @@ impl Group {
     /// There weights divide a CPU or a disk, and `cpu.max` limits without dividing. Groups have a
     /// weight of 100 from the start; here only where one was set, as a group that nobody weighs
     /// costs nothing.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_weight<U: Unit>(
         &self,
         limit: RateLimit<U>,
@@ -123,6 +126,7 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn weight<U: Unit>(&self, limit: RateLimit<U>) -> Option<u32> {
         self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
     }
@@ -146,6 +150,7 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn available<U: Unit>(&self, limit: RateLimit<U>) -> Option<u64> {
         self.inner.extras.rate(self.rate_slot(limit.key))?.available()
     }
@@ -186,6 +191,7 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_take<U: Unit>(&self, limit: RateLimit<U>, n: u64) -> Result<(), RateError> {
         let slot = self.rate_slot(limit.key);
         let buckets = self.and_ancestors().map(|group| group.inner.extras.rate(slot));
@@ -199,6 +205,7 @@ impl Group {
 
     /// Returns the slot of a rate limit, which must be of this tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn rate_slot(&self, key: Key) -> usize {
         if key.section != self.schema_id() {
             wrong_schema();

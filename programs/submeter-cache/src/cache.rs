@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
 use crate::tenant::{TenantPlaces, Tenants};
+use crate::users::Users;
 
 /// A cache whose tenants are groups of its [`tree`](Cache::tree). Cloning it copies a pointer.
 ///
@@ -138,6 +139,26 @@ impl Cache {
         self.inner.tenants.set_limits(limits, &self.inner.tree)?;
         self.inner.store.heed(limits);
         Ok(())
+    }
+
+    /// Returns whether each user's tenant would have a place of its own, beside those that have
+    /// limits: where not, users can log in all the same, and their tenants get what places there
+    /// are. For a program to ask before it gives users to a [`Server`](crate::Server).
+    ///
+    /// # Errors
+    /// When there are more than [`Config::tenants_max`].
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Users};
+    ///
+    /// let cache = Cache::new(Config { tenants_max: 1, ..Config::default() })?;
+    /// let users = Users::parse("acme:correct-horse\nbob:battery-staple\n", cache.config())?;
+    /// assert!(cache.check_users(&users).is_err());
+    /// # Ok::<(), submeter_cache::ConfigError>(())
+    /// ```
+    pub fn check_users(&self, users: &Users) -> Result<(), ConfigError> {
+        self.inner.tenants.check_users(&users.subscribe().borrow())
     }
 
     /// Drops items of a tenant that holds more than its limit, until it does not. For a limit that

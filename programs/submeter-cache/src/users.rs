@@ -118,7 +118,7 @@ impl Users {
         let users = self.current.borrow();
         let user = users.get(name)?;
         let is_right = bool::from(user.password.ct_eq(password));
-        let entered = || place.log_in(&user.name, users.len() > 1);
+        let entered = || place.log_in(&user.name, user.access.clone(), users.len() > 1);
         is_right.then(|| (user.access.clone(), entered()))
     }
 
@@ -136,10 +136,9 @@ pub(crate) fn prefixes(users: &ByName) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns whether a user that was there is so no longer, or with another tenant.
-pub(crate) fn is_gone(name: &str, before: &ByName, now: &ByName) -> bool {
-    let access = |users: &ByName| users.get(name.as_bytes()).map(|user| user.access.clone());
-    access(before).is_some_and(|had| access(now) != Some(had))
+/// Returns what a user may do, if there is one of that name.
+pub(crate) fn access<'a>(users: &'a ByName, name: &str) -> Option<&'a Access> {
+    users.get(name.as_bytes()).map(|user| &user.access)
 }
 
 impl User {

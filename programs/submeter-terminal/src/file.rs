@@ -9,8 +9,8 @@ use std::{fs, io};
 /// enough for any machine.
 const MOST: u64 = 16 << 20;
 
-/// Reads a file or a pipe that people or their programs write: settings, limits, certificates,
-/// without the mark that some editors begin UTF-8 with.
+/// Reads a file or a pipe that people or their programs write: settings, limits, certificates, in
+/// UTF-8, or in the UTF-16 of Windows, without the mark that such a file begins with.
 ///
 /// # Errors
 /// When it cannot be read, has more than 16 MiB, or is no text.
@@ -23,16 +23,32 @@ pub fn read_file(path: &Path) -> io::Result<String> {
 /// # Errors
 /// As [`read_file`].
 pub fn read_open_file(file: fs::File) -> io::Result<String> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // One byte more, by which it is seen that there is more. A device may have no end.
-    file.take(MOST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MOST {
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
         let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
+    let mut text = decode(bytes).ok_or_else(|| {
+        let why = "it is no text in UTF-8: save it as such";
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })?;
     let mark = text.len() - without_mark(&text).len();
     text.drain(..mark);
     Ok(text)
+}
+
+/// UTF-16 only by its mark: without one, text in UTF-8 may look like it.
+fn decode(bytes: Vec<u8>) -> Option<String> {
+    let of: fn([u8; 2]) -> u16 = match bytes[..] {
+        [0xFF, 0xFE, ..] => u16::from_le_bytes,
+        [0xFE, 0xFF, ..] => u16::from_be_bytes,
+        _ => return String::from_utf8(bytes).ok(),
+    };
+    let (units, rest) = bytes.as_chunks();
+    let units = rest.is_empty().then(|| units.iter().map(|&unit| of(unit)));
+    String::from_utf16(&units?.collect::<Vec<u16>>()).ok()
 }
 
 /// Returns a text without the mark that some editors begin UTF-8 with, which [`read_file`] leaves
@@ -95,4 +111,21 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&part);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_windows_writes_is_read_and_what_is_no_text_is_not() {
+        let with = |unit: fn(u16) -> [u8; 2]| "\u{feff}a\r\nä😀".encode_utf16().flat_map(unit);
+        for bytes in [with(u16::to_le_bytes).collect(), with(u16::to_be_bytes).collect()] {
+            let text = decode(bytes);
+            assert_eq!(text.as_deref().map(without_mark), Some("a\r\nä😀"));
+        }
+        for bytes in [&b"\xFF\xFEa"[..], b"\xFF\xFE\x00\xD8", b"a\xE4b", b"\xFF"] {
+            assert_eq!(decode(bytes.to_vec()), None, "{bytes:?}");
+        }
+    }
 }

@@ -416,6 +416,11 @@ impl Operate for EtcdBank {
         };
         lent().map_err(|cause| self.failed(cause))
     }
+
+    fn learns(&self) -> Result<bool, EtcdError> {
+        let state = self.look(Instant::now() + PATIENCE).map_err(|cause| self.failed(cause))?;
+        Ok(state.learns())
+    }
 }
 
 /// Without the URL, which may have a password in it.

@@ -7,7 +7,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 use super::error::Cause;
 use super::{EtcdBank, EtcdError};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Certificates {
     authorities: Option<RootCerts>,
     own: Option<ClientCert>,
@@ -22,19 +22,18 @@ fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
     items.filter_map(certificate).collect()
 }
 
+const OTHERWISE: &str = "certificates are for a URL of etcds://";
+
 impl EtcdBank {
     /// Trusts the authorities of these certificates, in PEM, and no others.
     ///
     /// # Errors
     /// When there is no certificate among them, or the URL is not `etcds://…`.
     pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, EtcdError> {
-        let found = certificates(pem);
-        if found.is_empty() {
-            let why = "the authorities have no certificate in PEM".to_owned();
-            return Err(self.failed(Cause::Refused(why)));
-        }
-        self.certificates.authorities = Some(RootCerts::Specific(Arc::new(found)));
-        self.with_certificates("authorities are for a URL of etcds://")
+        let authorities = Some(self.authorities(pem)?);
+        let certificates = Certificates { authorities, ..self.certificates.clone() };
+        self.encrypt(certificates, "authorities are for a URL of etcds://")?;
+        Ok(self)
     }
 
     /// Shows a certificate to the servers, in PEM and followed by its chain, for which this is the
@@ -43,6 +42,38 @@ impl EtcdBank {
     /// # Errors
     /// When there is no certificate or no key among them, or the URL is not `etcds://…`.
     pub fn with_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, EtcdError> {
+        let own = Some(self.own(chain, key)?);
+        let certificates = Certificates { own, ..self.certificates.clone() };
+        self.encrypt(certificates, OTHERWISE)?;
+        Ok(self)
+    }
+
+    /// Trusts these authorities and shows this certificate with its key, or none, in place of those
+    /// before: from the next connection on.
+    ///
+    /// # Errors
+    /// As those of [`with_authorities`](Self::with_authorities) and
+    /// [`with_certificate`](Self::with_certificate); nothing changes then.
+    pub fn renew(
+        &mut self,
+        authorities: Option<&[u8]>,
+        own: Option<(&[u8], &[u8])>,
+    ) -> Result<(), EtcdError> {
+        let authorities = authorities.map(|pem| self.authorities(pem)).transpose()?;
+        let own = own.map(|(chain, key)| self.own(chain, key)).transpose()?;
+        self.encrypt(Certificates { authorities, own }, OTHERWISE)
+    }
+
+    fn authorities(&self, pem: &[u8]) -> Result<RootCerts, EtcdError> {
+        let found = certificates(pem);
+        if found.is_empty() {
+            let why = "the authorities have no certificate in PEM".to_owned();
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        Ok(RootCerts::Specific(Arc::new(found)))
+    }
+
+    fn own(&self, chain: &[u8], key: &[u8]) -> Result<ClientCert, EtcdError> {
         let chain = certificates(chain);
         if chain.is_empty() {
             let why = "the certificate is not in PEM".to_owned();
@@ -52,15 +83,14 @@ impl EtcdBank {
             let why = "the certificate's key is not in PEM".to_owned();
             self.failed(Cause::Refused(why))
         })?;
-        self.certificates.own = Some(ClientCert::new_with_certs(&chain, key));
-        self.with_certificates("certificates are for a URL of etcds://")
+        Ok(ClientCert::new_with_certs(&chain, key))
     }
 
-    fn with_certificates(mut self, otherwise: &str) -> Result<Self, EtcdError> {
+    fn encrypt(&mut self, certificates: Certificates, otherwise: &str) -> Result<(), EtcdError> {
         if !self.is_tls {
             return Err(self.failed(Cause::Refused(otherwise.to_owned())));
         }
-        let Certificates { authorities, own } = &self.certificates;
+        let Certificates { authorities, own } = &certificates;
         let mut tls = TlsConfig::builder().client_cert(own.clone());
         if let Some(authorities) = authorities {
             tls = tls.root_certs(authorities.clone());
@@ -68,6 +98,7 @@ impl EtcdBank {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = tls.unversioned_rustls_crypto_provider(provider).build();
         self.client.encrypt(tls, authorities.is_some());
-        Ok(self)
+        self.certificates = certificates;
+        Ok(())
     }
 }

@@ -440,6 +440,13 @@ local function lent()
   return holders
 end
 
-local answer = ({ exchange = exchange, limit = limit, limits = limits, lent = lent })[ARGV[1]]()
+-- Without limits it is one that was started again, and has lent nothing yet.
+local function learns()
+  local state = advance(tonumber(ARGV[2]))
+  return { 'learns', (not state or state.now < state.learns_until) and 1 or 0 }
+end
+
+local verbs = { exchange = exchange, limit = limit, limits = limits, lent = lent, learns = learns }
+local answer = verbs[ARGV[1]]()
 write_pools()
 return answer

@@ -506,6 +506,13 @@ impl Operate for RedisBank {
         lent.sort_by(|a, b| (&a.member, a.epoch).cmp(&(&b.member, b.epoch)));
         Ok(lent)
     }
+
+    fn learns(&self) -> Result<bool, RedisError> {
+        let ttl = self.ttl.as_micros().to_string();
+        let mut reply = self.call(&["learns".into(), ttl.into()])?.into_iter().skip(1);
+        let learns: Option<u64> = next(&mut reply);
+        learns.map(|learns| learns == 1).ok_or_else(|| self.strange())
+    }
 }
 
 /// Without the URL, which may have a password in it.

@@ -127,6 +127,13 @@ impl Operate for SocketBank {
             _ => None,
         })
     }
+
+    fn learns(&self) -> Result<bool, SocketError> {
+        self.get(&Asked::Learns, |replied| match replied {
+            Replied::Learns(learns) => Some(Ok(learns)),
+            _ => None,
+        })
+    }
 }
 
 fn is_set(replied: Replied) -> Option<Result<(), BudgetError>> {

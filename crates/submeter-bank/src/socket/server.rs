@@ -270,6 +270,7 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
             let holders = bank.holders(&budget).map_err(failed)?;
             Replied::Holders(holders.into_iter().map(Holding::from).collect())
         }
+        Asked::Learns => Replied::Learns(bank.learns().map_err(failed)?),
     })
 }
 

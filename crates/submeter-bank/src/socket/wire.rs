@@ -20,6 +20,7 @@ pub(super) enum Asked {
     SetIfNone(Term),
     Limits,
     Holders { path: String, resource: String },
+    Learns,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -46,6 +47,7 @@ pub(super) enum Replied {
     Set,
     Limits(Vec<Term>),
     Holders(Vec<Holding>),
+    Learns(bool),
     Refused(String),
 }
 

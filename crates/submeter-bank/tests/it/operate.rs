@@ -38,8 +38,11 @@ pub(crate) fn check<B: Operate>(bank: &B) {
     holder.add(acme.budget.clone(), 400, Outage::Strict);
     // Redis and etcd first learn what may have been lent before.
     for tries in 0.. {
-        let request = holder.request(Duration::ZERO, &mut Idle);
-        if bank.exchange(&request).expect("an answer").leases[0].amount == 400 {
+        let learns = bank.learns().expect("an answer");
+        let answer = bank.exchange(&holder.request(Duration::ZERO, &mut Idle)).expect("an answer");
+        assert!(learns || !answer.learns, "it said that it does not");
+        if answer.leases[0].amount == 400 {
+            assert!(!bank.learns().expect("an answer"));
             break;
         }
         assert!(tries < 600, "nothing is lent");
@@ -65,4 +68,6 @@ pub(crate) fn check<B: Operate>(bank: &B) {
 #[test]
 fn an_operator_sets_limits_and_sees_who_holds_what() {
     check(&MemoryBank::from(Ledger::new(Duration::from_secs(600), Past::None)));
+    let learns = MemoryBank::from(Ledger::new(Duration::from_secs(600), Past::Unknown)).learns();
+    assert_eq!(learns, Ok(true));
 }

@@ -75,6 +75,13 @@ fn redis_that_asks_for_a_certificate_is_shown_one() {
     assert!(!shown(&error).contains("sesame"), "{}", shown(&error));
     let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
+    // As files are renewed of a bank that is asked for long.
+    let mut renewed = trusting();
+    let [authority, chain, key] = ["authority.pem", "server.pem", "server.key"].map(read);
+    renewed.renew(Some(&authority), Some((&chain, &key))).expect("PEM");
+    renewed.renew(Some(&authority), Some((&chain, b"none"))).expect_err("no key");
+    renewed.renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
+    assert_eq!(renewed.limits().expect("as it was renewed"), []);
     // The order in which they are said does not matter.
     let known = bank(port, "").with_certificate(&read("server.pem"), &read("server.key"));
     let known = known.expect("PEM").with_authorities(&read("authority.pem")).expect("PEM");

@@ -104,7 +104,7 @@ impl Target {
         let [(host, _)] = hosts[..] else { return Err(wrong(like)) };
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_here = host.eq_ignore_ascii_case("localhost")
-            || address.is_ok_and(|address| address.is_loopback());
+            || address.is_ok_and(|address| address.to_canonical().is_loopback());
         if settings.protocol == Protocol::Grpc && !url.is_bare() {
             return Err(wrong(&format!("gRPC has paths of its own, and no query: {like}")));
         }
@@ -153,4 +153,32 @@ fn accepted(answer: ExportMetricsServiceResponse) -> Outcome {
     let partial = answer.partial_success.unwrap_or_default();
     let rejected = u64::try_from(partial.rejected_data_points).unwrap_or(0);
     Outcome::Accepted { rejected, why: partial.error_message }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter::{Schema, Tree};
+
+    use super::*;
+
+    #[test]
+    fn a_receiver_on_this_machine_is_asked_without_a_proxy() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("room");
+        for (host, is_here) in [
+            ("localhost", true),
+            ("LOCALHOST", true),
+            ("127.0.0.1", true),
+            ("127.7.7.7", true),
+            ("[::1]", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("localhost.example", false),
+            ("10.0.0.1", false),
+            ("[::2]", false),
+        ] {
+            let settings = Builder::new(&tree).receiver(&format!("http://{host}:4318"));
+            let url = settings.url().unwrap_or_else(|_| panic!("{host} is a host"));
+            let target = Target::new(&url, &settings).unwrap_or_else(|_| panic!("{host}"));
+            assert_eq!(target.is_here, is_here, "{host}");
+        }
+    }
 }

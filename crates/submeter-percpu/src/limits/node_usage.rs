@@ -29,6 +29,12 @@ impl LimitNode {
         self.node().level.held()
     }
 
+    /// As [`usage`](LimitNode::usage), with [what is held at most](LimitNode::usage_at_most). O(1).
+    #[must_use]
+    pub fn usage_and_stock(&self) -> LimitUsage {
+        usage(&self.node().level, self.usage_at_most())
+    }
+
     /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: where a group below
     /// any of them has stock it visits all stock of the tree once, not once for each. Each is exact
     /// at its own moment, in the order of `nodes`: what is charged or released meanwhile may be in

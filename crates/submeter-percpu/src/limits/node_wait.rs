@@ -10,6 +10,7 @@ use super::node::{LimitNode, Node, Refused};
 use super::tree::{Path, charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
+use crate::wake::let_go;
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
 #[derive(Debug, Default)]
@@ -55,6 +56,7 @@ impl LimitNode {
             if let Some(number) = turn.number {
                 let mut waker = context.waker().clone();
                 let polled = node.waiting().with(|queue| queue.poll(number, &mut waker));
+                let_go(waker);
                 match polled.unwrap_or(Polled::Unknown) {
                     Polled::Waits => return Poll::Pending,
                     Polled::Unknown => {}
@@ -138,17 +140,12 @@ impl LimitNode {
     pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
         let Some(number) = turn.number.take() else { return };
         let node = self.node();
-        let waker = match node.waiting().with(|queue| queue.cancel(number)) {
-            Some(Cancelled::Granted) => {
-                release(node, n);
-                None
-            }
-            Some(Cancelled::Waited(_, waker)) => Some(waker),
-            None => None,
-        };
+        match node.waiting().with(|queue| queue.cancel(number)) {
+            Some(Cancelled::Granted) => release(node, n),
+            Some(Cancelled::Waited(_, waker)) => let_go(waker),
+            None => {}
+        }
         node.serve();
-        // Last, as it may panic.
-        drop(waker);
     }
 
     /// Charges `n` to this group and every one above it as soon as all have room, and blocks the
@@ -198,8 +195,10 @@ impl LimitNode {
             if let Poll::Ready(result) = self.poll_charge(&mut turn, n, &mut context) {
                 return result;
             }
-            asks = asks && ask(&turn);
             if asks {
+                // And looks again in any case: what it called may have parked as well, and taken
+                // the wakeup that was for this.
+                asks = ask(&turn);
                 continue;
             }
             let left = timeout.saturating_sub(start.elapsed());
@@ -220,10 +219,13 @@ impl LimitNode {
         node.serve();
         let number = turn.number.take();
         let cancelled = number.and_then(|number| node.waiting().with(|queue| queue.cancel(number)));
-        let (failed, waker) = match cancelled {
+        let failed = match cancelled {
             Some(Cancelled::Granted) => return Ok(()),
-            Some(Cancelled::Waited(failed, waker)) => (failed, Some(waker)),
-            None => (None, None),
+            Some(Cancelled::Waited(failed, waker)) => {
+                let_go(waker);
+                failed
+            }
+            None => None,
         };
         node.serve();
         // Nobody is before it, so that it may try: what came back in between is granted, and what
@@ -232,8 +234,6 @@ impl LimitNode {
             Some(failed) => Err(failed),
             None => charge_uncounted(node, n).map_err(Failure::limit),
         };
-        // Last, as it may panic.
-        drop(waker);
         charged.map_err(|failure| node.fail(failure))
     }
 }
@@ -276,7 +276,6 @@ impl Wake for Unpark {
 #[cfg(test)]
 mod tests {
     use std::iter::zip;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -443,6 +442,23 @@ mod tests {
         assert_eq!(web.charge_timeout(39, Duration::ZERO), Ok(()), "it fits");
     }
 
+    #[test]
+    fn a_wakeup_that_a_callback_took_is_not_waited_for() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        root.try_charge(60).expect("it fits");
+        let (long, begun) = (Duration::from_secs(60), Instant::now());
+        let charged = root.charge_timeout_with(50, long, |_| {
+            root.end_waits();
+            root.wake_ended();
+            // As one that waits for a thread of its own.
+            thread::park();
+            false
+        });
+        assert_eq!(charged.expect_err("it ended").cause, Cause::Ended);
+        assert!(begun.elapsed() < long, "it slept to the end");
+    }
+
     /// Panics where it is woken or dropped.
     struct Bomb {
         woken: bool,
@@ -478,21 +494,20 @@ mod tests {
         assert!(flag.0.load(Ordering::Relaxed), "the second was granted with it");
         root.end_turn(&mut turns[1], 50);
         root.try_charge(50).expect("it was released");
-        let panics = AssertUnwindSafe(|| {
-            let waker = of(Bomb { woken: false });
-            assert!(
-                root.poll_charge(&mut turns[0], 100, &mut Context::from_waker(&waker)).is_pending()
-            );
-            assert!(
-                root.poll_charge(&mut turns[2], 50, &mut Context::from_waker(Waker::noop()))
-                    .is_pending()
-            );
-            drop(waker);
-            root.end_turn(&mut turns[0], 100);
-        });
-        assert!(catch_unwind(panics).is_err(), "its last waker panicked");
         let mut context = Context::from_waker(Waker::noop());
-        assert_eq!(root.poll_charge(&mut turns[2], 50, &mut context), Poll::Ready(Ok(())));
+        for gives_up in [false, true] {
+            let waker = of(Bomb { woken: false });
+            let mut by_bomb = Context::from_waker(&waker);
+            assert!(root.poll_charge(&mut turns[0], 100, &mut by_bomb).is_pending());
+            // The queue has the last one now, which panics as it goes.
+            drop(waker);
+            if gives_up {
+                assert_eq!(root.give_up(&mut turns[0], 100).expect_err("50 are held").held, 50);
+            } else {
+                root.end_turn(&mut turns[0], 100);
+            }
+        }
+        assert!(root.poll_charge(&mut turns[2], 50, &mut context).is_ready(), "nobody is before");
     }
 
     /// Whether it was woken.

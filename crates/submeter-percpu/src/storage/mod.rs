@@ -457,8 +457,9 @@ impl Area {
         let Some(mut free) = inner.allocator.lock().take_free_pages() else { return 0 };
         let mut given = 0;
         free.pages.retain(|lines| {
-            // An error (a kernel that does not know the advice) leaves memory committed, and
-            // nothing wrong.
+            // An error (memory that is locked, a kernel that does not know the advice) leaves it
+            // committed, and nothing wrong. It counts as given back all the same, until it was in
+            // use again: asked at each flush, the system would refuse as often, row by row.
             if inner.rows.discard(lines.clone()).is_ok() {
                 given += lines.len() * LINE_BYTES;
             }

@@ -28,6 +28,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_high<U: Unit>(&self, quota: Quota<U>, high: Option<u64>) -> Usage {
         let limits = self.limits(self.quota_slot(quota.key));
         limits.set_high(high.unwrap_or(u64::MAX));
@@ -57,6 +58,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn above_high<U: Unit>(&self, quota: Quota<U>) -> Option<(&Group, u64)> {
         let slot = self.quota_slot(quota.key);
         successors(Some(self), |group| group.parent()).find_map(|group| {
@@ -108,6 +110,7 @@ impl Group {
     /// grows with what it charged. Here the caller decides where to sleep, and asks as often as it
     /// is able to.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn pause<U: Unit>(&self, quota: Quota<U>) -> Option<Duration> {
         let slot = self.quota_slot(quota.key);
         let pauses = successors(Some(self), |group| group.parent()).filter_map(|group| {

@@ -46,8 +46,37 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
         self.inner.quotas.usage(self.quota_slot(quota.key))
+    }
+
+    /// As [`usage`](Group::usage), in O(1) wherever limits are: [`current`](Usage::current) counts
+    /// what CPUs have in stock as held, up to 64 Ki units for each of a group that was charged. For
+    /// limits and counts, and for what happens often in large trees.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// web.set_min(memory, Some(10));
+    /// let usage = web.usage_at_most(memory);
+    /// assert!(usage.current >= 60);
+    /// assert_eq!((usage.limit, usage.min), (None, Some(10)));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn usage_at_most<U: Unit>(&self, quota: Quota<U>) -> Usage {
+        self.inner.quotas.usage_at_most(self.quota_slot(quota.key))
     }
 
     /// Sets or removes the limit of a quota, and returns the usage at that moment.
@@ -73,6 +102,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_limit<U: Unit>(&self, quota: Quota<U>, limit: Option<u64>) -> Usage {
         let limits = self.limits(self.quota_slot(quota.key));
         limits.with(limits.node.set_limit(limit.unwrap_or(u64::MAX)))
@@ -195,6 +225,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_limit_mode<U: Unit>(&self, quota: Quota<U>, mode: LimitMode) -> Usage {
         let limits = self.limits(self.quota_slot(quota.key));
         limits.with(limits.node.set_mode(mode))
@@ -202,6 +233,7 @@ impl Group {
 
     /// Returns the slot of a quota, which must be of this tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn quota_slot(&self, key: Key) -> usize {
         if key.section != self.schema_id() {
             wrong_schema();

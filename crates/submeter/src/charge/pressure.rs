@@ -50,6 +50,7 @@ impl Group {
     ///
     /// [`Usage::refused`]: crate::Usage::refused
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
         self.inner.quotas.pressure(self.quota_slot(quota.key))
     }

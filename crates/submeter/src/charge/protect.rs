@@ -100,6 +100,7 @@ impl Group {
     /// should have been the default. A group may hold something itself beside its children; that
     /// has its part as a child without a claim would.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
         let slot = self.quota_slot(quota.key);
         let is_below = successors(Some(self), |group| group.parent()).any(|group| group == below);
@@ -137,6 +138,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema, or `below` is neither the group nor an ancestor.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn protection_of_children<'a, U: Unit>(
         &self,
         quota: Quota<U>,
@@ -159,6 +161,7 @@ impl Group {
         children.into_iter().map(of).collect()
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn claim(&self, key: Key, claim: Claim, usage: Option<u64>) -> Usage {
         let limits = self.limits(self.quota_slot(key));
         limits.set_claim(claim, usage.unwrap_or(0));

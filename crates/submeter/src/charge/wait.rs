@@ -76,6 +76,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charging {
         self.quota_slot(quota.key);
         let turn = LimitTurn::default();

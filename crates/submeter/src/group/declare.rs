@@ -27,6 +27,7 @@ impl Group {
     /// returns those of the nearest group above that has some.
     #[cold]
     #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn first_words(&self, section: u32) -> &GroupStats {
         let Some(rstat) = self.inner.tree.added(section) else { wrong_schema() };
         self.make_words(section, rstat).unwrap_or_else(|above| above)

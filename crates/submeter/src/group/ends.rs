@@ -168,15 +168,22 @@ impl KillWaits {
     }
 }
 
-/// What waits in groups that are dead.
-#[derive(Default)]
-pub(super) struct Ends {
+/// What waits in groups that are dead. Dropped, it ends, and who waits is woken, with one look at
+/// all that wait in the tree for each quota: also when a kill panics. To be dropped without a lock,
+/// once no handle can be had any more.
+pub(super) struct Ends<'a> {
+    tree: &'a Group,
     wakers: Vec<Waker>,
     /// Whether one of them was ever charged or limited.
     have_quotas: bool,
 }
 
-impl Ends {
+impl Ends<'_> {
+    /// None yet, of the tree of which this is a group.
+    pub(super) fn of(tree: &Group) -> Ends<'_> {
+        Ends { tree, wakers: Vec::new(), have_quotas: false }
+    }
+
     /// Adds what waits in a group that is marked dead.
     pub(super) fn add(&mut self, group: &Group) {
         // SeqCst: pairs with that in `is_killed_meanwhile`.
@@ -187,16 +194,16 @@ impl Ends {
         let nodes = group.inner.quotas.nodes();
         self.have_quotas |= nodes.map(LimitNode::end_waits).count() > 0;
     }
+}
 
-    /// Ends it, and wakes who waits: one look at all that wait in the tree for each quota. To be
-    /// called without a lock, once no handle can be had any more.
-    pub(super) fn finish(self, tree: &Group) {
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
         if self.have_quotas {
-            let up = std::iter::successors(Some(tree), |group| group.parent());
+            let up = std::iter::successors(Some(self.tree), |group| group.parent());
             let root = up.last().expect("the group itself");
             root.inner.quotas.nodes().for_each(LimitNode::wake_ended);
         }
-        for waker in self.wakers {
+        for waker in std::mem::take(&mut self.wakers) {
             contain(|| waker.wake());
         }
     }
@@ -204,6 +211,11 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::task::Wake;
+
     use super::*;
     use crate::{Schema, Tree};
 
@@ -226,6 +238,33 @@ mod tests {
         web.kill().expect("alive");
         assert_eq!(places.len(), 0);
         assert!(poll(&mut waits[0], &mut context).is_ready());
+    }
+
+    #[test]
+    fn a_kill_that_panics_wakes_all_that_wait() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut waits = web.killed();
+        assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+        let panics = AssertUnwindSafe(|| {
+            let mut ends = Ends::of(tree.root());
+            ends.add(&web);
+            resume_unwind(Box::new("as what is dropped with a group may"));
+        });
+        assert!(catch_unwind(panics).is_err());
+        // Relaxed: one thread.
+        assert!(woken.0.load(Ordering::Relaxed));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]

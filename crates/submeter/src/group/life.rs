@@ -50,10 +50,10 @@ impl Group {
         }
         let owner = self.take_from(parent, &mut siblings)?;
         drop((siblings, children));
-        let mut ends = Ends::default();
+        let mut ends = Ends::of(self);
         ends.add(self);
         owner.kill();
-        ends.finish(self);
+        drop(ends);
         Ok(Killed { owner, data: self.inner.extras.share_data() })
     }
 
@@ -93,11 +93,11 @@ impl Group {
             let _children = self.inner.children.write();
             self.take_from(parent, &mut siblings)?
         };
-        let mut ends = Ends::default();
+        let mut ends = Ends::of(self);
         let mut killed = self.take_below(&mut ends);
         killed.push(Killed { owner, data: self.inner.extras.share_data() });
         PercpuOwner::kill_many(killed.iter().map(|killed| &killed.owner));
-        ends.finish(self);
+        drop(ends);
         Ok(killed)
     }
 
@@ -126,10 +126,10 @@ impl Group {
 
     /// Kills everything below and then `root`, behind one barrier.
     pub(crate) fn kill_tree(&self, root: &PercpuOwner<GroupInner>) {
-        let mut ends = Ends::default();
+        let mut ends = Ends::of(self);
         let below = self.take_below(&mut ends);
         PercpuOwner::kill_many(below.iter().map(|killed| &killed.owner).chain([root]));
-        ends.finish(self);
+        drop(ends);
     }
 
     /// Marks this group dead and takes it from among its parent's children. Its own children must
@@ -150,7 +150,7 @@ impl Group {
 
     /// Marks this group and everything below dead, without recursion, and takes what is below out
     /// of the tree: children before their parents.
-    fn take_below(&self, ends: &mut Ends) -> Vec<Killed> {
+    fn take_below(&self, ends: &mut Ends<'_>) -> Vec<Killed> {
         let mut killed: Vec<Killed> = Vec::new();
         let mut stack = vec![(self.clone(), None)];
         while let Some((group, place)) = stack.pop() {

@@ -44,6 +44,7 @@ impl Group {
     /// # Panics
     /// When the metric is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
         let key = metric.key();
         let reading = match self.counted(key) {
@@ -71,6 +72,7 @@ impl Group {
     /// # Panics
     /// When the metric is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
         let key = metric.key();
         let Some(stats) = self.counted(key) else { return M::value(0) };
@@ -106,6 +108,7 @@ impl Group {
     /// # Panics
     /// When the metric is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read_within<M: Scalar>(&self, metric: M, tolerance: Tolerance) -> Reading<M::Value> {
         let reading = self.read(metric);
         if tolerance.accepts(&reading) {
@@ -171,6 +174,7 @@ impl Group {
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read_histogram<U: Unit>(&self, histogram: Histogram<U>) -> Reading<HistogramSnapshot> {
         let Some(stats) = self.counted(histogram.key) else {
             let none = HistogramSnapshot::none(histogram.buckets);
@@ -204,6 +208,7 @@ impl Group {
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn sum_histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
         if let Some(stats) = self.counted(histogram.key) {
             stats.rstat().flush_below(stats);

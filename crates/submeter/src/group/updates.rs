@@ -27,6 +27,7 @@ impl Group {
     /// # Panics
     /// When the counter is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
         self.add_to(counter.key, 0, n.cast_signed(), U::KIND.batch_mask());
     }
@@ -52,6 +53,7 @@ impl Group {
     /// # Panics
     /// When the metric is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn inc<M: Scalar>(&self, metric: M) {
         self.add_to(metric.key(), 0, 1, M::BATCH_MASK);
     }
@@ -61,6 +63,7 @@ impl Group {
     /// # Panics
     /// When the gauge is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn dec<U: Unit>(&self, gauge: Gauge<U>) {
         self.adjust(gauge, -1);
     }
@@ -83,6 +86,7 @@ impl Group {
     /// # Panics
     /// When the gauge is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
         self.add_to(gauge.key, 0, delta, U::KIND.batch_mask());
     }
@@ -122,6 +126,7 @@ impl Group {
     ///
     /// # Panics
     /// When the gauge is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn set<U: Unit>(&self, gauge: Gauge<U>, value: i64) {
         let (stats, word) = (self.group_stats(gauge.key), usize::from(gauge.key.slot));
         self.set_word(stats, word, value, U::KIND.batch_mask());
@@ -156,6 +161,7 @@ impl Group {
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
         self.record_many(histogram, value, 1);
     }
@@ -179,6 +185,7 @@ impl Group {
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn record_duration(&self, histogram: Histogram<Nanoseconds>, duration: Duration) {
         self.record(histogram, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -201,6 +208,7 @@ impl Group {
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn record_many<U: Unit>(&self, histogram: Histogram<U>, value: u64, n: u64) {
         let bucket = histogram.buckets.index(value);
         // The bound of a distribution is in values, so that only the buckets' adds need overflow.
@@ -243,6 +251,7 @@ impl Group {
 
     /// Adds to a word of a metric: to its first, or to one after it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         if key.section == self.inner.section_id {
             self.inner.stats.add(usize::from(key.slot) + offset, n, batch_mask);
@@ -253,6 +262,7 @@ impl Group {
 
     /// Not inlined: metrics of the first section are not to pay for the others.
     #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         match self.inner.extras.find(key.section) {
             Some(other) => other.stats.add(usize::from(key.slot) + offset, n, batch_mask),
@@ -264,6 +274,7 @@ impl Group {
     /// which need not keep anything for it.
     #[cold]
     #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn add_first(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         self.group_stats(key).add(usize::from(key.slot) + offset, n, batch_mask);
     }

@@ -100,3 +100,51 @@ fn a_group_whose_hook_panics_is_not_created() {
     tree.flush();
     assert_eq!(tree.group_count(), 2, "the root and /a");
 }
+
+#[test]
+fn a_hook_that_panics_after_it_published_leaves_a_group_that_is_set_up_and_no_lock() {
+    struct Fails;
+    impl OnCreate for Fails {
+        fn create(&self, _: &Group, publish: &mut dyn FnMut()) {
+            publish();
+            resume_unwind(Box::new("the user's"));
+        }
+    }
+    let (tree, memory) = tree();
+    let (fails, limit) = (Arc::new(Fails), Arc::new(Limit(memory, 10)));
+    tree.on_create(&fails);
+    tree.on_create(&limit);
+    assert!(catch_unwind(AssertUnwindSafe(|| tree.create("/a"))).is_err());
+    let group = tree.get("/a").expect("published");
+    assert_eq!(group.usage(memory).limit, Some(10));
+    group.kill().expect("no lock is held, and it is alive");
+    drop((group, fails));
+    tree.flush();
+    assert_eq!(tree.group_count(), 1, "the root");
+}
+
+#[test]
+fn a_hook_that_catches_the_panic_of_another_publishes_no_group_that_is_not_set_up() {
+    struct Catches;
+    impl OnCreate for Catches {
+        fn create(&self, _: &Group, publish: &mut dyn FnMut()) {
+            let _ = catch_unwind(AssertUnwindSafe(publish));
+        }
+    }
+    struct Fails(AtomicBool);
+    impl OnCreate for Fails {
+        fn create(&self, _: &Group, _: &mut dyn FnMut()) {
+            if self.0.load(Ordering::Relaxed) {
+                resume_unwind(Box::new("the user's"));
+            }
+        }
+    }
+    let (tree, _) = tree();
+    let (catches, fails) = (Arc::new(Catches), Arc::new(Fails(AtomicBool::new(true))));
+    tree.on_create(&catches);
+    tree.on_create(&fails);
+    assert!(catch_unwind(AssertUnwindSafe(|| tree.create("/a"))).is_err(), "as without the other");
+    assert_eq!(tree.get("/a"), None);
+    fails.0.store(false, Ordering::Relaxed);
+    tree.create("/a").expect("the name is free");
+}

@@ -307,6 +307,38 @@ fn a_metric_of_another_trees_section_is_refused() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
+fn the_panic_for_a_metric_of_another_tree_points_at_the_line_that_named_it() {
+    use std::sync::Mutex;
+
+    let (f, other) = (fixture(), fixture());
+    let group = f.tree.root().clone();
+    let files: &'static Mutex<Vec<String>> = Box::leak(Box::default());
+    let (test, before) = (std::thread::current().id(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| match panic.location() {
+        Some(at) if std::thread::current().id() == test => {
+            files.lock().expect("no panic").push(at.file().to_owned());
+        }
+        // Another test's.
+        _ => before(panic),
+    }));
+    let uses: [&dyn Fn(); 8] = [
+        &|| group.add(other.written, 1),
+        &|| group.inc(other.requests),
+        &|| group.set(other.open, 1),
+        &|| group.record(other.wait, 1),
+        &|| _ = group.sum(other.requests),
+        &|| _ = group.read_histogram(other.wait),
+        &|| _ = group.try_charge(other.cache, 1),
+        &|| _ = group.set_limit(other.cache, Some(1)),
+    ];
+    for wrong in uses {
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wrong)).is_err());
+    }
+    assert_eq!(*files.lock().expect("no panic"), [file!(); 8]);
+}
+
+#[test]
 #[should_panic(expected = "the section belongs to the schema of another tree")]
 fn a_section_of_another_tree_is_refused() {
     let (f, other) = (fixture(), fixture());

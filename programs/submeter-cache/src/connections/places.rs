@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 use submeter::Charge;
 
 use super::{Connections, Phase, Seat};
+use crate::protocol::Access;
+use crate::users::{self, ByName};
 
 /// How many times the places that no user has one user may have: seven eighths of all at most.
 const PART: usize = 7;
@@ -59,7 +61,8 @@ pub(super) struct Places {
 /// One place.
 pub(super) struct Taken {
     pub(super) seat: Arc<Seat>,
-    user: Option<Arc<str>>,
+    /// As it was at the login.
+    user: Option<(Arc<str>, Access)>,
     charge: Charge,
 }
 
@@ -133,11 +136,14 @@ impl Connections {
         }
     }
 
-    /// Ends the connections of the users that `is_gone` names.
-    pub(crate) fn end_users(&self, is_gone: impl Fn(&str) -> bool) {
+    /// Ends the connections of users who are not among `now`, or have another tenant there. By what
+    /// each was at its login: who replaces users twice shows the first version to nobody.
+    pub(crate) fn end_users(&self, now: &ByName) {
         let places = self.places.lock();
         for taken in places.taken.values() {
-            if taken.user.as_deref().is_some_and(&is_gone) {
+            if let Some((name, access)) = &taken.user
+                && users::access(now, name) != Some(access)
+            {
                 taken.seat.end();
             }
         }
@@ -186,7 +192,7 @@ impl Places {
         let mut holders: HashMap<String, usize> = HashMap::new();
         for (number, Taken { seat, user, .. }) in &self.taken {
             let holder = match user {
-                Some(user) => format!("user {user:?}"),
+                Some((user, _)) => format!("user {user:?}"),
                 None if self.strangers.contains_key(number) => {
                     "clients that have not logged in".to_owned()
                 }
@@ -206,7 +212,12 @@ impl Place {
     }
 
     /// Notes whose connection it is. If others may log in as well, none of them gets all places.
-    pub(crate) fn log_in(&self, user: &Arc<str>, is_shared: bool) -> Result<(), Unwelcome> {
+    pub(crate) fn log_in(
+        &self,
+        user: &Arc<str>,
+        access: Access,
+        is_shared: bool,
+    ) -> Result<(), Unwelcome> {
         let connections = &self.connections;
         let places = &mut *connections.places.lock();
         let Some(taken) = places.taken.get_mut(&self.number) else { return Err(Unwelcome::Gone) };
@@ -218,7 +229,7 @@ impl Place {
             return Err(Unwelcome::TooMany);
         }
         places.strangers.remove(&self.number);
-        taken.user = Some(Arc::clone(user));
+        taken.user = Some((Arc::clone(user), access));
         *places.of_users.entry(Arc::clone(user)).or_default() += 1;
         places.known += 1;
         Ok(())
@@ -229,7 +240,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let places = &mut *self.connections.places.lock();
         places.strangers.remove(&self.number);
-        let Some(Taken { user: Some(user), .. }) = places.taken.remove(&self.number) else {
+        let Some(Taken { user: Some((user, _)), .. }) = places.taken.remove(&self.number) else {
             return;
         };
         places.known -= 1;
@@ -244,7 +255,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Cache, Config};
+    use crate::{Cache, Config, Users};
 
     use super::*;
 
@@ -258,7 +269,7 @@ mod tests {
     fn fill(connections: &Arc<Connections>, user: &Arc<str>) -> Vec<Place> {
         std::iter::from_fn(|| {
             let place = connections.take_place(0, true)?;
-            place.log_in(user, true).ok().map(|()| place)
+            place.log_in(user, Access::Everything, true).ok().map(|()| place)
         })
         .collect()
     }
@@ -288,8 +299,32 @@ mod tests {
         let connections = connections(8);
         let user: Arc<str> = "acme".into();
         let held: Vec<Place> = (0..8).filter_map(|_| connections.take_place(0, true)).collect();
-        assert!(held.iter().all(|place| place.log_in(&user, false).is_ok()));
+        assert!(held.iter().all(|place| place.log_in(&user, Access::Everything, false).is_ok()));
         assert!(connections.take_place(0, true).is_none());
+    }
+
+    #[test]
+    fn a_user_of_a_version_that_nobody_saw_is_ended_by_the_next() {
+        let connections = connections(8);
+        let users = |text: &str| Users::parse(text, &Config::default()).expect("sound");
+        let first = users("acme:password\nbob:password\nmoves:password\n");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut logged_in = ["acme", "bob", "moves"].map(|name| {
+            let place = connections.take_place(0, true).expect("free");
+            let task = runtime.spawn(std::future::pending::<()>());
+            place.seat.set_task(task.abort_handle());
+            let (_, entered) =
+                first.enter(format!("{name} password").as_bytes(), &place).expect(name);
+            entered.expect("it is welcome");
+            (place, task)
+        });
+        let now = users("acme:other\nmoves:password /elsewhere\n").subscribe();
+        connections.end_users(&now.borrow());
+        runtime.block_on(async {
+            tokio::task::yield_now().await;
+            let ended = logged_in.each_mut().map(|(_, task)| task.is_finished());
+            assert_eq!(ended, [false, true, true]);
+        });
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Session<'_> {
     /// Returns the answer where there is no memory to store something: memcached's, unless the
     /// tenant may have none at all, as that of a fleet without a lease. No memory is short then.
     pub(super) fn no_memory(&self, tenant: &Tenant) -> &'static str {
-        match tenant.group.usage(self.cache.metrics().memory).limit {
+        match tenant.group.usage_at_most(self.cache.metrics().memory).limit {
             Some(0) => reply::NO_MEMORY_GRANTED,
             _ => reply::NO_MEMORY,
         }

@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
 use crate::connections::{self, Crowd, Ends};
-use crate::users::{self, ByName, Users};
+use crate::users::{ByName, Users};
 
 pub use address::Address;
 use listener::Listener;
@@ -133,12 +133,12 @@ impl Server {
     }
 
     /// Executes requests only for these users, each on its own tenant, which exists from now on and
-    /// always has a place: see [`Config::tenants_max`](crate::Config::tenants_max). Without them
+    /// always has a place if [there are as many](Cache::check_users). Without them
     /// anybody who reaches the server may do everything. A clone of the handle
     /// [replaces](Users::replace) them while the server runs.
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
-        self.cache.tenants().set_users(users::prefixes(&users.subscribe().borrow()));
+        self.cache.tenants().set_users(&users.subscribe().borrow());
         self.users = Some(users);
         self
     }
@@ -385,7 +385,8 @@ async fn follow(
     cache: Cache,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut before = Arc::clone(&users.borrow_and_update());
+    // Once at least: they may have been replaced before this began to look.
+    users.mark_changed();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -394,9 +395,8 @@ async fn follow(
             },
         }
         let now = Arc::clone(&users.borrow_and_update());
-        cache.tenants().set_users(users::prefixes(&now));
-        cache.connections().end_users(|name| users::is_gone(name, &before, &now));
-        before = now;
+        cache.tenants().set_users(&now);
+        cache.connections().end_users(&now);
     }
 }
 

@@ -22,23 +22,82 @@ pub(super) async fn sweep(
 ) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for round in 0.. {
+    let (mut round, mut more) = (0, false);
+    loop {
+        // In this order: what expires all at once may take many seconds to drop, and neither the
+        // end nor the time of a connection waits for that.
         tokio::select! {
+            biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            _ = ticks.tick() => {}
+            _ = ticks.tick() => look(&cache, on_crowd.as_ref()),
+            () = tokio::task::yield_now(), if more => {}
         }
-        cache.tenants().tick();
         let store = cache.store();
-        let now = store.clock.now();
-        store.flush_if_due(now);
-        cache.connections().end_overdue(now.ms);
-        if let Some(Hook(hook)) = &on_crowd
-            && let Some(crowd) = cache.connections().look_for_crowd()
-        {
-            hook(&crowd);
+        more = store.sweep(round, store.clock.now());
+        round += usize::from(!more);
+    }
+}
+
+/// Does what has its time.
+fn look(cache: &Cache, on_crowd: Option<&Hook<Crowd>>) {
+    cache.tenants().tick();
+    let store = cache.store();
+    let now = store.clock.now();
+    store.flush_if_due(now);
+    cache.connections().end_overdue(now.ms);
+    if let Some(Hook(hook)) = on_crowd
+        && let Some(crowd) = cache.connections().look_for_crowd()
+    {
+        hook(&crowd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use submeter::refs::pin as guard;
+
+    use super::*;
+    use crate::Config;
+    use crate::item::Draft;
+    use crate::tenant::{Account, Resolver};
+
+    /// Stores items that have expired.
+    fn expired(cache: &Cache, items: u32) {
+        let (guard, now) = (guard(), cache.store().clock.now());
+        let resolver = Resolver::new(cache.tenants(), &guard);
+        let tenant = resolver.tenant(Account::ROOT);
+        for n in 0..items {
+            let (key, value) = (&n.to_be_bytes()[..], [&b"v"[..], b""]);
+            let draft = Draft { key, value, client_flags: 0, expires_ms: 1, marks: 0 };
+            let charge = cache.store().charge(tenant, draft.cost(), now).expect("room");
+            cache.store().slot(key, now, &guard).put(draft, tenant, charge, None);
         }
-        while store.sweep(round, now) {
-            tokio::task::yield_now().await;
-        }
+    }
+
+    #[test]
+    fn deadlines_and_the_end_do_not_wait_for_what_expired_at_once() {
+        let config = Config { login_timeout: Duration::from_millis(1), ..Config::default() };
+        let cache = Cache::new(config).expect("sound");
+        expired(&cache, 5_000);
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut sweep = pin!(sweep(cache.clone(), None, stopped));
+            let mut poll = async || poll_fn(|cx| Poll::Ready(sweep.as_mut().poll(cx))).await;
+            assert!(poll().await.is_pending());
+            let now_ms = cache.store().clock.now().ms;
+            let _stranger = cache.connections().take_place(now_ms, true).expect("a place");
+            tokio::time::sleep(2 * PERIOD).await;
+            assert!(poll().await.is_pending());
+            assert_eq!(cache.connections().counts().ended_strangers, 1);
+            assert!(cache.store().len() > 0, "and the rest has expired");
+            stop.send(true).expect("it listens");
+            assert!(poll().await.is_ready());
+            assert!(cache.store().len() > 0, "nobody waits for it");
+        });
     }
 }

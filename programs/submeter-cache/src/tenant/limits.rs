@@ -11,6 +11,7 @@ use super::places::Place;
 use super::{Tenant, Tenants};
 use crate::config::ConfigError;
 use crate::limits::TenantLimits;
+use crate::users::{self, ByName};
 
 impl Tenants {
     /// Replaces all limits, or none of them.
@@ -53,21 +54,34 @@ impl Tenants {
         Ok(())
     }
 
-    /// Keeps places for the tenants whose keys begin so, in place of those of users before, and
-    /// creates the tenants. Does nothing if there are not as many places.
-    pub(crate) fn set_users<'p>(&self, prefixes: impl Iterator<Item = &'p [u8]>) {
-        let path = |prefix: &[u8]| {
-            let names =
-                prefix.split(|byte| *byte == self.delimiter).filter(|name| !name.is_empty());
-            names.flat_map(|name| ["/".into(), String::from_utf8_lossy(name)]).collect()
-        };
-        let paths: Vec<String> = prefixes.map(path).collect();
+    /// Keeps places for the tenants of users, in place of those of users before, and creates the
+    /// tenants. Does nothing if there are not as many places: see `check_users`.
+    pub(crate) fn set_users(&self, users: &ByName) {
+        let paths = self.paths_of(users);
         let mut users = self.users.lock();
         let limits: Vec<String> = self.limits.read().keys().cloned().collect();
         if self.name(limits.iter().chain(&paths).map(|path| &**path)).is_ok() {
             paths.iter().for_each(|path| self.preset(path));
             *users = paths;
         }
+    }
+
+    /// Returns whether the tenants of users would all have a place.
+    pub(crate) fn check_users(&self, users: &ByName) -> Result<(), ConfigError> {
+        let paths = self.paths_of(users);
+        let limits = self.limits.read();
+        let named = limits.keys().chain(&paths).map(|path| &**path);
+        self.places.named(self.with_kept(named)).map_err(|count| self.too_many(count))?;
+        Ok(())
+    }
+
+    fn paths_of(&self, users: &ByName) -> Vec<String> {
+        let path = |prefix: &[u8]| {
+            let names =
+                prefix.split(|byte| *byte == self.delimiter).filter(|name| !name.is_empty());
+            names.flat_map(|name| ["/".into(), String::from_utf8_lossy(name)]).collect()
+        };
+        users::prefixes(users).map(path).collect()
     }
 
     /// Names those that are to have a place whether they live or not. Not by two at once.

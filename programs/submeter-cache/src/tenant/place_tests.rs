@@ -7,7 +7,7 @@ use submeter::{Bytes, OnCreate, Quota, Rate};
 use super::tests::{cache, put, tenant};
 use super::*;
 use crate::clock::Tick;
-use crate::{Cache, Config, TenantLimits};
+use crate::{Cache, Config, TenantLimits, Users};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,10 +31,16 @@ fn reclaim_later(cache: &Cache) -> bool {
     cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 }, None)
 }
 
+fn set_users(cache: &Cache, text: &str) {
+    let users = Users::parse(text, cache.config()).expect("sound");
+    cache.check_users(&users).expect("room");
+    cache.tenants().set_users(&users.subscribe().borrow());
+}
+
 #[test]
 fn users_have_tenants_of_their_own_however_many_others_fill_the_table() {
     let cache = cache(Config { tenants_max: 200, ..Config::default() });
-    cache.tenants().set_users([&b"acme:"[..], b"eve:", b"bob:", b"team:web:"].into_iter());
+    set_users(&cache, "acme:pw\neve:pw\nbob:pw\nweb:pw /team/web\n");
     for hog in ["acme:", "eve:", "eve:deep:er:", "", "anon:", "team:"] {
         fill(&cache, hog);
     }
@@ -119,7 +125,7 @@ fn a_limit_is_in_force_again_though_the_table_is_full() {
 fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
     let rate = TenantLimits { requests: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
     let cache = cache(limited("/acme", rate));
-    cache.tenants().set_users([&b"acme:"[..]].into_iter());
+    set_users(&cache, "acme:pw\n");
     let requests = cache.metrics().requests;
     let acme = || tenant(&cache, b"acme:k").group.clone();
     let take = || (0..4).filter(|_| acme().try_take(requests, 1).is_ok()).count();

@@ -109,7 +109,8 @@ impl Tenants {
 
     /// Returns whether the program has set any limit of its own.
     fn is_limited(&self, group: &Group) -> bool {
-        let usage = group.usage(self.metrics.memory);
+        // Not what is held, which takes a look at all tenants, for each of them.
+        let usage = group.usage_at_most(self.metrics.memory);
         [usage.limit, usage.high, usage.low, usage.min].iter().any(Option::is_some)
             || group.rate(self.metrics.requests).is_some()
             || group.weight(self.metrics.requests).is_some()

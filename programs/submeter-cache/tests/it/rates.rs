@@ -187,6 +187,28 @@ fn a_tenant_that_is_created_again_has_its_limits_again() {
 }
 
 #[test]
+fn a_request_that_waits_for_its_rate_does_not_hold_up_the_deletion_of_its_tenant() {
+    let limits = TenantLimits { requests: Some(Rate::NOTHING), ..TenantLimits::default() };
+    let request_timeout = Duration::from_secs(60);
+    let tenant_limits = vec![("/a".to_owned(), limits)];
+    let config = Config { over_rate: OverRate::Wait, request_timeout, ..Config::default() };
+    let server = start(Config { tenant_limits, ..config });
+    let mut client = server.connect();
+    client.send("get a:k\r\n");
+    let started = Instant::now();
+    while throttled(&server, "/a") == 0 {
+        assert!(started.elapsed() < request_timeout, "nothing is kept waiting");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let delete = server.cache.delete_tenant("/a", request_timeout / 2);
+    runtime.block_on(delete).expect("who waits holds no group");
+    // It is a request of the name, and goes on with the next tenant of it.
+    server.cache.set_limits(&[]).expect("sound");
+    assert_eq!(client.line(), "END");
+}
+
+#[test]
 fn a_rate_that_the_program_sets_by_itself_is_looked_for_if_it_says_so() {
     for rates in [false, true] {
         let server = start(Config { rates, ..Config::default() });

@@ -35,8 +35,8 @@ Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_
 empty variable is as none, except for those of files that close a door, which are refused. The file's \
 table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\".
 
-SIGHUP has the limits of --limits or --config read again, and the files of --auth-file, --token-file, --tls-cert and \
---tls-key. What is bad changes nothing and is warned of. Connections stay, but for those of users who are gone or have \
+SIGHUP has the limits of --limits or --config read again, and the files of --auth-file, --token-file, --tls-cert, \
+--tls-key and --bank-ca, --bank-cert and --bank-key. What is bad changes nothing and is warned of. Connections stay, but for those of users who are gone or have \
 another tenant.
 
 Examples:

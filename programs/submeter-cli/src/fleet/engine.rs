@@ -42,21 +42,6 @@ fn missing(parts: &[Part]) -> Option<String> {
     })
 }
 
-/// Has a bank of either kind trust and show what the flags name.
-#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
-macro_rules! with_certificates {
-    ($bank:expr, $certificates:expr, $wrong:expr) => {{
-        let mut bank = $bank;
-        if let Some(pem) = $certificates.authorities {
-            bank = bank.with_authorities(&pem).map_err($wrong)?;
-        }
-        if let Some((chain, key)) = $certificates.own {
-            bank = bank.with_certificate(&chain, &key).map_err($wrong)?;
-        }
-        bank
-    }};
-}
-
 impl Engine {
     /// Names the bank. Does not connect.
     pub(crate) fn new(address: &Address, service: &ServiceArgs) -> Result<Engine, Failure> {
@@ -113,18 +98,14 @@ impl Engine {
         let wrong = |error: EtcdError| wrong(&error, address);
         let bank = EtcdBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
         #[cfg(feature = "tls")]
-        let certificates = Certificates::read(service)?;
-        #[cfg(feature = "tls")]
-        if address.url().is_ok_and(|url| url.scheme() == "etcds")
-            && certificates.authorities.is_none()
-        {
+        if address.url().is_ok_and(|url| url.scheme() == "etcds") && service.bank_ca.is_none() {
             return Err(Failure::new(format_args!(
                 "{address} needs --bank-ca FILE, whose authorities are trusted"
             )));
         }
-        #[cfg(feature = "tls")]
-        let bank = with_certificates!(bank, certificates, wrong);
-        Ok(Engine::Etcd(Box::new(bank)))
+        let mut engine = Engine::Etcd(Box::new(bank));
+        engine.read_certificates(address, service)?;
+        Ok(engine)
     }
 
     #[cfg(feature = "redis")]
@@ -132,11 +113,41 @@ impl Engine {
         let wrong = |error: RedisError| wrong(&error, address);
         let bank =
             RedisBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
-        #[cfg(feature = "tls")]
-        let certificates = Certificates::read(service)?;
-        #[cfg(feature = "tls")]
-        let bank = with_certificates!(bank, certificates, wrong);
-        Ok(Engine::Redis(Box::new(bank)))
+        let mut engine = Engine::Redis(Box::new(bank));
+        engine.read_certificates(address, service)?;
+        Ok(engine)
+    }
+
+    /// Has a bank trust and show from now on what the files of flags have, if any are named.
+    /// Changes nothing where one is bad.
+    pub(crate) fn read_certificates(
+        &mut self,
+        address: &Address,
+        service: &ServiceArgs,
+    ) -> Result<(), Failure> {
+        if service.bank_ca.is_none() && service.bank_cert.is_none() {
+            return Ok(());
+        }
+        #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
+        {
+            let Certificates { authorities, own } = Certificates::read(service)?;
+            let own = own.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
+            match self {
+                // It has none.
+                Engine::Socket(_) => {}
+                #[cfg(feature = "redis")]
+                Engine::Redis(bank) => bank
+                    .renew(authorities.as_deref(), own)
+                    .map_err(|error| wrong(&error, address))?,
+                #[cfg(feature = "etcd")]
+                Engine::Etcd(bank) => bank
+                    .renew(authorities.as_deref(), own)
+                    .map_err(|error| wrong(&error, address))?,
+            }
+        }
+        #[cfg(not(all(feature = "tls", any(feature = "etcd", feature = "redis"))))]
+        let _ = address;
+        Ok(())
     }
 }
 
@@ -203,6 +214,10 @@ impl Operate for Engine {
 
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EngineError> {
         each!(self, bank => bank.holders(budget))
+    }
+
+    fn learns(&self) -> Result<bool, EngineError> {
+        each!(self, bank => bank.learns())
     }
 }
 

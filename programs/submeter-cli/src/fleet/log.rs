@@ -90,4 +90,8 @@ impl Operate for Logged {
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, RefusedError> {
         self.bank.holders(budget)
     }
+
+    fn learns(&self) -> Result<bool, RefusedError> {
+        self.bank.learns()
+    }
 }

@@ -14,6 +14,8 @@ use crate::cli::{FleetStatusArgs, MEMORY, RATE};
 #[derive(Serialize)]
 struct StatusDoc {
     bank: String,
+    /// Whether it lends nothing new for the moment, as it does not know yet what was lent before.
+    learns: bool,
     limits: Vec<LimitDoc>,
 }
 
@@ -44,7 +46,8 @@ struct LeaseDoc {
 pub(super) fn run(args: &FleetStatusArgs) -> Result<ExitCode, Failure> {
     let engine = Engine::new(&args.bank.bank, &args.bank.service)?;
     let limits = limits(&engine).map_err(Failure::new)?;
-    let doc = StatusDoc { bank: args.bank.bank.to_string(), limits };
+    let learns = engine.learns().map_err(Failure::new)?;
+    let doc = StatusDoc { bank: args.bank.bank.to_string(), learns, limits };
     let text = if args.json {
         let json = serde_json::to_string_pretty(&doc);
         json.map_err(|error| Failure::new(format_args!("cannot write JSON: {error}")))? + "\n"
@@ -107,7 +110,14 @@ fn table(doc: &StatusDoc) -> String {
             ]);
         }
     }
-    show::table(&["", "limit", "lent", "wants", "held for", "ends in"], &rows, false)
+    let table = show::table(&["", "limit", "lent", "wants", "held for", "ends in"], &rows, false);
+    match doc.learns {
+        false => table,
+        true => format!(
+            "{table}learns what was lent before it was started: it lends nothing new for about the \
+             length of a lease\n"
+        ),
+    }
 }
 
 /// Writes an amount of a budget.

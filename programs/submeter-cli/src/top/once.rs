@@ -31,8 +31,9 @@ pub(super) fn table(state: &State) -> String {
     let mut heading = vec!["tenant".to_owned()];
     for &view in &views {
         heading.push(state.views[view].title.to_lowercase());
-        if state.views[view].limit.is_some() {
-            heading.push("limit".to_owned());
+        if let Some(limit) = &state.views[view].limit {
+            let title = state.view(limit).map_or("limit", |at| &state.views[at].title);
+            heading.push(title.to_lowercase());
         }
     }
     let heading: Vec<&str> = heading.iter().map(String::as_str).collect();

@@ -14,7 +14,7 @@ const VIEWS: [(&str, &str, Shape, Place); 8] = [
     ("hit_ratio", "Hits", Shape::Share, Place::Headline),
     ("cpu_cores", "CPU", Shape::Cores, Place::Headline),
     ("memory_bytes", "Memory", Shape::Bytes, Place::Headline),
-    ("memory_limit_bytes", "Limit", Shape::Bytes, Place::Nowhere),
+    ("memory_limit_bytes", "Memory limit", Shape::Bytes, Place::Nowhere),
     ("refused_per_s", "Refused/s", Shape::Rate, Place::Headline),
     ("items", "Items", Shape::Count, Place::Table),
 ];

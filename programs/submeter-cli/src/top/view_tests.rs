@@ -128,6 +128,7 @@ fn once_prints_the_tree_as_a_table() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), GROUPS.len() + 1);
     assert!(lines[0].starts_with("tenant") && lines[0].ends_with("items"), "{text}");
+    assert!(lines[0].contains("  memory limit  "), "of two quotas it says which: {text}");
     assert!(lines[1].starts_with('/') && lines[1].contains("2.10k"), "{text}");
     assert!(lines[4].starts_with("    y"), "{text}");
 }

@@ -89,6 +89,10 @@ fn completions_and_manual_pages_name_every_command() {
     for command in ["serve", "load", "fleet", "doctor", "top", "stat", "completions"] {
         assert!(page.contains(&format!("submeter\\-{command}(1)")), "{command}: {page}");
     }
+    let dated = submeter_terminal::DATE.is_none_or(|date| {
+        page.lines().any(|line| line.starts_with(".TH submeter") && line.contains(date))
+    });
+    assert!(dated, "{page}");
     SUBMETER.refuses(&["completions", "cmd"], &["cmd", "bash"]);
     SUBMETER.refuses(&["man", "--out", "/no/such"], &["/no/such", "No such file", "--out"]);
 }

@@ -167,6 +167,16 @@ fn a_hangup_reads_users_and_token_again_and_what_is_bad_changes_nothing() {
 }
 
 #[test]
+fn more_users_than_tenants_may_be_are_refused_with_the_flag_that_allows_more() {
+    let users = secret("many.users", "acme:secret\nbob:secret /team/bob\nops:secret /\n");
+    let args = [&FREE[..], &["--seconds", "0.1", "--auth-file", users.path()]].concat();
+    let most = |n| [&args[..], &["--tenants-max", n]].concat();
+    let told = "3 tenants have limits or users, more than --tenants-max 2: raise it";
+    SUBMETER.refuses(&most("2"), &[users.path(), told, "--auth-file"]);
+    assert_eq!(SUBMETER.run(&most("3")).status.code(), Some(0));
+}
+
+#[test]
 fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
     let file = TempFile::new("cache.sock", "");
     std::fs::remove_file(&file.0).expect("there");

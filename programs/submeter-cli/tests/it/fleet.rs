@@ -138,8 +138,10 @@ fn servers_lease_one_limit_and_the_operator_sees_who_holds_what() {
             assert!(ends_in > 0.0 && ends_in <= 2.0, "{lease}");
         }
     }
+    assert_eq!(found["learns"], false);
     let output = SUBMETER.run(&["fleet", "status", "--bank", &address]);
     let table = text(&output.stdout);
+    assert!(!table.contains("learns"), "{table}");
     for part in ["memory of /acme", "1.00 MiB", "rate of /acme", "web-1", "web-2", "ends in"] {
         assert!(table.contains(part), "{part}: {table}");
     }
@@ -166,6 +168,22 @@ fn servers_lease_one_limit_and_the_operator_sees_who_holds_what() {
         let leases = found["limits"][0]["leases"].as_array().expect("a list");
         leases.len() == 1 && leases[0]["amount"].as_u64() > Some(900 << 10)
     });
+}
+
+#[test]
+fn the_operator_is_told_that_a_bank_lends_nothing_yet() {
+    let directory = Directory::new("learns");
+    let address = directory.bank();
+    // As one leaves it that has lent for ten minutes.
+    let lock = format!("{}.lock", address.trim_start_matches("unix:"));
+    std::fs::write(lock, format!("{:020}\n", 600_000_000)).expect("written");
+    let _bank = bank(&address, &["--lease", "2"]);
+    let set = ["fleet", "set", "/acme", "memory=1m", "--bank", &address];
+    assert_eq!(SUBMETER.run(&set).status.code(), Some(0));
+    assert_eq!(status(&address)["learns"], true);
+    let output = SUBMETER.run(&["fleet", "status", "--bank", &address]);
+    let table = text(&output.stdout);
+    assert!(table.contains("memory of /acme") && table.contains("lends nothing new"), "{table}");
 }
 
 #[test]

@@ -81,6 +81,11 @@ fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
 fn whatever_an_editor_makes_of_a_file_is_read_as_it_was_meant() {
     let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";
     let limits = TempFile::new("edited.limits", limits);
+    // As PowerShell writes what goes to a file.
+    let utf_16: Vec<u8> = std::fs::read_to_string(&limits.0)
+        .map(|text| text.encode_utf16().flat_map(u16::to_le_bytes).collect())
+        .expect("written above");
+    std::fs::write(&limits.0, utf_16).expect("written");
     let users = "\u{feff}acme:correct-horse \t\r\n\r\n  # who else\r\n\tops:staple\t/ # all";
     let users = secret("edited.users", users);
     let token = secret("edited.token", "\u{feff}correct-horse-battery \t\r\n\r\n");

@@ -135,6 +135,33 @@ mod with {
         assert_eq!(code, Some(0), "{out}");
     }
 
+    #[cfg(feature = "redis")]
+    #[test]
+    fn what_a_bank_is_shown_is_read_again_after_a_hangup_and_a_bad_one_is_not() {
+        let authority = secret("bank.authority", CERTIFICATE);
+        let [certificate, key] =
+            [("bank.pem", CERTIFICATE), ("bank.key", KEY)].map(|(name, text)| secret(name, text));
+        let bank = ["--bank", "rediss://127.0.0.1:1", "--limit-fleet", "/acme=rate=5/s"];
+        let files =
+            ["--bank-ca", authority.path(), "--bank-cert", certificate.path(), "--bank-key"];
+        let auth = secret("bank.users", "acme:correct-horse\n");
+        let more = [key.path(), "--auth-file", auth.path()];
+        let flags = [&FREE[..], &bank, &files, &more].concat();
+        let mut server = SUBMETER.start(&flags);
+        cache_address(&mut server);
+        std::fs::write(&authority.0, "none").expect("written");
+        let users = "  users   read again";
+        server.signal("HUP");
+        server.line_with(users);
+        std::fs::write(&authority.0, CERTIFICATE).expect("written");
+        server.signal("HUP");
+        server.line_with("  bank    read again");
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!((code, out.matches(users).count()), (Some(0), 2), "{out}");
+        assert!(out.contains("the bank's certificates stay as they were: "), "{out}");
+    }
+
     #[test]
     fn one_client_of_the_page_too_many_is_told_so_in_tls() {
         let server = server("crowded", &[]);

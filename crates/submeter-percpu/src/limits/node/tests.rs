@@ -136,6 +136,9 @@ fn a_childs_charges_at_its_limit_use_its_parents_stock_while_the_child_lives() {
         drop(child);
         assert!(node.leaf.is_closed());
         assert_eq!((node.level.held(), root.usage_at_most()), (charged, charged));
+        let LimitUsage { current, .. } = root.usage_and_stock();
+        assert_eq!(LimitUsage { current, ..root.usage() }, root.usage_and_stock());
+        assert_eq!(current, charged);
         assert!(root.node.tree.open.lock().nodes.is_empty());
         assert_eq!(Arc::strong_count(&node), 1);
     });

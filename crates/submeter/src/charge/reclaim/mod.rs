@@ -206,6 +206,7 @@ impl Group {
     ///
     /// # Differences from Linux
     /// `memory.reclaim` fails if it reclaims less than was wanted.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn reclaim<U: Unit>(&self, quota: Quota<U>, wanted: u64) -> u64 {
         let slot = self.quota_slot(quota.key);
         let (mut freed, mut passed_over) = (0, PassedOver::default());

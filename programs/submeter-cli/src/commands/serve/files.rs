@@ -60,7 +60,7 @@ pub(super) async fn read(
         let totals = now.reading("--checkpoint", totals, || checkpoint::open(args, &cache))?;
         let plan = || args.load.map(|tenants| super::plan(args, usize::from(tenants))).transpose();
         let plan = now.reading("--tenants-file", args.tenants_file.as_deref(), plan);
-        let keys = Keys::read(args, cache.config(), now)?;
+        let keys = Keys::read(args, &cache, now)?;
         Ok(Read { cache, totals, keys, plan })
     });
     unless_stopped(read, &now, stop, PATIENCE).await

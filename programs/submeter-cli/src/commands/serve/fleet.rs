@@ -1,6 +1,7 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ pub(super) struct Member {
     limits: usize,
     fleet: Arc<Fleet>,
     watching: JoinHandle<()>,
+    asked: Arc<Declaring>,
 }
 
 /// Returns whether any limit of the fleet is a rate.
@@ -78,11 +80,12 @@ pub(super) fn join(
         limits.push(Limit { budget: budget.clone(), most: *most, floors, per_member: None });
     }
     let count = limits.len();
-    let fleet = driver.start(Declaring::new(engine, limits));
+    let asked = Arc::new(Declaring::new(engine, limits));
+    let fleet = driver.start(Asked(Arc::clone(&asked)));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
-    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching }))
+    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching, asked }))
 }
 
 /// Refuses limits that two say something about.
@@ -125,11 +128,16 @@ pub(super) fn name(args: &ServeArgs, listen: &Address) -> String {
 
 /// A bank that is told the limits before it is asked, and again after each failure: one that was
 /// started again has forgotten them.
-struct Declaring {
-    engine: Engine,
+pub(super) struct Declaring {
+    engine: Mutex<Engine>,
     limits: Vec<Limit>,
     known: Mutex<Known>,
+    /// Whether what is asked next gives the leases back, which waits for nothing.
+    leaves: AtomicBool,
 }
+
+/// A bank that the fleet's thread and others hold.
+struct Asked(Arc<Declaring>);
 
 /// What the bank said of the limits when it was looked at last. A bank that has forgotten them is
 /// told these, and not what the command line says: what an operator has set since holds on, and
@@ -172,15 +180,28 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Declaring {
     fn new(engine: Engine, limits: Vec<Limit>) -> Declaring {
-        Declaring { engine, limits, known: Mutex::default() }
+        let (engine, leaves) = (Mutex::new(engine), AtomicBool::new(false));
+        Declaring { engine, limits, known: Mutex::default(), leaves }
     }
 
-    fn declare(&self, known: &mut Known) -> Result<(), EngineError> {
+    /// Reads the files of `--bank-ca`, `--bank-cert` and `--bank-key` again, for connections to the
+    /// bank from now on. Waits for what it is being asked.
+    pub(super) fn read_again(&self, args: &ServeArgs) -> Result<(), Failure> {
+        let Some(address) = &args.member.bank else { return Ok(()) };
+        self.engine.lock().read_certificates(address, &args.member.service)
+    }
+
+    fn leaves(&self) -> bool {
+        // Relaxed: set before the process's last request goes through a channel to this thread.
+        self.leaves.load(Ordering::Relaxed)
+    }
+
+    fn declare(&self, engine: &Engine, known: &mut Known) -> Result<(), EngineError> {
         let of = |limits: &[Limit], budget: &Budget| {
             limits.iter().find(|limit| limit.budget == *budget).cloned()
         };
         let with_floors = self.limits.iter().any(|limit| limit.floors > 0);
-        let there = match self.engine.limits() {
+        let there = match engine.limits() {
             // Of a member that is no operator of the bank; its limits are there or are refused.
             Err(error) if error.is_refused() && !with_floors => Vec::new(),
             there => there?,
@@ -196,7 +217,7 @@ impl Declaring {
                 }
                 None => {
                     let declared = before.as_ref().unwrap_or(limit);
-                    match self.engine.set_if_none(declared) {
+                    match engine.set_if_none(declared) {
                         // A member that is no operator of the bank takes what its operator sets.
                         Err(error) if error.is_refused() => known.not_declared(limit, &error),
                         set => {
@@ -221,20 +242,21 @@ impl Declaring {
     }
 
     fn ask(&self, known: &mut Known, request: &Request) -> Result<Answer, EngineError> {
-        if !known.is_declared {
-            self.declare(known)?;
+        let engine = self.engine.lock();
+        if !known.is_declared && !self.leaves() {
+            self.declare(&engine, known)?;
         }
-        let answer = self.engine.exchange(request);
+        let answer = engine.exchange(request);
         known.is_declared = answer.is_ok();
         // What fails here fails in the next exchange, too.
         if known.is_declared && known.at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
-            let _ = self.look(known);
+            let _ = self.look(&engine, known);
         }
         answer
     }
 
-    fn look(&self, known: &mut Known) -> Result<(), EngineError> {
-        match self.engine.limits() {
+    fn look(&self, engine: &Engine, known: &mut Known) -> Result<(), EngineError> {
+        match engine.limits() {
             Ok(mut limits) => {
                 limits.retain(|limit| self.limits.iter().any(|own| own.budget == limit.budget));
                 known.limits = limits;
@@ -248,13 +270,19 @@ impl Declaring {
     }
 }
 
-impl Bank for Declaring {
+impl Bank for Asked {
     type Error = EngineError;
 
     fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
+        self.0.exchange(request)
+    }
+}
+
+impl Declaring {
+    fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
         let mut known = self.known.lock();
         let refused = known.refused.as_ref().filter(|refused| Instant::now() < refused.until);
-        if let Some(refused) = refused {
+        if let Some(refused) = refused.filter(|_| !self.leaves()) {
             return Err(refused.error.clone());
         }
         let answer = self.ask(&mut known, request);
@@ -327,6 +355,11 @@ impl Member {
         format!("{}, with {} limit{s} from {}", self.name, self.limits, self.bank)
     }
 
+    /// Returns whom it asks, for who renews what that needs.
+    pub(super) fn asked(&self) -> Arc<Declaring> {
+        Arc::clone(&self.asked)
+    }
+
     /// Shows the leases, and how the bank answers.
     pub(super) fn show(&self, shown: Shown) -> Shown {
         let leases = Panel::new(
@@ -390,6 +423,8 @@ impl Member {
     /// Returns the leases, so that other servers have them at once.
     pub(super) async fn leave(self) {
         self.watching.abort();
+        // Relaxed: the channel to the thread that asks orders it.
+        self.asked.leaves.store(true, Ordering::Relaxed);
         // Waits for the bank; fails only if it panics, which is reported.
         let _ = tokio::task::spawn_blocking(move || drop(self.fleet)).await;
     }
@@ -418,7 +453,17 @@ fn row(status: &Status) -> Vec<CellDoc> {
 
 #[cfg(test)]
 mod tests {
+    use submeter_bank::{Holder, SocketBank, Use};
+
     use super::*;
+
+    struct Nobody;
+
+    impl submeter_bank::Member for Nobody {
+        fn set(&mut self, _: &Budget, _: u64) -> Use {
+            Use::default()
+        }
+    }
 
     #[test]
     fn a_bank_that_refuses_is_asked_ever_more_seldom() {
@@ -433,5 +478,19 @@ mod tests {
             refused = Some(next);
         }
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]);
+    }
+
+    #[test]
+    fn a_member_that_leaves_gives_its_leases_back_however_the_bank_has_refused_it() {
+        let engine = Engine::Socket(SocketBank::new("/nowhere/bank.sock"));
+        let bank = Declaring::new(engine, Vec::new());
+        let error = EngineError::refused("wrong password".to_owned());
+        bank.known.lock().refused = Some(Refused::again(None, error, Instant::now()));
+        let request = Holder::new("a", 1).release(Duration::ZERO, &mut Nobody);
+        let answer = || bank.exchange(&request).expect_err("it is nowhere").to_string();
+        assert!(answer().contains("wrong password"), "it is not asked");
+        // Relaxed: one thread.
+        bank.leaves.store(true, Ordering::Relaxed);
+        assert!(answer().contains("/nowhere/bank.sock"), "{}", answer());
     }
 }

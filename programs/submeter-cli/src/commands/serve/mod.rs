@@ -91,7 +91,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     };
     let files::Read { cache, totals, keys, plan } = read;
     let plan = plan?;
-    let Keys { users, token, tls } = keys.clone();
+    let Keys { users, token, tls, .. } = keys.clone();
     let server = listening(args, &cache).await?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
@@ -105,8 +105,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
-    let limiter = reload::start(hangups, args, &cache, keys);
     let member = fleet::join(args, &cache, &listen)?;
+    let limiter = reload::start(hangups, args, &cache, keys.with_bank(args, member.as_ref()));
     // Only now: what cannot serve leaves the file as it was.
     let saver = checkpoint::start(totals, args.checkpoint_seconds, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());

@@ -67,7 +67,7 @@ impl Limits {
 }
 
 /// Writes flags for the cache's own names of settings. What is a part of a tenant's path stays.
-fn in_flags(text: &str) -> String {
+pub(super) fn in_flags(text: &str) -> String {
     let flag = |word| match word {
         "memory_max" => "--memory",
         "value_max" => "--value-max",
@@ -207,14 +207,15 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
         if !has_limits && keys.is_empty() {
             log::warn!(
                 "SIGHUP changes nothing: it has the files of --limits or --config, --auth-file, \
-                 --token-file, --tls-cert and --tls-key read again, and none was given"
+                 --token-file, --tls-cert, --tls-key, --bank-ca, --bank-cert and --bank-key read \
+                 again, and none was given"
             );
             continue;
         }
         // On a thread that may wait: a file may be on a disk that is far away.
         let (held, limited) = (keys.clone(), Arc::clone(&limiter));
         let read = tokio::task::spawn_blocking(move || {
-            let said = held.read_again(&limited.args, limited.cache.config());
+            let said = held.read_again(&limited.args, &limited.cache);
             said.into_iter().for_each(tell);
             if has_limits {
                 let set = anew(&limited.args).and_then(|limits| limited.set(&limits));

@@ -15,6 +15,7 @@ pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Shown
     let shown = Shown::new("submeter_cache", cache.tree())
         .version(env!("CARGO_PKG_VERSION"))
         .listen(&listen.to_string())
+        .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
         .views(views(cache.metrics()))
         .first_steps(text, &command)
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
