@@ -13,7 +13,7 @@ use submeter_sys::clock::{self, Source, ThreadClock};
 use submeter_sys::memory::Reservation;
 use submeter_sys::{Rseq, STRIDE, cpu};
 
-const SOURCES: [Source; 3] = [Source::PerfPage, Source::RseqMark, Source::Syscall];
+const SOURCES: [Source; 3] = [Source::PerfPage, Source::Ticks, Source::Syscall];
 const ROUNDS: usize = 200;
 const QUESTIONS: u32 = 2_000;
 const SWITCHES: u32 = 2_000;

@@ -119,10 +119,15 @@ impl SchemaBuilder {
     /// Declares the counter that is charged the CPU time of threads in each group: see
     /// [`switch`](crate::switch). At most one per schema.
     ///
-    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group. What one
-    /// stay in a group is charged may be up to 1.1 ms more or less than it took, by what a
-    /// hypervisor or interrupts took from the thread within a millisecond; the next stay is charged
-    /// the difference. See [`switch::clock`](crate::switch::clock).
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and now
+    /// and then a system call: once a millisecond, and where a stay ends in which the thread may
+    /// have waited.
+    ///
+    /// The sum over groups is right at each of those calls. A single stay may be charged what a
+    /// hypervisor or interrupts took from it, and where perf events are refused a wait of less than
+    /// 20 µs; the next stays on that thread are charged as much less. One that waited, or was
+    /// preempted, may also be charged what its thread used outside of all groups within the last
+    /// millisecond, less what such times took before. See [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
         if let Some(base) = &mut self.base {

@@ -556,28 +556,5 @@ impl Drop for Thread {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Count, Tree};
-
-    /// What charges the group that it leaves, and gives up its handle, are sequences too.
-    #[test]
-    fn a_thread_that_has_left_its_last_group_or_parked_is_in_no_sequence() {
-        let mut schema = Schema::builder();
-        let counter = schema.counter::<Count>("counter", "Counts");
-        schema.cpu_time("cpu", "CPU time");
-        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        let Some(rseq) = Rseq::known() else {
-            eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
-            return;
-        };
-        let (a, b) = (tree.create("/a").expect("created"), tree.create("/b").expect("created"));
-        let entered = a.enter();
-        b.run(|| a.inc(counter));
-        park();
-        assert!(rseq.is_at_rest(), "parked");
-        a.inc(counter);
-        drop(entered);
-        assert!(rseq.is_at_rest(), "left");
-    }
-}
+#[path = "thread_tests.rs"]
+mod tests;

@@ -5,18 +5,26 @@ use submeter_sys::kernel::CORRECTED_RELEASES;
 
 use super::facts::{BackendName, Facts};
 
-/// Returns what would lead to a better backend, and to a cheaper clock; empty with the best of
-/// both.
+/// Returns what would lead to a better backend, and to a better clock; empty with the best of both.
 pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     let backend = match facts.backend {
         BackendName::LibcRseq => None,
         BackendName::OwnRseq => Some(own(facts)),
         BackendName::LockedByCpu | BackendName::LockedByThread => Some(locked(facts)),
     };
-    let clock = (facts.cpu_clock == Source::Syscall.name()).then(|| {
-        format!("each switch of groups asks the kernel for CPU time; {}", facts.cpu_clock_reason)
-    });
-    backend.into_iter().chain(clock).collect()
+    backend.into_iter().chain(clock(facts)).collect()
+}
+
+fn clock(facts: &Facts) -> Option<String> {
+    let costs = if facts.cpu_clock == Source::Syscall.name() {
+        "each switch of groups asks the kernel for CPU time"
+    } else if facts.cpu_clock == Source::Ticks.name() {
+        "CPU time of groups may have waits of less than 20 µs in it, until the kernel is asked: once \
+         a millisecond"
+    } else {
+        return None;
+    };
+    Some(format!("{costs}; {}", facts.cpu_clock_reason))
 }
 
 /// Returns what is wrong although everything works.
@@ -131,13 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_asks_the_kernel_is_told_of_on_every_backend() {
+    fn a_clock_that_could_be_better_is_told_of_on_every_backend() {
+        let costs = [(Source::Syscall, "each switch"), (Source::Ticks, "20 µs")];
         for backend in [BackendName::LibcRseq, BackendName::LockedByThread] {
-            let mut facts = facts(backend);
-            facts.cpu_clock = Source::Syscall.name();
-            facts.cpu_clock_reason = "perf page: refused".to_owned();
-            let remedies = remedies(&facts);
-            assert!(remedies.last().is_some_and(|line| line.contains("perf page: refused")));
+            for (source, cost) in costs {
+                let mut facts = facts(backend);
+                facts.cpu_clock = source.name();
+                facts.cpu_clock_reason = "perf page: refused".to_owned();
+                let last = remedies(&facts).pop().expect("one");
+                assert!(last.contains("perf page: refused") && last.contains(cost), "{last}");
+            }
         }
     }
 
