@@ -29,6 +29,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         show::print(&bytes).map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.charged {
+        let charged = bench::charged().map_err(Failure::new)?;
+        show::print(&charged).map_err(Failure::new)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(threads) = args.serve {
         let served = bench::serve(threads, !args.plain, &args.limited);
         served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;

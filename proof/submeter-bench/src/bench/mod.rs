@@ -38,6 +38,7 @@ pub(crate) use groups::measure_memory;
 pub(crate) use limits::measure_quota_memory;
 pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
+pub(crate) use perf::charged;
 pub(crate) use rstat::{Trace, write_totals};
 
 /// A table that can be measured. Its definition explains it.
