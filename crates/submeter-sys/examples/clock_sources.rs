@@ -1,7 +1,7 @@
 //! Compares the sources of thread CPU time, interleaved in one process: what a question costs,
 //! alone and with an update between two questions, how far answers are off, how far the sums of
-//! tenants are that take turns on a thread, and what a source adds to each switch of a thread, alone
-//! and with an interval of CPU time after each wait.
+//! tenants are that take turns on a thread, and what a source adds to each switch of a thread,
+//! alone and with an interval of CPU time after each wait.
 //!
 //! Run with `cargo run --release -p submeter-sys --example clock_sources`, and with an argument for
 //! so many threads that take the CPUs away; it takes some seconds.

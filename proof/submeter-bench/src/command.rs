@@ -20,18 +20,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(record) = &args.from {
         return reported(args, record);
     }
-    if let Some(groups) = args.weigh {
-        let bytes = match args.quotas {
-            None => bench::measure_memory(groups),
-            Some(quotas) => bench::measure_quota_memory(groups, quotas > 0),
-        };
-        let bytes = bytes.map_err(Failure::new)?;
-        show::print(&bytes).map_err(Failure::new)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.charged {
-        let charged = bench::charged().map_err(Failure::new)?;
-        show::print(&charged).map_err(Failure::new)?;
+    if let Some(figures) = figures(args) {
+        show::print(&figures?).map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(threads) = args.serve {
@@ -88,6 +78,19 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         report::write(&json, path)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures what a process is started for that tells a table one thing, if this is one.
+fn figures(args: &BenchArgs) -> Option<Result<String, Failure>> {
+    if args.charged {
+        return Some(bench::charged().map_err(Failure::new));
+    }
+    let groups = args.weigh?;
+    let bytes = match args.quotas {
+        None => bench::measure_memory(groups),
+        Some(quotas) => bench::measure_quota_memory(groups, quotas > 0),
+    };
+    Some(bytes.map_err(Failure::new))
 }
 
 /// Makes the reports of a record that an earlier run wrote.

@@ -59,12 +59,14 @@ pub(super) struct Intervals {
     /// The latest answer, and the counter when it was given.
     last_ticks: u64,
     last_ns: u64,
+    /// How much of what passed in intervals was no CPU time, as far as the kernel was asked.
+    waited_ns: u64,
 }
 
 impl Intervals {
-    /// Starts at `ns`, which the kernel said when the counter was at `ticks`. Without a rate, each
-    /// answer is to be the kernel's.
-    pub(super) fn new(rate: Option<Rate>, ticks: u64, ns: u64) -> Intervals {
+    /// Starts at `ns`, which the kernel said when the counter was at `ticks`, after intervals that
+    /// waited for `waited_ns`. Without a rate, each answer is to be the kernel's.
+    pub(super) fn new(rate: Option<Rate>, ticks: u64, ns: u64, waited_ns: u64) -> Intervals {
         let in_ticks = |ns| rate.map_or(0, |rate| rate.ticks(ns));
         Intervals {
             rate: rate.unwrap_or_default(),
@@ -76,6 +78,7 @@ impl Intervals {
             base_ns: ns,
             last_ticks: ticks,
             last_ns: ns,
+            waited_ns,
             ..Intervals::default()
         }
     }
@@ -85,8 +88,8 @@ impl Intervals {
     }
 
     /// Returns whether the kernel is to be asked at `now`, whatever happened since.
-    #[inline(always)]
-    pub(super) fn is_due(&self, now: u64) -> bool {
+    #[inline]
+    fn is_due(&self, now: u64) -> bool {
         now.wrapping_sub(self.asked_ticks) >= self.trust_ticks
     }
 
@@ -94,11 +97,23 @@ impl Intervals {
         self.last_ns
     }
 
-    /// Ends an interval at `now`, or a time outside that was all CPU time, and begins the next.
+    pub(super) fn waited_ns(&self) -> u64 {
+        self.waited_ns
+    }
+
+    /// Ends an interval at `now`, or a time outside, if it was all CPU time; begins the next.
+    /// `None` where [`end`](Intervals::end) is to look closer.
     #[inline(always)]
-    pub(super) fn answer(&mut self, now: u64) -> u64 {
-        let ns = self.base_ns + self.rate.ns(elapsed(self.base_ticks, now));
-        (self.last_ticks, self.last_ns) = (now, self.last_ns.max(ns));
+    pub(super) fn go_on(&mut self, now: u64) -> Option<u64> {
+        // Very much where `base_ticks` is to come, or the counter went back, on another CPU.
+        let since = now.wrapping_sub(self.base_ticks);
+        (since < self.trust_ticks).then(|| self.answer(now, since))
+    }
+
+    #[inline(always)]
+    fn answer(&mut self, now: u64, since: u64) -> u64 {
+        self.last_ticks = now;
+        self.last_ns = self.last_ns.max(self.base_ns + self.rate.ns(since));
         self.last_ns
     }
 
@@ -106,12 +121,11 @@ impl Intervals {
     /// what to [`learn`](Intervals::learn) where the kernel is to be asked.
     #[inline]
     pub(super) fn end(&mut self, now: u64, switched: Option<bool>) -> Result<u64, Ends> {
-        // Not short: one in which the counter went back, on another CPU.
         let is_short = now.wrapping_sub(self.last_ticks) < self.long_ticks;
         match switched {
             Some(true) => Err(Ends::Switched),
-            None if is_short && !self.is_due(now) => Ok(self.answer(now)),
-            _ => Err(Ends::Interval),
+            _ if self.is_due(now) || !(switched.is_some() || is_short) => Err(Ends::Interval),
+            _ => Ok(self.answer(now, elapsed(self.base_ticks, now))),
         }
     }
 
@@ -126,7 +140,7 @@ impl Intervals {
         self.leave_out(now);
         // What the kernel told beyond the intervals.
         self.base_ns = self.base_ns.max(self.asked_ns);
-        Ok(self.answer(now))
+        Ok(self.answer(now, elapsed(self.base_ticks, now)))
     }
 
     #[inline]
@@ -162,6 +176,7 @@ impl Intervals {
             let outside_ns = outside_ns.min(self.outside.saturating_mul(self.outside_ns));
             excess_ns = (inside_ns + outside_ns).saturating_sub(used_ns).min(inside_ns);
         }
+        self.waited_ns += excess_ns;
         let taken_ns = excess_ns.min(told_ns - self.last_ns);
         // The next ones lack the rest, behind what they lack already. That is not told by `now`,
         // which is far from `base_ticks` where the counter went back.
@@ -175,7 +190,7 @@ impl Intervals {
         }
         (self.asked_ticks, self.asked_ns) = (now, ns);
         (self.outside_ticks, self.outside) = (0, 0);
-        self.answer(now)
+        self.answer(now, elapsed(self.base_ticks, now))
     }
 }
 

@@ -15,7 +15,7 @@ struct Thread {
 
 impl Thread {
     fn new(watched: bool) -> Thread {
-        let clock = Intervals::new(Some(Rate { factor: 1 << 32 }), 1 << 40, 7);
+        let clock = Intervals::new(Some(Rate { factor: 1 << 32 }), 1 << 40, 7, 0);
         let switched = watched.then_some(false);
         Thread { clock, now: 1 << 40, cpu_ns: 7, switched, asked: 0, latest: 7 }
     }
@@ -32,10 +32,9 @@ impl Thread {
 
     /// As `ThreadClock::now_ns`.
     fn end(&mut self) -> u64 {
-        if self.switched == Some(false) && !self.clock.is_due(self.now) {
-            return self.clock.answer(self.now);
-        }
-        let ended = self.clock.end(self.now, self.switched);
+        let holds = self.switched == Some(false);
+        let told = if holds { self.clock.go_on(self.now) } else { None };
+        let ended = told.map_or_else(|| self.clock.end(self.now, self.switched), Ok);
         self.ask(ended)
     }
 
@@ -206,7 +205,7 @@ fn intervals_add_up_to_what_they_used_whatever_they_and_the_times_between_waited
     for seed in 0..50 {
         for mut thread in both() {
             let watched = thread.switched.is_some();
-            let (mut numbers, mut told, mut used) = (Numbers(seed), 0, 0);
+            let (mut numbers, mut told, mut used, mut waited) = (Numbers(seed), 0, 0, 0);
             for _ in 0..500 {
                 if numbers.below(2) == 0 {
                     let wait = some_wait(&mut numbers);
@@ -223,12 +222,13 @@ fn intervals_add_up_to_what_they_used_whatever_they_and_the_times_between_waited
                 let over = if watched { 0 } else { LONG_NS };
                 assert!(one <= run + over, "{one} for {run} and {wait}, seed {seed}");
                 assert!(!watched || one == run, "{one} for {run} and {wait}, seed {seed}");
-                (told, used) = (told + one, used + run);
+                (told, used, waited) = (told + one, used + run, waited + wait);
                 // What the next ones lack is at most what passed since the last question.
                 assert!((used..used + TRUST_NS + LONG_NS).contains(&told), "{told} for {used}");
             }
             let rest = (0..10).map(|_| thread.told(|t| t.run(TRUST_NS))).sum::<u64>();
             assert_eq!(told + rest, used + 10 * TRUST_NS, "seed {seed}, watched: {watched}");
+            assert_eq!(thread.clock.waited_ns(), waited, "seed {seed}, watched: {watched}");
         }
     }
 }
@@ -281,7 +281,7 @@ fn a_counter_that_jumps_turns_no_answer_back_and_tells_no_time_that_was_not_used
 
 #[test]
 fn without_a_counter_each_answer_is_the_kernels() {
-    let mut clock = Intervals::new(None, 0, 7);
+    let mut clock = Intervals::new(None, 0, 7, 0);
     for ns in [7, 100, 5_000] {
         assert!(clock.is_due(0));
         assert_eq!(clock.end(0, None), Err(Ends::Interval));

@@ -167,7 +167,8 @@ impl ThreadClock {
         let rate = ticks::rate().ok().filter(|_| self.source != Source::Syscall);
         let asked = Asked::now(&self.watch, self.offset_ns, rate.map_or(0, |r| r.ticks(CLOSE_NS)));
         self.armed = asked.armed;
-        self.intervals = Intervals::new(rate, asked.ticks(), asked.ns);
+        let waited_ns = self.intervals.waited_ns();
+        self.intervals = Intervals::new(rate, asked.ticks(), asked.ns, waited_ns);
     }
 
     /// Returns the source in use on this thread.
@@ -191,10 +192,9 @@ impl ThreadClock {
         if !self.home.is_here() {
             return self.forked();
         }
-        if self.intervals.is_due(now) || !self.watch.holds(self.armed) {
-            return self.end(now);
-        }
-        self.intervals.answer(now)
+        let holds = self.watch.holds(self.armed);
+        let told = if holds { self.intervals.go_on(now) } else { None };
+        told.unwrap_or_else(|| self.end(now))
     }
 
     /// Begins an interval whose end [`now_ns`](ThreadClock::now_ns) tells: returns the calling
@@ -219,6 +219,28 @@ impl ThreadClock {
             return self.come_back();
         }
         self.now_ns()
+    }
+
+    /// Returns how much of its intervals the thread was off the CPU, as far as the kernel was
+    /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which tells of
+    /// CPU time alone. Never less than the last answer.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::thread::sleep;
+    /// use std::time::Duration;
+    /// use submeter_sys::clock::{Source, ThreadClock};
+    ///
+    /// let mut clock = ThreadClock::new();
+    /// clock.now_ns();
+    /// sleep(Duration::from_millis(1));
+    /// clock.now_ns();
+    /// assert!(clock.waited_ns() > 0 || clock.source() == Source::Syscall);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn waited_ns(&self) -> u64 {
+        self.intervals.waited_ns()
     }
 
     /// Ends an interval in which the thread may have been switched out, or after which the kernel

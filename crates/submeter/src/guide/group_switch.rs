@@ -53,6 +53,9 @@
 //! there every stay of 20 µs or more asks, and a shorter wait in a shorter stay is charged at first
 //! and made up for by the next stays. `submeter doctor` says which of the two it is.
 //!
+//! **Who waits.** [`SchemaBuilder::off_cpu`] declares a second counter, of the time in each group
+//! without a CPU: polls that block show in it, and tenants that a busy machine keeps waiting.
+//!
 //! **What is not covered** is not lost: [`Tree::cpu_balance`] says how much CPU time of the process
 //! no group was charged for.
 //!
@@ -62,6 +65,7 @@
 //! [`Group::bind`]: crate::Group::bind
 //! [`Group::run`]: crate::Group::run
 //! [`InGroup`]: crate::switch::InGroup
+//! [`SchemaBuilder::off_cpu`]: crate::SchemaBuilder::off_cpu
 //! [`Tree::cpu_balance`]: crate::Tree::cpu_balance
 //! [`switch::inherit`]: crate::switch::inherit
 //! [`switch::park`]: crate::switch::park
