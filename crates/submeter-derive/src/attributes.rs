@@ -13,7 +13,9 @@ pub(crate) struct Struct {
 pub(crate) enum Field {
     /// A set of metrics.
     All,
-    CpuTime {
+    /// One of the counters that threads in groups are charged to, by the builder's method.
+    Time {
+        method: Ident,
         name: String,
         help: String,
     },
@@ -51,27 +53,29 @@ impl Field {
         let named = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
         // `r#type` is called `type`, and `_cpu`, whose key is not used, `cpu`.
         let mut name = named.trim_start_matches("r#").trim_start_matches('_').to_owned();
-        let (mut all, mut cpu_time, mut buckets) = (false, false, None);
+        let (mut all, mut time, mut buckets) = (false, None, None);
         for option in options(&field.attrs, "metric")? {
             match (name_of(&option)?.as_str(), &option) {
                 ("all", Meta::Path(_)) => all = true,
-                ("cpu_time", Meta::Path(_)) => cpu_time = true,
+                ("cpu_time" | "off_cpu", Meta::Path(path)) => time = path.get_ident().cloned(),
                 ("buckets", Meta::NameValue(pair)) => buckets = Some(pair.value.clone()),
                 ("name", Meta::NameValue(pair)) => name = text(&pair.value)?.value(),
                 _ => {
-                    let known = "known are `all`, `cpu_time`, `name = \"…\"` and `buckets = …`";
+                    let known =
+                        "known are `all`, `cpu_time`, `off_cpu`, `name = \"…\"` and `buckets = …`";
                     return Err(Error::new_spanned(option, known));
                 }
             }
         }
         let (name, help) = (format!("{}{name}", whole.prefix), help(&field.attrs)?);
-        match (all, cpu_time, buckets) {
-            (true, false, None) => Ok(Field::All),
-            (false, true, None) => Ok(Field::CpuTime { name, help }),
-            (false, false, Some(buckets)) => Ok(Field::Histogram { name, help, buckets }),
-            (false, false, None) => Ok(Field::Plain { name, help }),
+        match (all, time, buckets) {
+            (true, None, None) => Ok(Field::All),
+            (false, Some(method), None) => Ok(Field::Time { method, name, help }),
+            (false, None, Some(buckets)) => Ok(Field::Histogram { name, help, buckets }),
+            (false, None, None) => Ok(Field::Plain { name, help }),
             _ => {
-                let one = "a metric is one of `all`, `cpu_time` and a histogram with `buckets`";
+                let one = "a metric is one of `all`, `cpu_time`, `off_cpu` and a histogram with \
+                           `buckets`";
                 Err(Error::new_spanned(field, one))
             }
         }

@@ -55,7 +55,7 @@ fn implementation(input: &DeriveInput) -> Result<Tokens, Error> {
 fn declaration(field: &Field, kind: &syn::Type) -> Tokens {
     match field {
         Field::All => quote!(<#kind as ::submeter::Metrics>::declare(schema)),
-        Field::CpuTime { name, help } => quote!(schema.cpu_time(#name, #help)),
+        Field::Time { method, name, help } => quote!(schema.#method(#name, #help)),
         Field::Histogram { name, help, buckets } => {
             quote!(schema.histogram(#name, #help, #buckets))
         }
@@ -88,7 +88,7 @@ mod tests {
         );
         assert_eq!(
             refused(&unknown),
-            "known are `all`, `cpu_time`, `name = \"…\"` and `buckets = …`"
+            "known are `all`, `cpu_time`, `off_cpu`, `name = \"…\"` and `buckets = …`"
         );
         let unknown: DeriveInput = parse_quote!(
             #[metrics(suffix = "x")]

@@ -1,24 +1,34 @@
 //! Compares the sources of thread CPU time, interleaved in one process: what a question costs,
-//! alone and with an update between two questions, how far answers are off, and what a source adds
-//! to each switch of a thread, alone and with an interval of CPU time after each wait.
+//! alone and with an update between two questions, how far answers are off, how far the sums of
+//! tenants are that take turns on a thread, and what a source adds to each switch of a thread,
+//! alone and with an interval of CPU time after each wait.
 //!
-//! Run with `cargo run --release -p submeter-sys --example clock_sources`; it takes some seconds.
+//! Run with `cargo run --release -p submeter-sys --example clock_sources`, and with an argument for
+//! so many threads that take the CPUs away; it takes some seconds.
 #![expect(unsafe_code, reason = "the sequences and the counter are unsafe to call")]
 
 use std::hint::black_box;
 use std::io::{Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use submeter_sys::clock::{self, Source, ThreadClock};
 use submeter_sys::memory::Reservation;
 use submeter_sys::{Rseq, STRIDE, cpu};
 
-const SOURCES: [Source; 3] = [Source::PerfPage, Source::RseqMark, Source::Syscall];
+const SOURCES: [Source; 3] = [Source::PerfPage, Source::Ticks, Source::Syscall];
 const ROUNDS: usize = 200;
 const QUESTIONS: u32 = 2_000;
 const SWITCHES: u32 = 2_000;
 
 fn main() {
+    let busy: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    for _ in 0..busy {
+        std::thread::spawn(|| {
+            loop {
+                work(100);
+            }
+        });
+    }
     let choice = clock::choice();
     println!("chosen: {}, because {}\n", choice.source.name(), choice.reason);
     let mut clocks: Vec<ThreadClock> =
@@ -29,7 +39,86 @@ fn main() {
         accuracy(source);
     }
     println!();
+    for turns in &TURNS {
+        for source in SOURCES {
+            turns.compare(source);
+        }
+    }
+    println!();
     switches();
+}
+
+/// What each of three tenants does in its turn, in µs of work and of sleep, to which the system
+/// adds some 50; and what the thread does between two turns, if it does anything.
+struct Turns {
+    name: &'static str,
+    tenants: [(u64, u64); 3],
+    between: Option<(u64, u64)>,
+}
+
+const TURNS: [Turns; 6] = [
+    Turns { name: "work", tenants: [(2, 0), (5, 0), (30, 0)], between: None },
+    Turns { name: "one waits", tenants: [(5, 0), (5, 1), (10, 0)], between: None },
+    Turns { name: "work between", tenants: [(5, 0), (2, 0), (30, 0)], between: Some((5, 0)) },
+    Turns { name: "waits between", tenants: [(5, 0), (2, 0), (3, 0)], between: Some((0, 1)) },
+    Turns { name: "waits in both", tenants: [(5, 0), (10, 40), (30, 0)], between: Some((2, 1)) },
+    Turns { name: "mostly idle", tenants: [(5, 0), (100, 0), (30, 1)], between: Some((2, 2_000)) },
+];
+
+impl Turns {
+    /// Compares what `source` tells of each tenant with the kernel's clock, asked at the same
+    /// moments.
+    fn compare(&self, source: Source) {
+        let (Ok(mut clock), Ok(mut kernel)) =
+            (ThreadClock::on(source), ThreadClock::on(Source::Syscall))
+        else {
+            return;
+        };
+        let act = |(us, sleep_us)| {
+            work(us);
+            if sleep_us > 0 {
+                std::thread::sleep(Duration::from_micros(sleep_us));
+            }
+        };
+        let (mut told, mut used) = ([0; 3], [0; 3]);
+        let mut last = [kernel.now_ns(), clock.now_ns()];
+        let start = Instant::now();
+        for turn in 0.. {
+            if start.elapsed().as_millis() >= 400 {
+                break;
+            }
+            // In either order: the questions of the one are in the intervals of the other.
+            let both = |first: &mut dyn FnMut() -> u64, second: &mut dyn FnMut() -> u64| {
+                if turn % 2 == 0 {
+                    [first(), second()]
+                } else {
+                    let second = second();
+                    [first(), second]
+                }
+            };
+            for (place, tenant) in self.tenants.into_iter().enumerate() {
+                if let Some(between) = self.between {
+                    act(between);
+                    last = both(&mut || kernel.now_ns(), &mut || clock.begin_ns());
+                }
+                act(tenant);
+                let now = both(&mut || kernel.now_ns(), &mut || clock.now_ns());
+                used[place] += now[0] - last[0];
+                told[place] += now[1] - last[1];
+                last = now;
+            }
+        }
+        let off = |told: u64, used: u64| (told as f64 / used as f64 - 1.0) * 100.0;
+        let each = [0, 1, 2].map(|place| format!("{:+.2}", off(told[place], used[place])));
+        let sum = off(told.iter().sum(), used.iter().sum());
+        let (name, each) = (self.name, each.join(" "));
+        println!("{name:<15} {:<45} off by {sum:+.2} % in sum, each {each}", source.name());
+    }
+}
+
+/// Computes for about so many microseconds, of a CPU of this decade.
+fn work(us: u64) {
+    black_box((0..us * 1_000).map(black_box).sum::<u64>());
 }
 
 /// Minimum and median of the rounds, in ns a question.

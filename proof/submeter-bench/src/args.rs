@@ -72,6 +72,9 @@ pub(crate) struct BenchArgs {
     /// With --weigh: of groups with so many quotas, for the table limits
     #[arg(long, value_name = "QUOTAS", hide = true, requires = "weigh", value_parser = clap::value_parser!(u8).range(..=1))]
     pub(crate) quotas: Option<u8>,
+    /// Measures what groups are charged in this process, for the table perf
+    #[arg(long, hide = true)]
+    pub(crate) charged: bool,
     /// Serves the cache with THREADS threads in this process, for the table end_to_end
     #[arg(long, value_name = "THREADS", hide = true)]
     pub(crate) serve: Option<NonZero<usize>>,

@@ -83,6 +83,8 @@ fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
         };
         let bytes = bytes.map_err(Failure::new)?;
         show::print(&bytes).map_err(Failure::new)?;
+    } else if args.charged {
+        show::print(&bench::charged().map_err(Failure::new)?).map_err(Failure::new)?;
     } else if let Some(threads) = args.serve {
         let served = bench::serve(threads, !args.plain, &args.limited);
         served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;

@@ -3,34 +3,37 @@
 //!
 //! `CLOCK_THREAD_CPUTIME_ID` is right, and a system call. Between two switches of a thread its CPU
 //! time is the time that passes, which one instruction tells. So all that is needed is to know that
-//! no switch came between, and to ask the kernel again when one did: once per switch, which costs
-//! many times more. Two words tell it ([`Source`]); which one works here is tried at start-up, as
-//! restartable sequences are.
+//! no switch came between, and to ask the kernel again when one may have: [`Source`] says how.
+//! Whether the best way works here is tried at start-up, as restartable sequences are.
 //!
-//! Systems other than Linux have no such word and are asked each time. Windows answers in steps of
-//! up to 15.6 ms ([`thread_cpu_ns`]).
+//! Systems other than Linux are asked each time. Windows answers in steps of up to 15.6 ms
+//! ([`thread_cpu_ns`]).
 
-mod anchor;
+mod intervals;
 mod rate;
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork;
 use crate::os::clock::{self as system, Watch, ticks};
-use anchor::Anchor;
+use intervals::{Ends, Intervals, TRUST_NS};
 pub(crate) use rate::Rate;
 
-/// Where CPU time comes from, cheapest first where all work.
+/// Where CPU time comes from, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The CPU's counter, while the page of a perf event says that the thread was not switched.
     /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
-    /// The CPU's counter, while a mark in the rseq area stands. Of use where updates are no
-    /// sequences, each of which overwrites it.
-    RseqMark,
+    /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more, and
+    /// once a millisecond. A shorter interval is told with the waits in it.
+    ///
+    /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
+    /// sequence overwrites it, and an update that looked at it first would still miss a switch
+    /// between the look and the arming.
+    Ticks,
     /// The system's own clock of threads: a system call each time.
     Syscall,
 }
@@ -41,7 +44,7 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Source::PerfPage => "CPU counter, switches told by a perf page",
-            Source::RseqMark => "CPU counter, switches told by a mark in the rseq area",
+            Source::Ticks => "CPU counter, set right by the kernel's clock",
             Source::Syscall => system::NAME,
         }
     }
@@ -58,10 +61,11 @@ pub struct Choice {
 
 /// Finds out, on the first call, where CPU time comes from; later calls return the same answer.
 ///
-/// The environment variable `SUBMETER_CLOCK=syscall`, read on that first call, rules out all but
-/// the system call. The first call takes a few milliseconds, on a busy machine up to half a second:
-/// it starts threads for a self-test. Call it before you install a system call filter that kills,
-/// or set the variable: each thread's clock opens a perf event.
+/// The environment variable `SUBMETER_CLOCK`, read on that first call, names another source than
+/// the best: `ticks` does without perf events, `syscall` without the CPU's counter as well. The
+/// first call takes a few milliseconds, on a busy machine up to half a second: it starts threads
+/// for a self-test. Call it before you install a system call filter that kills, or set the
+/// variable: each thread's clock opens a perf event.
 pub fn choice() -> &'static Choice {
     /// Null until there is an answer. No lock: a forked child would wait for a thread that it
     /// lacks. Threads that decide at the same time all decide rightly, and the first one's answer
@@ -87,17 +91,20 @@ pub fn choice() -> &'static Choice {
     unsafe { &*known }
 }
 
-/// The CPU time of the thread that made it.
+/// The CPU time of the thread that made it, in intervals: each ends, and the next begins, with
+/// [`now_ns`](ThreadClock::now_ns); after a time that is in none, one begins with
+/// [`begin_ns`](ThreadClock::begin_ns).
 ///
-/// Costs a read of the CPU's counter, where [`choice`] found a way; some 15 times that otherwise,
-/// and after each switch of the thread. What it tells never goes back. Between two questions to the
-/// kernel, a millisecond apart at most, it also counts what interrupts and the hypervisor took from
-/// the thread; the next one puts that right. Not for signal handlers.
+/// Costs a read of the CPU's counter, and a system call once a millisecond, and where an interval
+/// ends that may have had a wait: by [`Source`]. What it tells never goes back. Not for signal
+/// handlers.
 ///
-/// So one interval may be told as up to 1.1 ms longer or shorter than it was: by what was taken
-/// within a millisecond ([`now_ns`](ThreadClock::now_ns)), and by 0.1 ms where it began by
-/// [`begin_ns`](ThreadClock::begin_ns). The errors of `now_ns` do not add up: what one interval has
-/// too much, the next one lacks.
+/// So an interval may be told longer than it was by what nothing tells of: waits of less than 20 µs
+/// with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. What one
+/// has too much, the next ones lack, so that these errors do not add up; that is 1.1 ms at most. An
+/// interval that had a wait, and began by `begin_ns`, is also wrong by what the thread used between
+/// intervals since the kernel was last asked, less what it used there before: 1 ms at most, mostly
+/// some microseconds.
 ///
 /// # Examples
 /// ```
@@ -113,44 +120,25 @@ pub fn choice() -> &'static Choice {
 /// In a forked child it goes on from where it was, instead of starting at 0.
 #[derive(Debug)]
 pub struct ThreadClock {
-    /// What `watch` said when the pair below was read.
+    /// What `watch` said when the interval began.
     armed: u64,
-    /// The counter, at the moment of `base_ns`.
-    base_ticks: u64,
-    /// CPU time at the moment of `base_ticks`.
-    base_ns: u64,
-    /// The latest answer.
-    last_ns: u64,
-    /// The counter, when it was given.
-    last_ticks: u64,
-    /// How long the counter is trusted, in its own unit; 0 where there is none.
-    ticks_max: u64,
-    /// What turns the page's running time into CPU time; none before the first interval.
-    anchor: Option<Anchor>,
-    rate: Rate,
+    intervals: Intervals,
     watch: Watch,
     /// The process that `watch` is of.
     home: fork::Home,
     /// What the kernel's answer is short of ours, since a fork.
     offset_ns: u64,
     source: Source,
-    /// How often the kernel was asked.
-    #[cfg(test)]
-    asked: u64,
 }
 
 impl ThreadClock {
-    /// Starts the calling thread's clock, on the source that [`choice`] chose; on a system call, if
-    /// the thread cannot have that: the memory that perf may lock is spent
-    /// (`kernel.perf_event_mlock_kb`, then `ulimit -l`), or no descriptor is free. [`slow_threads`]
-    /// counts those.
+    /// Starts the calling thread's clock, on the source that [`choice`] chose; on
+    /// [`Source::Ticks`], if the thread cannot have a page: the memory that perf may lock is spent
+    /// (`kernel.perf_event_mlock_kb`, then `ulimit -l`), or no descriptor is free.
     #[must_use]
     pub fn new() -> ThreadClock {
-        ThreadClock::on(choice().source).unwrap_or_else(|_| {
-            // Relaxed: a statistic.
-            SLOW.fetch_add(1, Ordering::Relaxed);
-            ThreadClock::start(Source::Syscall, Watch::blind())
-        })
+        let chosen = ThreadClock::on(choice().source).or_else(|_| ThreadClock::on(Source::Ticks));
+        chosen.unwrap_or_else(|_| ThreadClock::start(Source::Syscall, Watch::blind()))
     }
 
     /// Starts the calling thread's clock on `source`, whether or not it is the chosen one: for
@@ -166,26 +154,21 @@ impl ThreadClock {
     }
 
     fn start(source: Source, watch: Watch) -> ThreadClock {
-        let rate = ticks::rate().ok().filter(|_| source != Source::Syscall);
-        let mut clock = ThreadClock {
-            armed: 0,
-            base_ticks: 0,
-            base_ns: 0,
-            last_ns: 0,
-            last_ticks: 0,
-            ticks_max: rate.map_or(0, |rate| rate.ticks(TRUST_NS)),
-            anchor: None,
-            rate: rate.unwrap_or_default(),
-            watch,
-            // A fork from now on must be noticed.
-            home: fork::Home::new(),
-            offset_ns: 0,
-            source,
-            #[cfg(test)]
-            asked: 0,
-        };
-        clock.ask();
+        // First: a fork from now on must be noticed.
+        let home = fork::Home::new();
+        let intervals = Intervals::default();
+        let mut clock = ThreadClock { armed: 0, intervals, watch, home, offset_ns: 0, source };
+        clock.restart();
         clock
+    }
+
+    /// Goes on from the kernel's answer.
+    fn restart(&mut self) {
+        let rate = ticks::rate().ok().filter(|_| self.source != Source::Syscall);
+        let asked = Asked::now(&self.watch, self.offset_ns, rate.map_or(0, |r| r.ticks(CLOSE_NS)));
+        self.armed = asked.armed;
+        let waited_ns = self.intervals.waited_ns();
+        self.intervals = Intervals::new(rate, asked.ticks(), asked.ns, waited_ns);
     }
 
     /// Returns the source in use on this thread.
@@ -194,7 +177,8 @@ impl ThreadClock {
         self.source
     }
 
-    /// Returns the calling thread's CPU time. Never less than the last answer.
+    /// Ends an interval, and begins the next: returns the calling thread's CPU time. Never less
+    /// than the last answer.
     ///
     /// # Ordering
     /// The counter is read before the word that tells of switches: a switch between the two is
@@ -208,24 +192,17 @@ impl ThreadClock {
         if !self.home.is_here() {
             return self.forked();
         }
-        let since = now.wrapping_sub(self.base_ticks);
-        if since >= self.ticks_max || !self.watch.holds(self.armed) {
-            return self.ask();
-        }
-        self.answer(self.base_ns + self.rate.ns(since), now)
+        let holds = self.watch.holds(self.armed);
+        let told = if holds { self.intervals.go_on(now) } else { None };
+        told.unwrap_or_else(|| self.end(now))
     }
 
-    /// Returns the calling thread's CPU time, to begin an interval whose end
-    /// [`now_ns`](ThreadClock::now_ns) tells. Never less than the last answer.
+    /// Begins an interval whose end [`now_ns`](ThreadClock::now_ns) tells: returns the calling
+    /// thread's CPU time, as far as it is known. Never less than the last answer.
     ///
     /// Costs no system call either where the thread was switched out a moment ago, as a worker is
-    /// that waits for each request: the page says how long the thread had run when it came back.
-    /// How long it has run since then is taken to be what it was the last time that the kernel was
-    /// asked here, a millisecond ago at most. That does not matter to an interval without a switch.
-    /// One with a switch is wrong by the difference, 0.1 ms at most.
-    ///
-    /// Not for the end of an interval, nor for what many intervals in a row add up to: that is
-    /// `now_ns`, which asks after each switch.
+    /// that waits for each request. What it used since the last interval is added when the kernel
+    /// is asked next, between two intervals.
     ///
     /// # Examples
     /// ```
@@ -244,63 +221,53 @@ impl ThreadClock {
         self.now_ns()
     }
 
-    /// Begins an interval after a switch.
-    #[inline(never)]
-    fn come_back(&mut self) -> u64 {
-        let Some((armed, running_ns)) = self.watch.running_ns() else {
-            return self.ask();
-        };
-        // After the page: a switch between the two is noticed at the next question.
-        let now = ticks::now();
-        // Of the last look, and not of `base_ticks`, from when a busy thread may have run for long.
-        let near = self.ticks_max / (TRUST_NS / NEAR_NS);
-        let recent = now.wrapping_sub(self.last_ticks) < near;
-        let estimate = self.anchor.as_ref().filter(|_| recent).and_then(|anchor| {
-            let young = now.wrapping_sub(anchor.ticks) < self.ticks_max;
-            anchor.cpu_ns(running_ns, self.last_ns).filter(|_| young)
-        });
-        if let Some(ns) = estimate {
-            (self.armed, self.base_ticks, self.base_ns) = (armed, now, ns);
-            return self.answer(ns, now);
-        }
-        let ns = self.ask();
-        // Not after another switch: the two are not of one moment. Nor if the thread may have run
-        // for long since it came back, before the question or in it: each estimate would be as far
-        // in the future, and the clock would stand still until the thread gets there. Then the one
-        // before stays, while it is young.
-        if recent && self.armed == armed && self.base_ticks.wrapping_sub(now) < near {
-            self.anchor = Some(Anchor::new(running_ns, ns, self.base_ticks));
-        }
-        ns
+    /// Returns how much of its intervals the thread was off the CPU, as far as the kernel was
+    /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which tells of
+    /// CPU time alone. Never less than the last answer.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::thread::sleep;
+    /// use std::time::Duration;
+    /// use submeter_sys::clock::{Source, ThreadClock};
+    ///
+    /// let mut clock = ThreadClock::new();
+    /// clock.now_ns();
+    /// sleep(Duration::from_millis(1));
+    /// clock.now_ns();
+    /// assert!(clock.waited_ns() > 0 || clock.source() == Source::Syscall);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn waited_ns(&self) -> u64 {
+        self.intervals.waited_ns()
     }
 
-    #[inline]
-    fn answer(&mut self, ns: u64, ticks: u64) -> u64 {
-        self.last_ticks = ticks;
-        self.last_ns = self.last_ns.max(ns);
-        self.last_ns
+    /// Ends an interval in which the thread may have been switched out, or after which the kernel
+    /// is to be asked in any case.
+    #[inline(never)]
+    fn end(&mut self, now: u64) -> u64 {
+        let ended = self.intervals.end(now, self.watch.switched(self.armed));
+        ended.unwrap_or_else(|ends| self.ask(ends))
+    }
+
+    /// Begins an interval after a time outside in which the thread may have been switched out.
+    #[inline(never)]
+    fn come_back(&mut self) -> u64 {
+        // First: a switch between the two is noticed at the end of the interval.
+        self.armed = self.watch.arm();
+        let begun = self.intervals.begin(ticks::now());
+        begun.unwrap_or_else(|ends| self.ask(ends))
     }
 
     /// Asks the kernel, and notes what the counter says at that moment.
     #[cold]
     #[inline(never)]
-    fn ask(&mut self) -> u64 {
-        #[cfg(test)]
-        (self.asked += 1);
-        let once = || {
-            // First: a switch during what follows makes the pair worthless, and is noticed at the
-            // next question.
-            let armed = self.watch.arm();
-            let before = ticks::now();
-            let ns = thread_cpu_ns() + self.offset_ns;
-            Asked { armed, before, ns, took: ticks::now().wrapping_sub(before) }
-        };
-        let asked = Asked::until_close(self.ticks_max / (TRUST_NS / CLOSE_NS), once);
+    fn ask(&mut self, ends: Ends) -> u64 {
+        let close_ticks = self.intervals.trust_ticks() / (TRUST_NS / CLOSE_NS);
+        let asked = Asked::now(&self.watch, self.offset_ns, close_ticks);
         self.armed = asked.armed;
-        // The kernel reads its clock somewhere in the middle of the call.
-        self.base_ticks = asked.before.wrapping_add(asked.took / 2);
-        self.base_ns = asked.ns;
-        self.answer(asked.ns, self.base_ticks)
+        self.intervals.learn(asked.ticks(), asked.ns, ends)
     }
 
     /// Goes on in a forked child: its one thread starts at 0, without the page.
@@ -309,17 +276,13 @@ impl ThreadClock {
     fn forked(&mut self) -> u64 {
         self.home = fork::Home::new();
         let watch = Watch::new(self.source).unwrap_or_else(|_| {
-            // Relaxed: a statistic.
-            SLOW.fetch_add(1, Ordering::Relaxed);
-            self.source = Source::Syscall;
-            self.ticks_max = 0;
+            self.source = Source::Ticks;
             Watch::blind()
         });
         std::mem::replace(&mut self.watch, watch).forget();
-        self.offset_ns = self.last_ns;
-        // It is of the parent's page.
-        self.anchor = None;
-        self.ask()
+        self.offset_ns = self.intervals.last_ns();
+        self.restart();
+        self.intervals.last_ns()
     }
 }
 
@@ -334,10 +297,27 @@ struct Asked {
 }
 
 impl Asked {
+    /// Asks for the CPU time, to which `offset_ns` is added.
+    fn now(watch: &Watch, offset_ns: u64, close_ticks: u64) -> Asked {
+        Asked::until_close(close_ticks, || {
+            // First: a switch during what follows makes the pair worthless, and is noticed at the
+            // next question.
+            let armed = watch.arm();
+            let before = ticks::now();
+            let ns = thread_cpu_ns() + offset_ns;
+            Asked { armed, before, ns, took: ticks::now().wrapping_sub(before) }
+        })
+    }
+
+    /// The counter when the kernel read its clock: somewhere in the middle of the call.
+    fn ticks(&self) -> u64 {
+        self.before.wrapping_add(self.took / 2)
+    }
+
     /// Asks again, twice at most, where the call took longer than `close`: a hypervisor, or an
     /// interrupt, that came between the kernel's reading and ours puts the pair apart by half of
     /// what it took, and an interval that begins there is short by as much. Returns the latest,
-    /// which need not be the closest: to arm a mark again hides a switch from an earlier one.
+    /// which need not be the closest.
     fn until_close(close: u64, mut once: impl FnMut() -> Asked) -> Asked {
         let mut asked = once();
         for _ in 0..2 {
@@ -366,30 +346,9 @@ impl Drop for ThreadClock {
     }
 }
 
-/// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short
-/// enough to bound what a hypervisor that stops the machine adds.
-const TRUST_NS: u64 = 1_000_000;
-
 /// How long a question to the kernel may take for its answer to be of one moment: some fifty times
 /// as long as a system call.
 const CLOSE_NS: u64 = 20_000;
-
-/// How long after its last look a thread that was switched out may begin an interval without
-/// asking: longer than a busy worker waits, and short enough to bound what it may have run since it
-/// came back, which the page does not tell.
-const NEAR_NS: u64 = 100_000;
-
-/// How many threads [`slow_threads`] tells of.
-static SLOW: AtomicU64 = AtomicU64::new(0);
-
-/// Returns how many threads pay a system call for each question because they could not have the
-/// source that [`choice`] chose. What they are told is as right. Above 0: raise `ulimit -l`, or
-/// `ulimit -n`.
-#[must_use]
-pub fn slow_threads() -> u64 {
-    // Relaxed: a statistic.
-    SLOW.load(Ordering::Relaxed)
-}
 
 /// Returns the calling thread's CPU time: a system call.
 ///
@@ -413,9 +372,14 @@ fn decide() -> Choice {
     if let Some(value) = std::env::var_os("SUBMETER_CLOCK") {
         match value.to_str() {
             Some("syscall") => return syscall("SUBMETER_CLOCK=syscall".to_owned()),
+            Some("ticks") => return system::ticks_or_syscall("SUBMETER_CLOCK=ticks".to_owned()),
             Some("") => {}
             // Not silently ignored: a caller that sets it wants something.
-            _ => return syscall(format!("SUBMETER_CLOCK={value:?} is not syscall; took that")),
+            _ => {
+                return syscall(format!(
+                    "SUBMETER_CLOCK={value:?} is not ticks or syscall; took syscall"
+                ));
+            }
         }
     }
     system::decide()

@@ -14,6 +14,11 @@ impl Rate {
         (ticks.wrapping_mul(self.factor)) >> 32
     }
 
+    /// Makes nanoseconds of any number of ticks.
+    pub(crate) fn wide_ns(self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
+    }
+
     /// Makes ticks of a short time.
     pub(crate) fn ticks(self, ns: u64) -> u64 {
         ((u128::from(ns) << 32) / u128::from(self.factor.max(1))) as u64

@@ -11,7 +11,7 @@ fn clocks() -> Vec<ThreadClock> {
             None
         }
     };
-    [Source::PerfPage, Source::RseqMark, Source::Syscall].into_iter().filter_map(try_one).collect()
+    [Source::PerfPage, Source::Ticks, Source::Syscall].into_iter().filter_map(try_one).collect()
 }
 
 /// Computes for about `ms` of wall time.
@@ -89,7 +89,8 @@ fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
                         burn_a_little();
                     }
                     // Asks the kernel, so that neither end is an estimate.
-                    let (sum, truth) = (sum + clock.ask() - last, thread_cpu_ns() - oracle);
+                    let (sum, truth) =
+                        (sum + clock.ask(Ends::Interval) - last, thread_cpu_ns() - oracle);
                     let off = sum.abs_diff(truth);
                     // What the two calls take, and an interrupt between them.
                     assert!(off < truth / 20 + 2_000_000, "{sum} against {truth}");
@@ -127,81 +128,6 @@ fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
             });
         }
     });
-}
-
-/// Sleeps until the clock must notice that its thread was switched out. A thread that is preempted
-/// before it sleeps need not wait any more, and is not switched out then.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn wait(clock: &ThreadClock) {
-    while clock.watch.holds(clock.armed) {
-        std::thread::sleep(Duration::from_micros(1));
-    }
-}
-
-/// Begins an interval after a wait that `prepare` may make look shorter or longer than it was.
-/// Returns whether the kernel was asked. The thread that begins may be switched out again, which
-/// is a reason to ask: so one time of many that it was not is a no.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn asks_after_a_wait(clock: &mut ThreadClock, prepare: impl Fn(&mut ThreadClock)) -> bool {
-    (0..1_000).all(|_| {
-        // The anchor is made where the kernel is asked soon after a wait.
-        std::thread::sleep(Duration::from_micros(1));
-        (clock.anchor, clock.last_ticks) = (None, ticks::now());
-        clock.begin_ns();
-        if clock.anchor.is_none() {
-            return true;
-        }
-        wait(clock);
-        prepare(clock);
-        let (armed, base, times) = (clock.armed, clock.base_ticks, clock.asked);
-        let begin = clock.begin_ns();
-        assert_ne!(clock.armed, armed, "the wait was missed");
-        assert!(clock.base_ticks > base, "the interval begins before the wait");
-        let asked = clock.asked > times;
-        assert!(asked || clock.base_ns == begin, "goes on from {}, not {begin}", clock.base_ns);
-        asked
-    })
-}
-
-#[cfg(all(target_os = "linux", not(miri)))]
-#[test]
-fn an_interval_after_a_short_wait_begins_without_a_system_call() {
-    let Ok(mut clock) = ThreadClock::on(Source::PerfPage) else {
-        eprintln!("skipped: perf pages cannot be had here: see kernel.perf_event_paranoid");
-        return;
-    };
-    let now = |clock: &mut ThreadClock| {
-        clock.last_ticks = ticks::now();
-        // It came back long before: what counts is when it looked last.
-        clock.base_ticks = clock.last_ticks.wrapping_sub(clock.ticks_max / 2);
-        clock.anchor.as_mut().expect("made before the wait").ticks = clock.last_ticks;
-    };
-    assert!(!asks_after_a_wait(&mut clock, now), "asked though the last look was a moment ago");
-    let long = |clock: &mut ThreadClock| {
-        now(clock);
-        clock.last_ticks = clock.last_ticks.wrapping_sub(clock.ticks_max / 10);
-    };
-    assert!(asks_after_a_wait(&mut clock, long), "it may have run for long since it came back");
-    let after_long = |clock: &mut ThreadClock| {
-        long(clock);
-        clock.begin_ns();
-        // The question was no reason to forget how the scales stand.
-        wait(clock);
-        clock.last_ticks = ticks::now();
-    };
-    assert!(!asks_after_a_wait(&mut clock, after_long), "asked though the scales were known");
-    let old = |clock: &mut ThreadClock| {
-        now(clock);
-        let ticks_max = clock.ticks_max;
-        let anchor = clock.anchor.as_mut().expect("made before the wait");
-        anchor.ticks = anchor.ticks.wrapping_sub(ticks_max);
-    };
-    assert!(asks_after_a_wait(&mut clock, old), "the scales part with time");
-    let late = |clock: &mut ThreadClock| {
-        now(clock);
-        clock.last_ns += 1_000_000_000;
-    };
-    assert!(asks_after_a_wait(&mut clock, late), "it would have gone back");
 }
 
 #[cfg(not(miri))]

@@ -1,5 +1,5 @@
-//! The choice of a clock where perf events are refused, where sequences are off, and where the
-//! variable asks for the system call. Each case has a process of its own: the choice is made once.
+//! The choice of a clock where perf events are refused, and where the variable names one. Each case
+//! has a process of its own: the choice is made once.
 
 use submeter_sys::clock::{self, Source, ThreadClock};
 
@@ -15,71 +15,54 @@ fn report() {
     println!("chosen {:?}, because {}", choice.source, choice.reason);
 }
 
-/// Returns whether the self-test found no answer, as when the kernel schedules no other thread for
-/// a quarter of a second.
-fn undecided(text: &str) -> bool {
-    let undecided = text.contains("could not be tested");
-    if undecided {
-        eprintln!("skipped: the machine was too busy for the clock's self-test; run it again");
+/// Whether there is no counter that could serve.
+fn is_without_counter(text: &str) -> bool {
+    let is_without = text.contains("time stamp counter");
+    if is_without {
+        assert!(text.contains("chosen Syscall"), "{text}");
+        eprintln!("skipped: the counter varies here");
     }
-    undecided
+    is_without
 }
 
 #[test]
-fn the_system_call_serves_who_asks_for_it() {
+fn another_source_serves_who_asks_for_it() {
     if world::is_child() {
         return report();
     }
-    let name = "clock::the_system_call_serves_who_asks_for_it";
+    let name = "clock::another_source_serves_who_asks_for_it";
     let text = world::again(name, &[("SUBMETER_CLOCK", "syscall")]);
     assert!(text.contains("chosen Syscall, because SUBMETER_CLOCK=syscall"), "{text}");
     let text = world::again(name, &[("SUBMETER_CLOCK", "sundial")]);
-    assert!(text.contains("\"sundial\" is not syscall; took that"), "{text}");
+    assert!(text.contains("\"sundial\" is not ticks or syscall; took syscall"), "{text}");
+    let text = world::again(name, &[("SUBMETER_CLOCK", "ticks")]);
+    if !is_without_counter(&text) {
+        assert!(text.contains("chosen Ticks, because SUBMETER_CLOCK=ticks"), "{text}");
+    }
 }
 
 #[test]
-fn without_perf_events_nothing_is_lost_but_speed() {
+fn without_perf_events_the_counter_serves_with_sequences_and_without() {
     if world::is_child() {
         return report();
     }
-    let name = "clock::without_perf_events_nothing_is_lost_but_speed";
-    let filter = world::deny(libc::SYS_perf_event_open, None, libc::EPERM);
-    let Some(text) = world::again_under(name, &[], &filter) else { return };
-    if submeter_sys::probe().rseq().is_some() {
-        assert!(text.contains("chosen Syscall"), "{text}");
-        if text.contains("time stamp counter") {
-            eprintln!("skipped: the clock would not ask for perf events here: its counter varies");
-            return;
+    let name = "clock::without_perf_events_the_counter_serves_with_sequences_and_without";
+    for (errno, variables) in
+        [(libc::EPERM, &[][..]), (libc::ENOSYS, &[("SUBMETER_RSEQ", "off")][..])]
+    {
+        let filter = world::deny(libc::SYS_perf_event_open, None, errno);
+        let Some(text) = world::again_under(name, variables, &filter) else { return };
+        if !is_without_counter(&text) {
+            assert!(text.contains("chosen Ticks"), "{text}");
+            assert!(text.contains("seccomp"), "the remedy is named: {text}");
         }
-        assert!(text.contains("seccomp"), "the remedy is named: {text}");
     }
 }
 
 #[test]
-fn without_perf_events_and_sequences_the_mark_serves() {
-    if world::is_child() {
-        return report();
-    }
-    let name = "clock::without_perf_events_and_sequences_the_mark_serves";
-    let filter = world::deny(libc::SYS_perf_event_open, None, libc::ENOSYS);
-    let Some(text) = world::again_under(name, &[("SUBMETER_RSEQ", "off")], &filter) else { return };
-    if undecided(&text) {
-        return;
-    }
-    match ThreadClock::on(Source::RseqMark) {
-        // From Linux 6.19 on, a wait may leave the mark in place; the self-test must have noticed.
-        Ok(_) => {
-            assert!(text.contains("chosen RseqMark") || text.contains("missed a wait"), "{text}")
-        }
-        Err(_) => assert!(text.contains("chosen Syscall"), "{text}"),
-    }
-}
-
-#[test]
-fn a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted() {
+fn a_thread_that_finds_no_descriptor_goes_on_by_the_counter() {
     if !world::is_child() {
-        let name =
-            "clock::a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted";
+        let name = "clock::a_thread_that_finds_no_descriptor_goes_on_by_the_counter";
         let text = world::again(name, &[]);
         if !text.contains("chosen PerfPage") {
             eprintln!("skipped: no perf page to run out of here; allow perf_event_open");
@@ -90,7 +73,6 @@ fn a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted()
     if clock::choice().source != Source::PerfPage {
         return;
     }
-    assert_eq!(clock::slow_threads(), 0);
     let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
     let mut before = none;
     // SAFETY: 1. Both structures are live: they are here.
@@ -106,7 +88,7 @@ fn a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted()
     let later = clock.now_ns();
     // SAFETY: 1. As above. Before any assertion, whose report may want a descriptor.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) };
-    assert_eq!((source, clock::slow_threads()), (Source::Syscall, 1));
+    assert_eq!(source, Source::Ticks);
     assert!(later > first);
     assert_eq!(ThreadClock::new().source(), Source::PerfPage, "the next one has one again");
 }

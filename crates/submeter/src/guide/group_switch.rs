@@ -48,6 +48,14 @@
 //! that the CPU time so far is charged now and not at the next switch: tokio's `on_thread_park` is
 //! the place.
 //!
+//! **What it costs.** A switch reads the CPU's counter; the kernel is asked once a millisecond, and
+//! where a thread may have waited. Containers mostly refuse the perf events that tell of each wait:
+//! there every stay of 20 µs or more asks, and a shorter wait in a shorter stay is charged at first
+//! and made up for by the next stays. `submeter doctor` says which of the two it is.
+//!
+//! **Who waits.** [`SchemaBuilder::off_cpu`] declares a second counter, of the time in each group
+//! without a CPU: polls that block show in it, and tenants that a busy machine keeps waiting.
+//!
 //! **What is not covered** is not lost: [`Tree::cpu_balance`] says how much CPU time of the process
 //! no group was charged for.
 //!
@@ -57,6 +65,7 @@
 //! [`Group::bind`]: crate::Group::bind
 //! [`Group::run`]: crate::Group::run
 //! [`InGroup`]: crate::switch::InGroup
+//! [`SchemaBuilder::off_cpu`]: crate::SchemaBuilder::off_cpu
 //! [`Tree::cpu_balance`]: crate::Tree::cpu_balance
 //! [`switch::inherit`]: crate::switch::inherit
 //! [`switch::park`]: crate::switch::park

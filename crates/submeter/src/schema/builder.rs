@@ -34,6 +34,8 @@ pub struct SchemaBuilder {
     pub(super) rate_limits: Vec<String>,
     /// At most one in an accepted schema.
     pub(super) cpu_times: Vec<Counter<Nanoseconds>>,
+    /// The same.
+    pub(super) off_cpus: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
     /// What there is already, where metrics are declared in a tree that exists.
@@ -49,6 +51,7 @@ impl SchemaBuilder {
             quotas: 0,
             rate_limits: Vec::new(),
             cpu_times: Vec::new(),
+            off_cpus: Vec::new(),
             #[cfg(feature = "perf")]
             events: Vec::new(),
             base: None,
@@ -119,16 +122,57 @@ impl SchemaBuilder {
     /// Declares the counter that is charged the CPU time of threads in each group: see
     /// [`switch`](crate::switch). At most one per schema.
     ///
-    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group. What one
-    /// stay in a group is charged may be up to 1.1 ms more or less than it took, by what a
-    /// hypervisor or interrupts took from the thread within a millisecond; the next stay is charged
-    /// the difference. See [`switch::clock`](crate::switch::clock).
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and now
+    /// and then a system call: once a millisecond, and where a stay ends in which the thread may
+    /// have waited.
+    ///
+    /// The sum over groups is right at each of those calls. A single stay may be charged what a
+    /// hypervisor or interrupts took from it, and where perf events are refused a wait of less than
+    /// 20 µs; the next stays on that thread are charged as much less. One that waited, or was
+    /// preempted, may also be charged what its thread used outside of all groups within the last
+    /// millisecond, less what such times took before. See [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
         if let Some(base) = &mut self.base {
             base.must_have(name, "a counter of CPU time", self.cpu_times.contains(&counter));
         } else {
             self.cpu_times.push(counter);
+        }
+        counter
+    }
+
+    /// Declares the counter that is charged how long threads in each group had no CPU: they waited,
+    /// or others were preferred. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    ///
+    /// Where each stay in a group is a poll of a future, it shows whose polls block, and who is
+    /// kept waiting by a machine that has too much to do. Costs a call each time that a thread
+    /// leaves a group, and makes no system call of its own.
+    ///
+    /// It is charged when the kernel is asked for CPU time: a wait in a long stay at its end, and
+    /// one that was charged as CPU time at first (less than 20 µs, where perf events are refused)
+    /// to the group that the thread is in by then. Where each switch asks the kernel, for lack of a
+    /// CPU's counter of constant rate, it stays 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Schema, Tree, switch::clock};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.cpu_time("cpu", "CPU time used");
+    /// let off = schema.off_cpu("off_cpu", "Time without a CPU");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().run(|| std::thread::sleep(Duration::from_millis(2)));
+    /// let told = clock::choice().source != clock::Source::Syscall;
+    /// assert_eq!(tree.root().sum(off) > 1_000_000, told);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn off_cpu(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of time off the CPU", self.off_cpus.contains(&counter));
+        } else {
+            self.off_cpus.push(counter);
         }
         counter
     }
@@ -304,9 +348,14 @@ impl SchemaBuilder {
         if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: section.words });
         }
-        if let [_, second, ..] = self.cpu_times[..] {
-            let second = &self.metrics[usize::from(second.key.metric)];
-            return Err(SchemaError::CpuTimeTwice(second.name.clone()));
+        let name = |counter: Counter<_>| self.metrics[usize::from(counter.key.metric)].name.clone();
+        for counters in [&self.cpu_times, &self.off_cpus] {
+            if let [_, second, ..] = counters[..] {
+                return Err(SchemaError::CpuTimeTwice(name(second)));
+            }
+        }
+        if let ([], [alone, ..]) = (&self.cpu_times[..], &self.off_cpus[..]) {
+            return Err(SchemaError::OffCpuAlone(name(*alone)));
         }
         Ok(Schema {
             inner: Arc::new(Inner {
@@ -315,6 +364,7 @@ impl SchemaBuilder {
                 quotas: self.quotas,
                 rate_limits: self.rate_limits,
                 cpu_time: self.cpu_times.first().copied(),
+                off_cpu: self.off_cpus.first().copied(),
                 #[cfg(feature = "perf")]
                 events: self.events.into(),
             }),

@@ -12,8 +12,10 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
-    /// A second counter of CPU time was declared.
+    /// A second counter of CPU time, or of time off the CPU, was declared.
     CpuTimeTwice(String),
+    /// A counter of time off the CPU was declared, and none of CPU time.
+    OffCpuAlone(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
     SectionName(String),
     /// There are more than [`SECTIONS_MAX`] sections.
@@ -62,7 +64,13 @@ impl fmt::Display for SchemaError {
                 write!(f, "two metrics are named {name:?}: rename one, or declare it once")
             }
             SchemaError::CpuTimeTwice(name) => {
-                write!(f, "{name:?} is the second counter of CPU time: declare one")
+                write!(
+                    f,
+                    "{name:?} is the second counter of CPU time, or of time off it: declare one"
+                )
+            }
+            SchemaError::OffCpuAlone(name) => {
+                write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
             }
             SchemaError::SectionName(name) => {
                 write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")

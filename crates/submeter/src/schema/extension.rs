@@ -93,6 +93,7 @@ impl SchemaBuilder {
             quotas: inner.quotas,
             rate_limits: inner.rate_limits.clone(),
             cpu_times: inner.cpu_time.into_iter().collect(),
+            off_cpus: inner.off_cpu.into_iter().collect(),
             #[cfg(feature = "perf")]
             events: inner.events.to_vec(),
             base: Some(Base {

@@ -10,8 +10,9 @@ use crate::unit::Unit;
 /// schema by [`SchemaBuilder::declare`], or in any program's tree by
 /// [`Tree::declare`](crate::Tree::declare).
 ///
-/// - `#[metric(buckets = …)]` on each histogram; `#[metric(cpu_time)]` on the counter of CPU time
-///   ([`SchemaBuilder::cpu_time`]); `#[metric(name = "…")]` where the name of the field will not
+/// - `#[metric(buckets = …)]` on each histogram; `#[metric(cpu_time)]` and `#[metric(off_cpu)]` on
+///   the counters of CPU time ([`SchemaBuilder::cpu_time`], [`off_cpu`](SchemaBuilder::off_cpu));
+///   `#[metric(name = "…")]` where the name of the field will not
 ///   do (an underscore before it does not count); `#[metric(all)]` on a field that is a set of
 ///   metrics itself.
 /// - `#[metrics(prefix = "http_")]` on the struct, before each of its names;

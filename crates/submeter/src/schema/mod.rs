@@ -82,6 +82,7 @@ struct Inner {
     quotas: usize,
     rate_limits: Vec<String>,
     cpu_time: Option<Counter<Nanoseconds>>,
+    off_cpu: Option<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
 }
@@ -175,6 +176,13 @@ impl Schema {
     #[must_use]
     pub fn cpu_time(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.cpu_time
+    }
+
+    /// Returns the counter of time off the CPU, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn off_cpu(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.off_cpu
     }
 
     /// Returns the counters of perf events, in the order in which they were declared.

@@ -139,6 +139,8 @@ struct Time {
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
+    /// How much of [`ThreadClock::waited_ns`] is accounted for.
+    waited_ns: u64,
     meters: Meters,
 }
 
@@ -147,12 +149,16 @@ struct Time {
 struct Metered {
     schema_id: u32,
     cpu_time: Option<Counter<Nanoseconds>>,
+    off_cpu: Option<Counter<Nanoseconds>>,
     events: bool,
+    /// More than CPU time.
+    more: bool,
 }
 
 impl Metered {
     /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
-    const NOTHING: Metered = Metered { schema_id: u32::MAX, cpu_time: None, events: false };
+    const NOTHING: Metered =
+        Metered { schema_id: u32::MAX, cpu_time: None, off_cpu: None, events: false, more: false };
 
     #[cold]
     #[inline(never)]
@@ -160,7 +166,9 @@ impl Metered {
         Metered {
             schema_id: schema.id(),
             cpu_time: schema.cpu_time(),
+            off_cpu: schema.off_cpu(),
             events: meters::are_declared(schema),
+            more: meters::are_declared(schema) || schema.off_cpu().is_some(),
         }
     }
 }
@@ -453,7 +461,8 @@ fn tell(
 
 impl Time {
     const fn new() -> Time {
-        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, meters: Meters::new() }
+        let meters = Meters::new();
+        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, waited_ns: 0, meters }
     }
 
     /// Adds the time and the events since the last switch to the thread's group; returns whether it
@@ -461,14 +470,33 @@ impl Time {
     #[inline(always)]
     fn charge(&mut self, group: Option<&Group>) -> bool {
         let Some(group) = group else { return false };
-        if self.metered.events {
-            self.meters.charge(group);
-        }
+        if self.metered.more { self.charge_all(group) } else { self.charge_time(group) }
+    }
+
+    #[inline(always)]
+    fn charge_time(&mut self, group: &Group) -> bool {
         let Some(counter) = self.metered.cpu_time else { return false };
         let now_ns = now_ns(&mut self.clock);
         group.add(counter, now_ns - self.since_ns);
         self.since_ns = now_ns;
         true
+    }
+
+    /// Adds what most schemas do not meter as well.
+    #[inline(never)]
+    fn charge_all(&mut self, group: &Group) -> bool {
+        if self.metered.events {
+            self.meters.charge(group);
+        }
+        let charged = self.charge_time(group);
+        let waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
+        if let Some(counter) = self.metered.off_cpu
+            && waited_ns > self.waited_ns
+        {
+            group.add(counter, waited_ns - self.waited_ns);
+            self.waited_ns = waited_ns;
+        }
+        charged
     }
 
     /// Begins an interval in the group that is current now. Returns whether `since_ns` is of this
@@ -489,6 +517,8 @@ impl Time {
     fn begin_anew(&mut self, group: &Group, charged: bool) -> bool {
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
+            // What is not charged by now was not in groups of this schema.
+            self.waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
         }
         let reads = self.metered.cpu_time.is_some() && !charged;
         if reads {
@@ -556,28 +586,5 @@ impl Drop for Thread {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Count, Tree};
-
-    /// What charges the group that it leaves, and gives up its handle, are sequences too.
-    #[test]
-    fn a_thread_that_has_left_its_last_group_or_parked_is_in_no_sequence() {
-        let mut schema = Schema::builder();
-        let counter = schema.counter::<Count>("counter", "Counts");
-        schema.cpu_time("cpu", "CPU time");
-        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        let Some(rseq) = Rseq::known() else {
-            eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
-            return;
-        };
-        let (a, b) = (tree.create("/a").expect("created"), tree.create("/b").expect("created"));
-        let entered = a.enter();
-        b.run(|| a.inc(counter));
-        park();
-        assert!(rseq.is_at_rest(), "parked");
-        a.inc(counter);
-        drop(entered);
-        assert!(rseq.is_at_rest(), "left");
-    }
-}
+#[path = "thread_tests.rs"]
+mod tests;

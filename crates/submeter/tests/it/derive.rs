@@ -24,6 +24,8 @@ struct Keys {
     /** CPU time used */
     #[metric(cpu_time)]
     cpu: Counter<Nanoseconds>,
+    #[metric(off_cpu)]
+    off_cpu: Counter<Nanoseconds>,
     r#type: Counter<Count>,
     _unused: Counter<Count>,
     /// Bytes sent
@@ -60,6 +62,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
         ("size", MetricKind::Histogram, "Size of answers"),
         ("memory_held", MetricKind::Quota, ""),
         ("cpu", counter, "CPU time used"),
+        ("off_cpu", counter, ""),
         ("type", counter, ""),
         ("unused", counter, ""),
         ("sent_throttled", counter, "Bytes sent: how often a rate refused"),
@@ -71,6 +74,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
     assert_eq!(found[own.len()].0, "http_requests");
     assert_eq!(schema.metric("size").expect("declared").buckets(), Some(Buckets::powers(10, 20)));
     assert_eq!(schema.cpu_time(), Some(keys.cpu));
+    assert_eq!(schema.off_cpu(), Some(keys.off_cpu));
     let io = schema.section("io").expect("declared");
     assert_eq!(schema.metric("io_read").expect("declared").section(), io);
     assert_ne!(schema.metric("requests").expect("declared").section(), io);

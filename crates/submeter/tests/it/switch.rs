@@ -255,7 +255,7 @@ fn a_switch_allocates_nothing() {
 }
 
 #[test]
-fn a_schema_takes_one_counter_of_cpu_time() {
+fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_beside_it() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     assert!(format!("{cpu:?}").contains("Nanoseconds"));
@@ -263,6 +263,50 @@ fn a_schema_takes_one_counter_of_cpu_time() {
     let error = schema.build().expect_err("two");
     assert_eq!(error, SchemaError::CpuTimeTwice("cpu_again".to_owned()));
     assert!(error.to_string().contains("\"cpu_again\""));
+
+    let mut schema = Schema::builder();
+    schema.off_cpu("off", "Time off the CPU");
+    let error = schema.build().expect_err("no CPU time");
+    assert_eq!(error, SchemaError::OffCpuAlone("off".to_owned()));
+    assert!(error.to_string().contains("\"off\""));
+
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    schema.off_cpu("off", "Time off the CPU");
+    schema.off_cpu("off_again", "Time off the CPU");
+    let error = schema.build().expect_err("two");
+    assert_eq!(error, SchemaError::CpuTimeTwice("off_again".to_owned()));
+}
+
+#[test]
+fn waits_in_groups_are_charged_where_they_were_and_others_to_nobody() {
+    const WAIT: Duration = Duration::from_millis(10);
+    if clock::choice().source == clock::Source::Syscall {
+        eprintln!("skipped: no CPU's counter here: {:?}", clock::choice());
+        return;
+    }
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    let off = schema.off_cpu("off", "Time off the CPU");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let [a, b, c] = ["/a", "/b", "/c"].map(|path| tree.create(path).expect("created"));
+    let wall = Instant::now();
+    c.run(|| std::thread::sleep(Duration::from_nanos(1)));
+    // Outside of groups, of groups that meter it, and once in each of two.
+    std::thread::sleep(WAIT);
+    fixture().a.run(|| std::thread::sleep(WAIT));
+    let mut entered = a.enter();
+    std::thread::sleep(WAIT);
+    entered.switch_to(&b);
+    std::thread::sleep(WAIT);
+    drop(entered);
+    let wall = wall.elapsed();
+    let charged = [&a, &b].map(|group| group.sum(off));
+    // It waits for no less, and uses some microseconds of CPU time on its way.
+    let least = WAIT.as_nanos() as u64 * 9 / 10;
+    assert!(charged.iter().all(|&ns| ns >= least), "{charged:?}");
+    let all = u128::from(tree.root().sum(off)) + 2 * u128::from(least);
+    assert!(all <= wall.as_nanos(), "{charged:?}, {all} of {wall:?}");
 }
 
 /// Dropping a handle may release its group and wake the waiters: never in the middle of a switch.

@@ -39,6 +39,7 @@ pub(crate) use groups::measure_memory;
 pub(crate) use limits::measure_quota_memory;
 pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
+pub(crate) use perf::charged;
 pub(crate) use rstat::{Trace, write_totals};
 pub(crate) use worlds::measure_in;
 

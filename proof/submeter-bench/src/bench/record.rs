@@ -43,6 +43,11 @@ impl Reading {
         self
     }
 
+    /// Returns the variant, if it is not that of the cell.
+    pub(crate) fn variant(&self) -> Option<&'static str> {
+        self.variant
+    }
+
     /// Makes its row the sum of its samples.
     pub(crate) fn summed(mut self) -> Reading {
         self.combine = Combine::Sum;

@@ -28,8 +28,7 @@ pub(crate) fn world(facts: &Facts) -> String {
     format!("{barrier}{visits}, {registration}, perf events {events}, {around}")
 }
 
-/// Returns what would lead to a better backend, and to a cheaper clock; empty with the best of
-/// both.
+/// Returns what would lead to a better backend, and to a better clock; empty with the best of both.
 pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     let backend = match facts.backend {
         BackendName::LibcRseq => None,
@@ -39,12 +38,7 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     let by_page = facts.cpu_clock == Source::PerfPage.name();
     let clock = match facts.perf_event_errno.filter(|_| !by_page) {
         Some(errno) => Some(perf_events(facts, errno)),
-        None => (facts.cpu_clock == Source::Syscall.name()).then(|| {
-            format!(
-                "each switch of groups asks the kernel for CPU time; {}",
-                facts.cpu_clock_reason
-            )
-        }),
+        None => clock(facts).map(|costs| format!("{costs}; {}", facts.cpu_clock_reason)),
     };
     let barrier = (facts.by_visits && facts.variable.as_deref() != Some("visits")).then(|| {
         let host = if facts.container.is_some() { " of the host" } else { "" };
@@ -92,12 +86,22 @@ fn perf_events(facts: &Facts, errno: i32) -> String {
             "; {joined}, on the host, `sysctl kernel.perf_event_paranoid=2`, which is {level} now"
         )
     });
-    let what = if facts.cpu_clock == Source::Syscall.name() {
-        "each switch of groups asks the kernel for CPU time"
-    } else {
-        "CPU time does not come from the best source"
-    };
+    let what = clock(facts).unwrap_or("CPU time does not come from the best source");
     format!("{what}, as perf events are refused (errno {errno}): {how}{host}")
+}
+
+/// Says what a clock costs that is not the best.
+fn clock(facts: &Facts) -> Option<&'static str> {
+    if facts.cpu_clock == Source::Syscall.name() {
+        Some("each switch of groups asks the kernel for CPU time")
+    } else if facts.cpu_clock == Source::Ticks.name() {
+        Some(
+            "CPU time of groups may have waits of less than 20 µs in it, until the kernel is asked: \
+             once a millisecond",
+        )
+    } else {
+        None
+    }
 }
 
 /// Returns what is wrong although everything works.
@@ -217,13 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_asks_the_kernel_is_told_of_on_every_backend() {
+    fn a_clock_that_could_be_better_is_told_of_on_every_backend() {
+        let costs = [(Source::Syscall, "each switch"), (Source::Ticks, "20 µs")];
         for backend in [BackendName::LibcRseq, BackendName::LockedByThread] {
-            let mut facts = facts(backend);
-            facts.cpu_clock = Source::Syscall.name();
-            facts.cpu_clock_reason = "perf page: refused".to_owned();
-            let remedies = remedies(&facts);
-            assert!(remedies.last().is_some_and(|line| line.contains("perf page: refused")));
+            for (source, cost) in costs {
+                let mut facts = facts(backend);
+                facts.cpu_clock = source.name();
+                facts.cpu_clock_reason = "perf page: refused".to_owned();
+                let last = remedies(&facts).pop().expect("one");
+                assert!(last.contains("perf page: refused") && last.contains(cost), "{last}");
+            }
         }
     }
 

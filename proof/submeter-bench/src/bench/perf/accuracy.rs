@@ -1,5 +1,5 @@
 //! `part=accuracy`: the CPU time that groups are charged, beside what the kernel reports for their
-//! threads.
+//! threads; `part=accuracy_ticks`: the same in a process that does without perf events.
 //!
 //! Threads burn CPU time in three groups; there are more threads than CPUs. Each is in a control
 //! group that belongs to its group, so that the kernel counts the same threads, and each switches
@@ -8,6 +8,7 @@
 
 use std::hint::black_box;
 use std::io;
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,9 +34,47 @@ const ITERATIONS: u64 = 6_000;
 
 /// Makes the cell. What cannot be compared here becomes a note.
 pub(super) fn cell(notes: &mut Vec<String>) -> io::Result<Cell> {
-    let mut bench = Bench::new(notes)?;
+    let mut bench = Bench::new(Some(notes))?;
     let params = Params::from([("part", Param::word("accuracy"))]);
     Ok(Cell::new(params, "submeter", move || bench.sample().map(Sample::kept)))
+}
+
+/// Makes the cell of a process that does without perf events, as where they are refused.
+pub(super) fn cell_of_ticks() -> Cell {
+    let params = Params::from([("part", Param::word("accuracy_ticks"))]);
+    Cell::new(params, "submeter", || {
+        let mut command = Command::new(std::env::current_exe()?);
+        let output = command.arg("--charged").env("SUBMETER_CLOCK", "ticks").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let read = output.status.success().then(|| text.lines().map(read).collect()).flatten();
+        read.map(Sample::kept)
+            .ok_or_else(|| io::Error::other(format!("--charged: {}, {text}", output.status)))
+    })
+}
+
+/// Burns once, and returns a line for each figure: what [`cell_of_ticks`] reads.
+///
+/// # Errors
+/// When the tree of groups cannot be created.
+pub(crate) fn charged() -> io::Result<String> {
+    let readings = Bench::new(None)?.sample()?;
+    let times = readings.iter().filter(|reading| reading.unit == "ms");
+    let line = |reading: &Reading| {
+        let group = reading.params.get("group").unwrap_or_default();
+        format!("{group} {} {}\n", reading.variant().unwrap_or_default(), reading.values[0])
+    };
+    Ok(times.map(line).collect())
+}
+
+/// Reads a line of [`charged`].
+fn read(line: &str) -> Option<Reading> {
+    let mut words = line.split(' ');
+    let (group, variant, ms) = (words.next()?, words.next()?, words.next()?.parse::<f64>().ok()?);
+    let groups = GROUPS.map(|(name, _)| name).into_iter().chain(["all"]);
+    let variants = ["submeter", "thread_clock", "process_clock"];
+    let (mut groups, mut variants) = (groups, variants.into_iter());
+    let (group, variant) = (groups.find(|&g| g == group)?, variants.find(|&v| v == variant)?);
+    Some(cpu_time(group, variant, (ms * 1e6).round() as u64))
 }
 
 /// A group, and the threads that burn in it.
@@ -73,7 +112,8 @@ struct Before {
 }
 
 impl Bench {
-    fn new(notes: &mut Vec<String>) -> io::Result<Bench> {
+    /// Compares with the kernel's control groups if there are `notes` for what is missing.
+    fn new(mut notes: Option<&mut Vec<String>>) -> io::Result<Bench> {
         let mut schema = Schema::builder();
         let cpu = schema.cpu_time("cpu", "CPU time used");
         let tree = Tree::new(schema.build().map_err(io::Error::other)?);
@@ -84,14 +124,18 @@ impl Bench {
             let group = make(format!("/{name}"))?;
             let children = ["a", "b", "c"].map(|child| make(format!("/{name}/{child}")));
             let children = children.into_iter().collect::<io::Result<_>>()?;
-            let cgroup = Cgroup::new(name).and_then(|made| made.usage_us().map(|_| made));
-            let events = cgroup.as_ref().ok().map(Cgroup::events).transpose();
-            if burners.is_empty() {
-                notes.extend(cgroup.as_ref().err().map(no_cgroup));
-                notes.extend(events.as_ref().err().map(no_events));
+            let mut burners_of =
+                Burners { name, group, children, threads, cgroup: None, events: None };
+            if let Some(notes) = &mut notes {
+                let cgroup = Cgroup::new(name).and_then(|made| made.usage_us().map(|_| made));
+                let events = cgroup.as_ref().ok().map(Cgroup::events).transpose();
+                if burners.is_empty() {
+                    notes.extend(cgroup.as_ref().err().map(no_cgroup));
+                    notes.extend(events.as_ref().err().map(no_events));
+                }
+                (burners_of.cgroup, burners_of.events) = (cgroup.ok(), events.ok().flatten());
             }
-            let (cgroup, events) = (cgroup.ok(), events.ok().flatten());
-            burners.push(Burners { name, group, children, threads, cgroup, events });
+            burners.push(burners_of);
         }
         Ok(Bench { _tree: tree, cpu, burners })
     }

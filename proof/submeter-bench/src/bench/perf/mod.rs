@@ -12,6 +12,8 @@ mod switch;
 
 use std::io;
 
+pub(crate) use accuracy::charged;
+
 use super::Inputs;
 use super::runner::Plan;
 
@@ -30,6 +32,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     groups.extend(switch::cells()?);
     groups.push(hop::cells(&mut notes)?);
     groups.push(vec![accuracy::cell(&mut notes)?]);
+    groups.push(vec![accuracy::cell_of_ticks()]);
     Ok(Plan {
         table: TABLE,
         groups,

@@ -4,7 +4,6 @@ use std::io;
 
 use crate::clock::{Choice, Source, syscall};
 
-mod mark;
 mod selftest;
 pub(crate) mod ticks;
 mod watch;
@@ -12,41 +11,38 @@ mod watch;
 pub(crate) use crate::os::posix_clock::{NAME, process_cpu_ns, thread_cpu_ns};
 pub(crate) use watch::Watch;
 
-/// Tries the sources, cheapest first.
+/// Tries the sources, best first.
 pub(crate) fn decide() -> Choice {
     if let Err(why) = ticks::rate() {
         return syscall(why.to_owned());
     }
-    let page = selftest::run(Source::PerfPage);
+    let page = selftest::run();
     if page == selftest::Verdict::Passed {
         return Choice { source: Source::PerfPage, reason: format!("it {page}") };
     }
-    if crate::probe().rseq().is_some() {
-        return syscall(format!("perf page: {page}; rseq mark: each update would overwrite it"));
-    }
-    let mark = selftest::run(Source::RseqMark);
-    if mark == selftest::Verdict::Passed {
-        return Choice {
-            source: Source::RseqMark,
-            reason: format!("it {mark}; perf page: {page}"),
-        };
-    }
-    syscall(format!("perf page: {page}; rseq mark: {mark}"))
+    ticks_or_syscall(format!("perf page: {page}"))
 }
 
-/// Says why `source` cannot be had, and what would help.
-fn refusal(source: Source, error: &io::Error) -> String {
-    match (source, error.raw_os_error()) {
-        (Source::PerfPage, Some(libc::EACCES)) => match crate::perf_event::paranoid() {
+/// Does without perf events, for `reason`; without the counter too, if that cannot serve.
+pub(crate) fn ticks_or_syscall(reason: String) -> Choice {
+    match ticks::rate() {
+        Ok(_) => Choice { source: Source::Ticks, reason },
+        Err(why) => syscall(why.to_owned()),
+    }
+}
+
+/// Says why there is no perf page, and what would help.
+fn refusal(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES) => match crate::perf_event::paranoid() {
             Some(level) if level > 2 => format!(
                 "refused, as kernel.perf_event_paranoid is {level}: set it to 2, or grant CAP_PERFMON"
             ),
             _ => "refused (EACCES): grant CAP_PERFMON".to_owned(),
         },
-        (Source::PerfPage, Some(libc::EPERM | libc::ENOSYS)) => {
+        Some(libc::EPERM | libc::ENOSYS) => {
             "refused: allow perf_event_open in the container's seccomp profile".to_owned()
         }
-        (Source::RseqMark, None) => "libc registers no thread for rseq".to_owned(),
         _ => format!("refused: {error}"),
     }
 }

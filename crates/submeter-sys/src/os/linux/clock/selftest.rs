@@ -1,4 +1,4 @@
-//! The start-up test: does a source notice each time that its thread was switched out?
+//! The start-up test: does a perf page tell each time that its thread was switched out?
 //!
 //! Two ways of losing the CPU are tried, because kernels tell them apart: waiting, and being
 //! preempted. In both the thread comes back on the CPU that it left, which is when a kernel may
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
     MissedPreemption,
     /// No thread could be preempted (no time, no threads, no affinity).
     Inconclusive,
-    /// The source cannot be had, and why.
+    /// There is no page, and why.
     Refused(String),
 }
 
@@ -49,8 +49,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Tries `source` on threads of its own, so that the caller's affinity stays as it is.
-pub(super) fn run(source: Source) -> Verdict {
+/// Tries a page on threads of its own, so that the caller's affinity stays as it is.
+pub(super) fn run() -> Verdict {
     let Ok(allowed) = cpu::affinity() else {
         return Verdict::Inconclusive;
     };
@@ -71,7 +71,7 @@ pub(super) fn run(source: Source) -> Verdict {
     let look = || {
         // Without the pinning, another thread's turn would prove nothing.
         if cpu::set_affinity(&[target]).is_ok() {
-            let _ = result.set(watch(source, &turns));
+            let _ = result.set(watch(&turns));
         }
     };
     thread::beside(&preempt, || {
@@ -82,10 +82,10 @@ pub(super) fn run(source: Source) -> Verdict {
     result.into_inner().unwrap_or(Verdict::Inconclusive)
 }
 
-fn watch(source: Source, turns: &AtomicU32) -> Verdict {
-    let watch = match Watch::new(source) {
+fn watch(turns: &AtomicU32) -> Verdict {
+    let watch = match Watch::new(Source::PerfPage) {
         Ok(watch) => watch,
-        Err(error) => return Verdict::Refused(super::refusal(source, &error)),
+        Err(error) => return Verdict::Refused(super::refusal(&error)),
     };
     for _ in 0..WANTED {
         let armed = watch.arm();

@@ -69,18 +69,6 @@ impl Page {
         unsafe { self.base.add(8) }.cast()
     }
 
-    /// Returns the number at [`word`](Page::word), and how long the event had been on a CPU when
-    /// the kernel last wrote here: for a thread's event, when the thread came back. After a switch
-    /// between the two the number is the old one.
-    ///
-    /// # Safety
-    /// In the process that mapped the page.
-    #[inline]
-    pub(crate) unsafe fn running_ns(&self) -> (u64, u64) {
-        // SAFETY: 1. It is mapped here: the caller's promise.
-        running_ns(unsafe { self.words() })
-    }
-
     /// Returns the words with what is needed to read the event's counter.
     ///
     /// # Safety
@@ -249,17 +237,6 @@ fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
         }
     }
     None
-}
-
-/// The number and the running time of a page.
-#[inline]
-fn running_ns(words: &Words) -> (u64, u64) {
-    // Relaxed, both loads: the kernel wrote it on this CPU while this thread was interrupted; see
-    // the top.
-    let number = words[1].load(Ordering::Relaxed);
-    // SeqCst: for the compiler only, so that the number is not newer than the time.
-    compiler_fence(Ordering::SeqCst);
-    (number, words[4].load(Ordering::Relaxed))
 }
 
 /// Makes 64 bits of a counter that has fewer. It starts below zero, to end at its overflow.

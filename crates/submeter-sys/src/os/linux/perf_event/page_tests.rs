@@ -111,11 +111,3 @@ fn switches_are_told_and_nothing_else() {
     // Preemption may come between the two calls, but not each time.
     assert!((0..10_000).any(|_| !switches.happened()), "always told");
 }
-
-#[test]
-fn the_running_time_comes_with_the_number_of_its_switch() {
-    let words = page(6, 0, 1, 48);
-    set(&words[3], 50);
-    set(&words[4], 40);
-    assert_eq!(running_ns(&words), (6, 40));
-}

@@ -1,0 +1,65 @@
+use std::time::Duration;
+
+use submeter_sys::clock::Source;
+
+use super::*;
+use crate::{Count, Tree};
+
+/// What charges the group that it leaves, and gives up its handle, are sequences too.
+#[test]
+fn a_thread_that_has_left_its_last_group_or_parked_is_in_no_sequence() {
+    let mut schema = Schema::builder();
+    let counter = schema.counter::<Count>("counter", "Counts");
+    schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let Some(rseq) = Rseq::known() else {
+        eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
+        return;
+    };
+    let (a, b) = (tree.create("/a").expect("created"), tree.create("/b").expect("created"));
+    let entered = a.enter();
+    b.run(|| a.inc(counter));
+    park();
+    assert!(rseq.is_at_rest(), "parked");
+    a.inc(counter);
+    drop(entered);
+    assert!(rseq.is_at_rest(), "left");
+}
+
+/// Returns what two groups are charged by a new thread that waits in one, between the two, and
+/// parked in the other, if it can have `source`.
+fn charged_with(source: Source, waits: impl Fn() + Sync) -> Option<[u64; 2]> {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let groups = ["/a", "/b"].map(|path| tree.create(path).expect("created"));
+    let thread = || {
+        let clock = ThreadClock::on(source).ok()?;
+        with(|thread| thread.time.clock = Some(clock))?;
+        for _ in 0..10 {
+            waits();
+            let mut entered = groups[0].enter();
+            waits();
+            entered.switch_to(&groups[1]);
+            park();
+            waits();
+        }
+        Some(groups.each_ref().map(|group| group.sum(cpu)))
+    };
+    std::thread::scope(|scope| scope.spawn(thread).join().expect("no panic"))
+}
+
+#[test]
+fn waits_are_charged_by_no_source_in_groups_between_them_and_parked() {
+    const WAIT: Duration = Duration::from_millis(3);
+    for source in [Source::PerfPage, Source::Ticks, Source::Syscall] {
+        let Some(charged) = charged_with(source, || std::thread::sleep(WAIT)) else {
+            eprintln!("skipped: {}: cannot be had here", source.name());
+            continue;
+        };
+        // A wait that is charged is charged 10 times. On its way into one and back, a thread
+        // uses some microseconds.
+        let most = 5 * WAIT.as_nanos() as u64;
+        assert!(charged.iter().all(|&ns| ns > 0 && ns < most), "{source:?}: {charged:?}");
+    }
+}
