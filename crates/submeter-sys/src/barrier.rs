@@ -44,9 +44,10 @@ impl Barrier {
 /// Waits until every sequence that is under way in this process has committed, or will start again.
 ///
 /// Costs what [`rseq_barrier`](membarrier::rseq_barrier) does. With [`Barrier::Visits`] some 40 µs
-/// for each CPU that the kernel lets the process use, and milliseconds where those are busy; callers
-/// that wait at the same time share a round, and a process of one thread needs none. It waits for as
-/// long as a real-time thread holds such a CPU: see [`try_wait`]. Not for signal handlers.
+/// for each CPU that the kernel lets the process use, and milliseconds where those are busy;
+/// callers that wait at the same time share a round, and a process of one thread needs none. It
+/// waits for as long as a real-time thread holds such a CPU: see [`try_wait`]. Not for signal
+/// handlers.
 ///
 /// # Errors
 /// Those of [`rseq_barrier`](membarrier::rseq_barrier) with [`Barrier::Membarrier`]; with
@@ -64,9 +65,9 @@ pub fn wait() -> io::Result<()> {
 /// As [`wait`], but for five seconds at most: for callers that can do without.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] with [`Barrier::Visits`]: at once, if the round under way has taken as
-/// long already, and on a thread that waits already (in a handler, or an allocator). The round goes
-/// on; [`waiting`] says where. Otherwise as [`wait`].
+/// [`io::ErrorKind::TimedOut`] with [`Barrier::Visits`]: at once, if the round under way has taken
+/// as long already, and on a thread that waits already (in a handler, or an allocator). The round
+/// goes on; [`waiting`] says where. Otherwise as [`wait`].
 ///
 /// # Ordering
 /// As [`wait`], unless it fails.
@@ -103,8 +104,8 @@ pub fn prepare() {
     }
 }
 
-/// Returns the CPU to which a round of visits is going, and how long ago it began; `None` where none
-/// is under way. Seconds mean that a real-time thread holds the CPU, or that a thread of this
+/// Returns the CPU to which a round of visits is going, and how long ago it began; `None` where
+/// none is under way. Seconds mean that a real-time thread holds the CPU, or that a thread of this
 /// process may run where the others may not (another cpuset).
 #[must_use]
 pub fn waiting() -> Option<(usize, Duration)> {

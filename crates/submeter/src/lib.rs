@@ -59,10 +59,10 @@
 //! are the same; `submeter doctor` shows what the difference costs. On kernels that may lose the
 //! restart of a sequence (Linux before 6.18, except 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later
 //! releases of these series) the end of a group, and now and then a flush, wait until a thread has
-//! visited each CPU, unless `SUBMETER_RSEQ=trust` says that yours is fixed: on a kernel that is not,
-//! a count can be lost, and a group released while a handle exists.
-//! [`backend`] returns the decision and its reason. macOS and Windows have only the fallback, no
-//! perf events, and a CPU clock that is a system call.
+//! visited each CPU, unless `SUBMETER_RSEQ=trust` says that yours is fixed: on a kernel that is
+//! not, a count can be lost, and a group released while a handle exists. [`backend`] returns the
+//! decision and its reason. macOS and Windows have only the fallback, no perf events, and a CPU
+//! clock that is a system call.
 //!
 //! `RUSTFLAGS="--cfg submeter_mm_cid"` builds for programs that have fewer threads than the machine
 //! has CPUs, on Linux 6.19 and later. A tree's words are then per thread and not per CPU: those of

@@ -19,8 +19,8 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
 }
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
-/// done, by whomever: see [`Path::below`]. Where the barrier takes too long, the leaves stay closed,
-/// and the next fold goes on.
+/// done, by whomever: see [`Path::below`]. Where the barrier takes too long, the leaves stay
+/// closed, and the next fold goes on.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
     fold_behind(path, level, Stock::try_barrier)

@@ -239,8 +239,8 @@ impl FlushState {
     }
 
     /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
-    /// what was taken is marked again, and the next flush finds it. Where it takes too long, that is
-    /// read all the same, as what keeps its mark needs no barrier. Returns whether it was not.
+    /// what was taken is marked again, and the next flush finds it. Where it takes too long, that
+    /// is read all the same, as what keeps its mark needs no barrier. Returns whether it was not.
     pub(super) fn propagate(
         &mut self,
         scope: FlushScope,

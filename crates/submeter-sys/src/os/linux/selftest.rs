@@ -126,8 +126,9 @@ fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> 
     }
 }
 
-/// How long a round may take. Longer than on a busy machine with many CPUs, and no longer than where
-/// a real-time thread lets others have their part of each second: every kill would take as long.
+/// How long a round may take. Longer than on a busy machine with many CPUs, and no longer than
+/// where a real-time thread lets others have their part of each second: every kill would take as
+/// long.
 const ROUND: Duration = Duration::from_millis(900);
 
 /// The watcher waits until a section runs, issues the barrier, and only then lets that section, and

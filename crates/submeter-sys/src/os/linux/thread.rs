@@ -67,8 +67,8 @@ pub(crate) fn share_the_cpu() {
     }
 }
 
-/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that. But
-/// for those that an instruction raises: to block them ends the process, which a sandbox that
+/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that.
+/// But for those that an instruction raises: to block them ends the process, which a sandbox that
 /// answers system calls by `SIGSYS` would.
 pub(crate) struct SignalsBlocked {
     before: libc::sigset_t,
