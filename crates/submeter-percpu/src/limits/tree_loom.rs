@@ -223,10 +223,12 @@ fn loom_limits_tree_a_refusal_beside_a_refill_is_exact() {
     });
 }
 
-/// A charge of the first leaf that waits for 60 more, while another thread makes just that room.
+/// A charge of the first leaf that waits for 60 more, while another thread makes just that room;
+/// some of it may be there `before`.
 /// The whole tree is dropped at the end, with what its queue holds.
-fn a_charge_that_waits_beside(other: fn(&Model)) -> impl Fn(&Model) {
+fn a_charge_that_waits_beside(before: u64, other: fn(&Model)) -> impl Fn(&Model) {
     move |tree| {
+        release(&at(tree, 1), before);
         let beside = Arc::clone(tree);
         let other = thread::spawn(move || {
             CPU.with(|own| own.set(1));
@@ -245,18 +247,17 @@ fn a_charge_that_waits_beside(other: fn(&Model)) -> impl Fn(&Model) {
 #[test]
 fn loom_limits_tree_a_release_is_not_missed_by_a_charge_that_begins_to_wait() {
     let release_all = |tree: &Model| release(&at(tree, 0), CHARGED + 60 - LIMIT);
-    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(release_all));
+    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(0, release_all));
 }
 
 #[test]
 fn loom_limits_tree_a_leaf_that_opens_keeps_nothing_from_a_charge_that_waits() {
     let open_and_release = |tree: &Model| {
-        release(&at(tree, 1), 29);
         try_charge(&at(tree, 1), 1).expect("it fits");
         release(&at(tree, 1), 1);
         release(&at(tree, 1), CHARGED + 60 - LIMIT - 29);
     };
-    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(open_and_release));
+    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(29, open_and_release));
 }
 
 /// One takes from the root's stock, at its leaf's limit, what the other has a fold give back.

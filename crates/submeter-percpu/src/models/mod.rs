@@ -12,8 +12,8 @@ mod kept;
 mod linked;
 mod sequences;
 
-/// Runs the interleavings of a model: with three preemptions at most, which is more than any of the
-/// mistakes needs, and keeps a model to seconds.
+/// Runs the interleavings of a model: with three preemptions at most, which each of the mistakes is
+/// found with (two of them not with two), and which keeps a model to seconds.
 ///
 /// # Panics
 /// When there is only one (of either order, see [`either_first`]): threads that do not meet prove

@@ -50,7 +50,7 @@ fn read_is_within_cpus_times_batch_of_the_truth_on_64_cpus() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
     let counter = on_simulated(cpus, 32);
     let mut truth = 0;
-    for step in 0..i64::from(rounds(20_000)) {
+    for step in 0..i64::from(rounds(if cfg!(miri) { 4_000 } else { 20_000 })) {
         Area::simulate_cpu((step * 7 % cpus as i64) as u32);
         let n = step % 83 - 40;
         counter.add(n);
@@ -235,7 +235,7 @@ fn sets_that_race_leave_the_value_of_one_of_them_stress() {
             for value in [100, 10_000] {
                 let (counter, meet, wrong) = (&counter, &meet, &wrong);
                 scope.spawn(move || {
-                    for round in 0..i64::from(rounds(5_000)) {
+                    for round in 0..i64::from(rounds(if cfg!(miri) { 1_000 } else { 5_000 })) {
                         meet(4 * round + 2);
                         counter.set(value);
                         meet(4 * round + 4);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 
 const CPUS: u32 = 6;
-const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
+const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
 /// The most steps of one case.
 const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 

@@ -7,7 +7,7 @@ use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 use crate::common::{on_every_backend, rounds};
 use crate::stop::StopOnDrop;
 
-const READS: u32 = rounds(if cfg!(miri) { 5_000 } else { 200_000 });
+const READS: u32 = rounds(if cfg!(miri) { 1_000 } else { 200_000 });
 
 /// Adds cross 2^32 in both directions: a torn read is off by 2^32.
 const STEP: i64 = 16;

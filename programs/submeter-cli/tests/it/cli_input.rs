@@ -1,9 +1,9 @@
 //! Bad input of every kind: one line that names it and the remedy, exit code 2.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
-use submeter_program::{TempFile, text};
+use submeter_program::{Running, TempFile, text};
 
 use crate::support::SUBMETER;
 
@@ -152,11 +152,11 @@ fn files_without_end() {
 
 #[test]
 fn files_of_one_long_line_are_not_repeated() {
-    let zeros = TempFile::new("zeros", &"\0".repeat(5 << 20));
-    refuses_shortly(&["serve", "--limits", zeros.path()], &["line 1", "(5242880 characters)"]);
+    let zeros = TempFile::new("zeros", &"\0".repeat(1 << 20));
+    refuses_shortly(&["serve", "--limits", zeros.path()], &["line 1", "(1048576 characters)"]);
     refuses_shortly(&["serve", "--config", zeros.path()], &[zeros.path(), "line 1", "not TOML"]);
     refuses_shortly(&["load", "--tenants-file", zeros.path()], &[zeros.path(), "no column"]);
-    let long = "x".repeat(5 << 20);
+    let long = "x".repeat(1 << 20);
     for (content, part) in [
         (format!("/{long} 64m"), "1000 bytes"),
         (format!("{long} 64m"), "starts with '/'"),
@@ -183,31 +183,51 @@ fn files_of_one_long_line_are_not_repeated() {
     refuses_shortly(&["load", "--tenants-file", tenants.path()], &parts);
 }
 
+/// Waits until `reader` reads the pipe; who is returned writes nothing. A fixed wait would be too
+/// short on a busy machine, and one without a writer cannot be seen to have come that far.
+fn silent_writer(pipe: &str, reader: &mut Running) -> std::fs::File {
+    loop {
+        let pipe = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(pipe);
+        match pipe {
+            Ok(pipe) => return pipe,
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
+        }
+        assert!(!reader.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn a_pipe_that_nobody_writes_to_does_not_hold_the_process() {
     let folder = crate::fleet::Directory::new("pipe");
-    let pipe = folder.0.join("pipe").to_string_lossy().into_owned();
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.expect("mkfifo runs").success());
-    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &pipe], &[&pipe, "no regular file"]);
-    std::fs::set_permissions(&pipe, PermissionsExt::from_mode(0o600)).expect("its owner's");
-    for more in [
-        &["--limits", &pipe][..],
-        &["--load", "1", "--tenants-file", &pipe],
-        &["--auth-file", &pipe],
-        &["--token-file", &pipe],
-    ] {
-        let flag = more[more.len() - 2];
+    let pipe = |name: &str| {
+        let pipe = folder.0.join(name).to_string_lossy().into_owned();
+        let made = std::process::Command::new("mkfifo").args(["-m", "600", &pipe]).status();
+        assert!(made.expect("mkfifo runs").success());
+        pipe
+    };
+    let bill = pipe("bill");
+    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &bill], &[&bill, "no regular file"]);
+    let stop = &|before: &[&str], flag: &str, signal: &str| {
+        let pipe = pipe(&format!("{flag}-{signal}"));
+        let args = [&crate::support::FREE[..], before, &[flag, &pipe]].concat();
+        let mut serve = SUBMETER.start(&args);
+        let silent = silent_writer(&pipe, &mut serve);
+        serve.signal(signal);
+        let (code, said) = serve.end();
+        drop(silent);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(&pipe) && said.contains(flag), "{said}");
+    };
+    // Each waits for a second after its signal.
+    std::thread::scope(|scope| {
         for signal in ["INT", "TERM"] {
-            let serve = SUBMETER.start(&[&crate::support::FREE[..], more].concat());
-            // Time enough to come to the pipe; before that there would be no handler.
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            serve.signal(signal);
-            let (code, said) = serve.end();
-            assert_eq!(code, Some(2), "{said}");
-            assert!(said.contains(&pipe) && said.contains(flag), "{said}");
+            scope.spawn(move || stop(&[], "--limits", signal));
+            scope.spawn(move || stop(&["--load", "1"], "--tenants-file", signal));
+            scope.spawn(move || stop(&[], "--auth-file", signal));
+            scope.spawn(move || stop(&[], "--token-file", signal));
         }
-    }
+    });
 }
 
 #[test]

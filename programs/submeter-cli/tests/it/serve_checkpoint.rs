@@ -140,11 +140,13 @@ fn a_server_that_is_killed_loses_what_came_after_its_last_save() {
     until("it is saved", || saved().contains("\"cmd_set\":5"));
     server.store("acme", 2);
     assert_eq!(server.end_by("KILL").0, None, "by a signal");
+    // On a busy machine the next save may come before the signal.
+    let kept = if saved().contains("\"cmd_set\":7") { 7 } else { 5 };
 
     let variable = [("SUBMETER_CHECKPOINT", file.to_str().expect("UTF-8"))];
     let mut server = Server::of(SUBMETER.start_in(&FREE, &variable));
     assert!(server.totals.contains("unknown: what was counted in the "), "{}", server.totals);
-    assert_eq!(server.stores("/acme"), 5);
+    assert_eq!(server.stores("/acme"), kept);
     server.store("acme", 1);
     assert_eq!(server.end_by("TERM").0, Some(0));
     // A file of flags may name it too.
@@ -152,7 +154,7 @@ fn a_server_that_is_killed_loses_what_came_after_its_last_save() {
     std::fs::write(&config, format!("checkpoint = {file:?}\n")).expect("written");
     let config = ["--config", config.to_str().expect("UTF-8")];
     let server = Server::of(SUBMETER.start(&[&FREE[..], &config].concat()));
-    assert_eq!(server.stores("/acme"), 6);
+    assert_eq!(server.stores("/acme"), kept + 1);
 }
 
 #[test]

@@ -14,6 +14,10 @@ use super::BENCH;
 const OURS: [&str; 3] = ["submeter", "submeter_limited", "submeter_plain"];
 const THEIRS: [&str; 2] = ["memcached", "memcached_stats"];
 
+/// One tenant with a thousand items, where what is measured is not what is tested.
+const SMALL: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
+                     operations,ttls\na,20,200,1,1,0.1,get=1,\n";
+
 fn has_memcached() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("memcached").is_file());
@@ -31,10 +35,10 @@ fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
     found[0]["value"].as_f64().expect("a number")
 }
 
-/// Runs the table with this `PATH`; returns its text and its JSON.
-fn run(path: &str) -> (String, Value) {
+/// Runs the table with this `PATH` and arguments; returns its text and its JSON.
+fn run(path: &str, more: &[&str]) -> (String, Value) {
     let file = TempFile::new("bench-end-to-end.json", "");
-    let args = ["end_to_end", "--quick", "--json", file.path()];
+    let args = [&["end_to_end", "--quick", "--json", file.path()], more].concat();
     let output = BENCH.run_in(&args, &[("PATH", path)]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
@@ -79,7 +83,7 @@ fn assert_figures(json: &Value, variants: &[&str]) {
 #[test]
 fn both_servers_are_measured() {
     let path = std::env::var("PATH").unwrap_or_default();
-    let (out, json) = run(&path);
+    let (out, json) = run(&path, &[]);
     let variants = if has_memcached() { [&OURS[..], &THEIRS].concat() } else { OURS.to_vec() };
     assert_figures(&json, &variants);
     for variant in variants {
@@ -89,7 +93,8 @@ fn both_servers_are_measured() {
 
 #[test]
 fn a_missing_memcached_is_reported_as_absent() {
-    let (out, json) = run("");
+    let tenants = TempFile::new("bench-absent.csv", SMALL);
+    let (out, json) = run("", &["--tenants-file", tenants.path()]);
     assert_figures(&json, &OURS);
     let absent = json["absent"].as_array().expect("a list");
     let variants: BTreeSet<&str> =
@@ -119,7 +124,9 @@ fn children(parent: u32) -> Vec<u32> {
 #[test]
 fn when_interrupted_it_stops_its_servers_and_reports_what_it_has() {
     let servers = if has_memcached() { 4 } else { 2 };
-    let mut bench = BENCH.start(&["end_to_end", "--seconds", "600"]);
+    let tenants = TempFile::new("bench-interrupted.csv", SMALL);
+    let args = ["end_to_end", "--seconds", "600", "--tenants-file", tenants.path()];
+    let mut bench = BENCH.start(&args);
     let mut found = Vec::new();
     while found.len() < servers && !bench.has_ended() {
         thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
 //! What an update by the recorder costs, beside [`Group::add`] in the same group:
-//! `cargo run --release -p submeter-metrics --example cost`.
+//! `cargo run --release -p submeter-metrics --example recorder_cost`.
 
 use std::hint::black_box;
 use std::time::Instant;
