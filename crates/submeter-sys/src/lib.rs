@@ -59,7 +59,7 @@ mod os;
 pub use barrier::Barrier;
 pub use cpu_rows::CpuRows;
 pub use probe::{Backend, Probe, SelfTest, probe};
-pub use row_hint::{ResolvedHint, RowHint, set_thread_number, thread_number};
+pub use row_hint::{ResolvedHint, RowHint, locked_rows, set_thread_number, thread_number};
 pub use rseq::{Added, Exit, Gated, Rseq};
 
 /// The distance between two rows of per-CPU words, in bytes: a little over 1 GiB where addresses

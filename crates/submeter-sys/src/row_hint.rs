@@ -1,7 +1,7 @@
 //! Which row the calling thread adds to where there are no sequences, at the price of a load.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch;
 use crate::rseq::{FIELD_CPU_ID, HAS_OWN_AREA};
@@ -113,7 +113,31 @@ thread_local! {
     static NUMBER: Cell<u32> = const { Cell::new(NONE) };
 }
 
-/// Returns a number for the calling thread, in the order of first use. Does not allocate.
+/// The most rows of locked adds: beyond this many CPUs two share one. DataDog's accumulator stops at
+/// the same number.
+const ROWS_MAX: usize = 64;
+
+/// Returns how many rows of locked adds there are: one for each CPU, 64 at most.
+#[must_use]
+pub fn locked_rows() -> usize {
+    /// 0: not asked yet. Asking may read files, which allocates: an area is made before its first
+    /// add.
+    static ROWS: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: the number is all there is to see.
+    match ROWS.load(Ordering::Relaxed) {
+        0 => {}
+        rows => return rows,
+    }
+    let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
+    let rows = crate::probe().cpus.unwrap_or_else(parallel).clamp(1, ROWS_MAX);
+    // Relaxed: as above.
+    ROWS.store(rows, Ordering::Relaxed);
+    rows
+}
+
+/// Returns a number for the calling thread, below [`locked_rows`], so that it is a row's as it
+/// stands: however many threads came before, an add need not divide. In turns, in the order of first
+/// use. Does not allocate.
 #[cold]
 #[inline(never)]
 #[must_use]
@@ -132,7 +156,7 @@ pub fn thread_number() -> u32 {
         return own;
     }
     // Relaxed: any spread will do.
-    let next = NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed) % locked_rows() as u32;
     set_thread_number(next);
     next
 }
@@ -166,17 +190,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_a_number_of_its_own_which_the_hint_finds() {
+    fn each_thread_has_a_number_of_a_row_which_the_hint_finds() {
         let look = || {
             let hint = RowHint::of_thread();
             assert_eq!(hint.number(), None, "before it is asked for");
             let number = thread_number();
+            assert!((number as usize) < locked_rows());
             assert_eq!((thread_number(), hint.number()), (number, Some(number)));
             set_thread_number(7);
             assert_eq!((thread_number(), hint.number()), (7, Some(7)));
             number
         };
-        let [a, b] = [(); 2].map(|()| std::thread::spawn(look).join().expect("no panic"));
-        assert_ne!(a, b);
+        let numbers = (0..2 * locked_rows() + 1)
+            .map(|_| std::thread::spawn(look).join().expect("no panic"))
+            .collect::<std::collections::BTreeSet<u32>>();
+        assert!(numbers.len() > locked_rows() / 2, "spread: {numbers:?}");
     }
 }

@@ -102,10 +102,6 @@ impl DirtyLines {
     }
 }
 
-/// The most locked rows: beyond this many CPUs two share one. DataDog's accumulator stops at the
-/// same number.
-const LOCKED_ROWS_MAX: usize = 64;
-
 impl Area {
     /// Reserves an area with shared rows for its owner's use: as many as `shared` returns for the
     /// number of data rows.
@@ -149,10 +145,8 @@ impl Area {
         hint: RowHint,
         rows: impl FnOnce(usize) -> (usize, usize),
     ) -> io::Result<(Area, OwnedRows)> {
-        let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
-        let cpus = submeter_sys::probe().cpus.unwrap_or_else(parallel);
         let fast = rseq.map_or(0, |rseq| rseq.cpus() as usize);
-        let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
+        let locked = submeter_sys::locked_rows();
         let (shared, owned) = rows(fast + locked);
         let (rows, owned) = Rows::new(rseq, locked, shared, owned)?;
         Ok((Area::over(rows, hint, rseq), owned))

@@ -226,7 +226,7 @@ impl Rows {
     /// The locked rows, for a block of so many words and threads that find their row by `hint`.
     pub(super) fn locked_by(&self, hint: RowHint, words: u32) -> LockedRows {
         assert!(self.locked > 0, "an area has a locked row");
-        let rows = u16::try_from(self.locked).expect("`LOCKED_ROWS_MAX`, or a simulated machine");
+        let rows = u16::try_from(self.locked).expect("64 at most, or a simulated machine");
         LockedRows { base: self.row(self.cpus()), words, rows, hint }
     }
 
