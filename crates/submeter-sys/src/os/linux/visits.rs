@@ -278,6 +278,7 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
     // SAFETY: 1. The pointer is to a visitor: `start` passed it. 2. It is never freed.
     let visitor = unsafe { &*argument.cast::<Visitor>() };
     thread::share_the_cpu();
+    thread::take_short_turns();
     // Not to be kept from a round by whoever comes to the CPU of the thread that started this one.
     let _ = Set::all().apply();
     let mut threads = visitor.threads.lock().unwrap_or_else(PoisonError::into_inner);
