@@ -30,8 +30,7 @@ impl Barrier {
     }
 
     /// Returns how long a caller that can do without a barrier leaves between two of them: a
-    /// thousand times what one takes on two CPUs that are otherwise idle, as measured by the table
-    /// `kill` of the bench.
+    /// hundred times what one takes on two busy CPUs, or more (the table `kill` of the bench).
     #[must_use]
     pub fn spacing(self) -> Duration {
         match self {
@@ -44,10 +43,10 @@ impl Barrier {
 /// Waits until every sequence that is under way in this process has committed, or will start again.
 ///
 /// Costs what [`rseq_barrier`](membarrier::rseq_barrier) does. With [`Barrier::Visits`] some 40 µs
-/// for each CPU that the kernel lets the process use, and milliseconds where those are busy;
-/// callers that wait at the same time share a round, and a process of one thread needs none. It
-/// waits for as long as a real-time thread holds such a CPU: see [`try_wait`]. Not for signal
-/// handlers.
+/// (`proof/submeter-bench/record/x86_64-linux/2026-11-28-visits.md`) for each CPU that the kernel
+/// lets the process use, and milliseconds where those are busy; callers that wait at the same time
+/// share a round, and a process of one thread needs none. It waits for as long as a real-time
+/// thread holds such a CPU: see [`try_wait`]. Not for signal handlers.
 ///
 /// # Errors
 /// Those of [`rseq_barrier`](membarrier::rseq_barrier) with [`Barrier::Membarrier`]; with

@@ -113,8 +113,8 @@ thread_local! {
     static NUMBER: Cell<u32> = const { Cell::new(NONE) };
 }
 
-/// The most rows of locked adds: beyond this many CPUs two share one. DataDog's accumulator stops at
-/// the same number.
+/// The most rows of locked adds: beyond this many CPUs two share one. DataDog's accumulator stops
+/// at the same number.
 const ROWS_MAX: usize = 64;
 
 /// Returns how many rows of locked adds there are: one for each CPU, 64 at most.
@@ -136,8 +136,8 @@ pub fn locked_rows() -> usize {
 }
 
 /// Returns a number for the calling thread, below [`locked_rows`], so that it is a row's as it
-/// stands: however many threads came before, an add need not divide. In turns, in the order of first
-/// use. Does not allocate.
+/// stands: however many threads came before, an add need not divide. In turns, in the order of
+/// first use. Does not allocate.
 #[cold]
 #[inline(never)]
 #[must_use]

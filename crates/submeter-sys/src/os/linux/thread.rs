@@ -67,9 +67,9 @@ pub(crate) fn share_the_cpu() {
     }
 }
 
-/// Has the scheduler give the calling thread short turns, and soon: from Linux 6.12 on a thread of a
-/// shorter slice takes the CPU from one of a longer. Where it does not, the thread waits for a tick
-/// of a busy CPU. Needs no privilege.
+/// Has the scheduler give the calling thread short turns, and soon: from Linux 6.12 on a thread of
+/// a shorter slice takes the CPU from one of a longer. Where it does not, the thread waits for a
+/// tick of a busy CPU. Needs no privilege.
 pub(crate) fn take_short_turns() {
     /// linux/sched/types.h, as first published; the kernel is told its size.
     #[repr(C)]
@@ -96,8 +96,8 @@ pub(crate) fn take_short_turns() {
         deadline_ns: 0,
         period_ns: 0,
     };
-    // SAFETY: 1. The attributes are live, and of the size that they say. 2. They concern the calling
-    // thread alone: 0 names it. A refusal leaves it as it is.
+    // SAFETY: 1. The attributes are live, and of the size that they say. 2. They concern the
+    // calling thread alone: 0 names it. A refusal leaves it as it is.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
