@@ -240,7 +240,8 @@ impl FlushState {
 
     /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
     /// what was taken is marked again, and the next flush finds it. Where it takes too long, that
-    /// is read all the same, as what keeps its mark needs no barrier. Returns whether it was not.
+    /// is read all the same, as what keeps its mark needs no barrier. Returns whether marks were
+    /// cleared.
     pub(super) fn propagate(
         &mut self,
         scope: FlushScope,
@@ -249,11 +250,8 @@ impl FlushState {
         let mut cleared = true;
         // What keeps its mark needs no barrier.
         if !self.taken.is_empty() {
-            let waited = barrier(&self.area);
-            // Also one that took too long: the next is spaced from it.
-            self.barrier_ns = Some(self.now_ns);
-            match waited {
-                Ok(()) => {}
+            match barrier(&self.area) {
+                Ok(()) => self.barrier_ns = Some(self.now_ns),
                 Err(error) => {
                     self.area.restore_dirty(&self.taken);
                     cleared = false;
@@ -262,6 +260,8 @@ impl FlushState {
                         self.clear();
                         return Err(error);
                     }
+                    // The next is spaced from it.
+                    self.barrier_ns = Some(self.now_ns);
                 }
             }
         }
