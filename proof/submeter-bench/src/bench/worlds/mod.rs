@@ -155,12 +155,16 @@ mod tests {
         let differs = |name, said: &Said| difference(world(name), said);
         assert_eq!(differs("best", &said("libc_rseq", true)), None);
         assert_eq!(differs("no_perf_events", &said("libc_rseq", false)), None);
-        assert_eq!(differs("both", &said("locked_by_cpu", false)), None);
+        assert_eq!(differs("locked_by_cpu", &said("locked_by_cpu", true)), None);
+        let by_visits = Said { by_visits: true, ..said("libc_rseq", false) };
+        assert_eq!(differs("both", &by_visits), None);
         for (name, said, part) in [
             ("best", said("locked_by_cpu", true), "not libc_rseq: SUBMETER_RSEQ=off"),
             ("best", said("libc_rseq", false), "no perf page tells of switches: perf page: ref"),
             ("no_perf_events", said("libc_rseq", true), "a perf page tells"),
             ("no_rseq", said("locked_by_cpu", false), "not locked_by_thread"),
+            ("both", said("libc_rseq", false), "its barrier is another one"),
+            ("no_perf_events", by_visits, "its barrier is another one"),
             ("musl", Said { build: "1234".to_owned(), ..said("own_rseq", true) }, "build it again"),
         ] {
             let why = differs(name, &said).unwrap_or_default();
