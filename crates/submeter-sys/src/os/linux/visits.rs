@@ -31,7 +31,7 @@
 //!   thread of ours waits behind it. The start-up test finds such a CPU, and takes locked adds.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
@@ -378,8 +378,7 @@ impl Thread {
     fn of(thread: c_int) -> Option<Thread> {
         // "/proc/self/task/", a number, "/stat".
         let (mut path, mut buffer) = ([0; 40], [0; 1024]);
-        let text = format_args!("/proc/self/task/{thread}/stat");
-        io::Write::write_fmt(&mut &mut path[..39], text).ok()?;
+        write!(&mut path[..39], "/proc/self/task/{thread}/stat").ok()?;
         let file = File::open(CStr::from_bytes_until_nul(&path).ok()?, 0).ok()?;
         // After the name, which may have anything in it.
         let text = file.read(&mut buffer)?.rsplit(|&byte| byte == b')').next()?;
