@@ -1,8 +1,8 @@
 //! The grace period of per-CPU sequences: what waits for it, and how it is had.
 //!
 //! Two ways. Where the kernel is known to restart every sequence that a [`membarrier`] asks it to,
-//! that is all it takes. Elsewhere a thread of ours also visits each CPU that the process may use:
-//! whoever was in a sequence there was switched out, and every kernel since 4.18 restarts the
+//! that is all it takes. Elsewhere a thread of ours also visits each CPU that the process may use.
+//! For that a thread in a sequence there is switched out, and every kernel since 4.18 restarts the
 //! sequence of a thread that it switches out (`os/linux/visits.rs` has the argument).
 
 use std::io;

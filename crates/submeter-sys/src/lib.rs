@@ -22,12 +22,13 @@
 //! - Fork: registration, `membarrier` and the decision are inherited; a decision under way is made
 //!   anew.
 //! - The library is closed: it stays loaded, because the kernel may still look at its descriptors.
-//! - A sandbox refuses `rseq`, `membarrier`, affinity or threads: the probe says which, and takes a
-//!   lower backend.
+//! - A sandbox refuses `rseq`, affinity or threads: the probe says which, and takes a lower
+//!   backend.
 //! - A kernel that does not abort when it must: the self-test notices, and takes a lower backend.
-//! - A kernel that may lose the restart which a barrier asks for: a thread visits each CPU.
-//! - A thread is switched out while its clock extrapolates: the perf page or the mark in the rseq
-//!   area shows it, and the kernel is asked.
+//! - A kernel that may lose the restart which a barrier asks for, or a sandbox that refuses
+//!   `membarrier`: a thread visits each CPU.
+//! - A thread is switched out while its clock extrapolates: the perf page shows it; without one the
+//!   kernel is asked after each interval that may have had a wait.
 //! - A fork with a perf page mapped: the child has a hole there, so the clock compares the fork's
 //!   generation before it looks.
 //! - An allocator that asks the probe while it decides: it gets a provisional answer, no sequences.

@@ -115,7 +115,7 @@ pub struct Probe {
     pub membarrier: Result<u32, i32>,
     /// What the self-test found.
     pub self_test: SelfTest,
-    /// How sequences are waited for, where they are used.
+    /// How sequences are waited for. [`Barrier::Visits`] only where they are used.
     pub barrier: Barrier,
     /// From the thread pointer to libc's area, where it has registered the deciding thread.
     pub(crate) libc_offset: Option<isize>,

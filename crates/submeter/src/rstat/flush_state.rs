@@ -154,10 +154,8 @@ impl FlushState {
             self.find(scope, &mut found);
         }
         let FlushState { area, propagator, kept, which, .. } = self;
-        let spacing = area.barrier_spacing();
-        let spaced = self
-            .barrier_ns
-            .is_none_or(|last_ns| u128::from(now_ns.saturating_sub(last_ns)) >= spacing.as_nanos());
+        let since = |last_ns| Duration::from_nanos(now_ns.saturating_sub(last_ns));
+        let spaced = self.barrier_ns.is_none_or(|last_ns| since(last_ns) >= area.barrier_spacing());
         let barrier = is_barrier_due(kept, count(&found), spaced);
         if barrier {
             kept.let_go(|lines, ages| which.of(propagator, lines) & ages.unchanged(), &mut found);
@@ -250,20 +248,17 @@ impl FlushState {
         let mut cleared = true;
         // What keeps its mark needs no barrier.
         if !self.taken.is_empty() {
-            match barrier(&self.area) {
-                Ok(()) => self.barrier_ns = Some(self.now_ns),
-                Err(error) => {
-                    self.area.restore_dirty(&self.taken);
-                    cleared = false;
-                    if error.kind() != io::ErrorKind::TimedOut {
-                        self.kept.end(&self.shown);
-                        self.clear();
-                        return Err(error);
-                    }
-                    // The next is spaced from it.
-                    self.barrier_ns = Some(self.now_ns);
+            if let Err(error) = barrier(&self.area) {
+                self.area.restore_dirty(&self.taken);
+                cleared = false;
+                if error.kind() != io::ErrorKind::TimedOut {
+                    self.kept.end(&self.shown);
+                    self.clear();
+                    return Err(error);
                 }
             }
+            // Also of one that took too long: the next is spaced from it.
+            self.barrier_ns = Some(self.now_ns);
         }
         self.propagator.begin();
         self.list_kept(scope);

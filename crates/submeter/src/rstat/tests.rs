@@ -165,14 +165,20 @@ fn rstat_3_after_one_flush_a_parent_is_its_own_plus_its_children() {
     }
 }
 
-#[test]
-fn a_refused_barrier_loses_nothing() {
+/// A root, a group that counted 100, and a dead one below it that counted 7.
+fn with_a_dead_group() -> (Forest, usize) {
     let mut forest = Forest::new(9);
     let child = forest.add_group(0);
     forest.leaves[child].add(8, 100, MASK);
     let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
     dead.add(0, 7, MASK);
     drop(dead);
+    (forest, child)
+}
+
+#[test]
+fn a_refused_barrier_loses_nothing() {
+    let (forest, child) = with_a_dead_group();
     for scope in [FlushScope::Tree, FlushScope::Below(forest.leaves[child].id() as usize)] {
         let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
         let mut state = forest.rstat.flushes.lock();
@@ -189,12 +195,7 @@ fn a_refused_barrier_loses_nothing() {
 
 #[test]
 fn where_a_barrier_takes_too_long_what_is_marked_is_read_and_stays_marked() {
-    let mut forest = Forest::new(9);
-    let child = forest.add_group(0);
-    forest.leaves[child].add(8, 100, MASK);
-    let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
-    dead.add(0, 7, MASK);
-    drop(dead);
+    let (forest, child) = with_a_dead_group();
     for scope in [FlushScope::Tree, FlushScope::Below(forest.leaves[child].id() as usize)] {
         let too_long = |_: &Area| Err(io::ErrorKind::TimedOut.into());
         let mut state = forest.rstat.flushes.lock();

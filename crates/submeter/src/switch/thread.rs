@@ -163,13 +163,9 @@ impl Metered {
     #[cold]
     #[inline(never)]
     fn of(schema: &Schema) -> Metered {
-        Metered {
-            schema_id: schema.id(),
-            cpu_time: schema.cpu_time(),
-            off_cpu: schema.off_cpu(),
-            events: meters::are_declared(schema),
-            more: meters::are_declared(schema) || schema.off_cpu().is_some(),
-        }
+        let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
+        let more = events || off_cpu.is_some();
+        Metered { schema_id: schema.id(), cpu_time: schema.cpu_time(), off_cpu, events, more }
     }
 }
 

@@ -85,17 +85,13 @@ fn usable(
             probe.libc_area_bytes.unwrap_or(0),
         ));
     }
-    match (barrier, probe.membarrier) {
-        (Barrier::Membarrier, Err(errno)) => {
-            return Err(format!("membarrier is refused (errno {errno})"));
-        }
-        (Barrier::Membarrier, Ok(_)) if !restarts => {
+    let registered = membarrier::register_rseq();
+    // Visits can do without.
+    if barrier == Barrier::Membarrier {
+        probe.membarrier.map_err(|errno| format!("membarrier is refused (errno {errno})"))?;
+        if !restarts {
             return Err("membarrier cannot restart sequences (Linux 5.10 can)".to_owned());
         }
-        _ => {}
-    }
-    let registered = membarrier::register_rseq();
-    if barrier == Barrier::Membarrier {
         registered.map_err(|error| format!("membarrier registration: {error}"))?;
     }
     if let Some(offset) = probe.libc_offset {

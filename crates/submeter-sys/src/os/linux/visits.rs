@@ -7,9 +7,9 @@
 //!    the restart in the switch itself, with preemption off, and looks at the note on the thread's
 //!    way back; what `membarrier` asks for by an interrupt could be lost between reading and
 //!    clearing the note (see [`crate::kernel`]), a switch cannot come there.
-//! 2. While the visitor runs on a CPU, no other thread does. So whoever ran there when the round
-//!    began was switched out, or its sequence has committed or started again: nothing is under way
-//!    there.
+//! 2. While the visitor runs on a CPU, no other thread does. So the thread that ran there when
+//!    the round began was switched out, or its sequence has committed or started again: nothing is
+//!    under way there.
 //! 3. A thread that has moved to another CPU since the round began was switched out for that.
 //! 4. The visitor goes to every CPU that the kernel lets it go to. On one that is offline runs
 //!    nobody. One that is online and refused is of another cpuset, or goes offline: the round ends
@@ -58,8 +58,8 @@ struct Visitor {
     wanted: Condvar,
     /// One has ended.
     ended: Condvar,
-    /// Whether the thread stays when it is idle. Not under the lock: a handler may interrupt
-    /// whoever sets it.
+    /// Whether the thread stays when it is idle. Not under the lock: a handler may interrupt the
+    /// thread that sets it.
     stays: AtomicBool,
     /// Room for a list of threads: used by the visitor's thread alone.
     threads: Mutex<Vec<c_int>>,
@@ -108,8 +108,8 @@ impl Visitor {
             return Ok(());
         }
         let argument = ptr::from_ref(self).cast_mut().cast();
-        // SAFETY: 1. `run` may have the argument on any thread, for ever: a visitor is `Sync`, and
-        // is never freed. 2. It does not unwind: nothing in it panics.
+        // SAFETY: 1. `run` may use the argument on any thread for as long as it runs: a visitor is
+        // `Sync`, and is never freed. 2. It does not unwind: nothing in it panics.
         let started = unsafe { thread::detached(run, argument) };
         if started.is_err() {
             self.rounds().runs = false;
@@ -260,7 +260,8 @@ fn visitor() -> &'static Visitor {
         // Relaxed: this process was forked from the one that set it.
         let stays = before.is_some_and(|before| before.stays.load(Ordering::Relaxed));
         let new = Box::into_raw(Box::new(Visitor::new(stays)));
-        // Release: whoever finds it finds it whole. Acquire on failure: another's is read then.
+        // Release: a thread that finds it finds its fields set. Acquire on failure: another's is
+        // read then.
         known = match VISITOR.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
@@ -279,7 +280,8 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
     let visitor = unsafe { &*argument.cast::<Visitor>() };
     thread::share_the_cpu();
     thread::take_short_turns();
-    // Not to be kept from a round by whoever comes to the CPU of the thread that started this one.
+    // Away from the CPU to which the thread that started this one is bound: another program's
+    // real-time thread there would hold up the first round.
     let _ = Set::all().apply();
     let mut threads = visitor.threads.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rounds = visitor.rounds();
@@ -294,11 +296,10 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
             }
         }
         rounds.begun += 1;
-        let began = Instant::now();
-        rounds.at = Some((0, began));
         drop(rounds);
+        let began = Instant::now();
         let visited = visit_all(&mut threads, |cpu| visitor.rounds().at = Some((cpu, began)));
-        // As above, of the CPU where this one ended.
+        // Likewise from the CPU where this round ended, before the next.
         let _ = Set::all().apply();
         rounds = visitor.rounds();
         rounds.ended = rounds.begun;

@@ -108,7 +108,7 @@ impl Facts {
             membarrier: membarrier::names(mask).collect(),
             membarrier_errno: probe.membarrier.err(),
             membarrier_restarts: membarrier::supports_rseq(mask),
-            by_visits: probe.rseq().is_some() && probe.barrier == Barrier::Visits,
+            by_visits: probe.barrier == Barrier::Visits,
             self_test: probe.self_test.to_string(),
             cpu_clock: clock.source.name(),
             cpu_clock_reason: clock.reason.clone(),

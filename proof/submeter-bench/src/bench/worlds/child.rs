@@ -36,7 +36,7 @@ impl Said {
             build: Said::build(),
             backend: probe.backend.id().to_owned(),
             backend_reason: probe.reason.clone(),
-            by_visits: probe.rseq().is_some() && probe.barrier == Barrier::Visits,
+            by_visits: probe.barrier == Barrier::Visits,
             by_page: clock.source == Source::PerfPage,
             clock: clock.source.name().to_owned(),
             clock_reason: clock.reason.clone(),
