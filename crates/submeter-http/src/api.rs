@@ -13,7 +13,7 @@ use super::shown::Shown;
 use super::views::Views;
 use super::wire::{
     DetailDoc, Each, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, PressureDoc,
-    StallDoc, TreeDoc, ValueDoc, round,
+    StallDoc, TreeDoc, ValueDoc, VerdictDoc, round,
 };
 
 /// Describes the metrics.
@@ -51,6 +51,7 @@ pub(super) fn unit(metric: &Metric) -> String {
 pub(super) fn tree(
     fresh: &Snapshot,
     sample: &Sample,
+    verdicts: Vec<VerdictDoc>,
     shown: &Shown,
 ) -> serde_json::Result<Vec<u8>> {
     let group = |group: &GroupValues| {
@@ -78,6 +79,7 @@ pub(super) fn tree(
         schema: schema(fresh.schema()),
         views: sample.views.docs().cloned().collect(),
         panels: shown.panels.iter().map(Panel::doc).collect(),
+        verdicts,
         groups: Each(|| fresh.groups().iter().map(group)),
     })
 }

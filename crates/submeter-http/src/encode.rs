@@ -3,16 +3,21 @@
 //! A row has its figures in the order of the views, which the first event describes, so the page
 //! and the server cannot disagree silently.
 
+use std::collections::VecDeque;
+
 use serde::Serialize;
 use submeter::GroupValues;
 
 use super::api;
 use super::history::History;
 use super::panel::Panel;
-use super::sample::{Row, Sample, unix_ms};
+use super::sample::{Row, Sample};
 use super::shown::Shown;
+use super::verdict::Verdicts;
 use super::views::Views;
-use super::wire::{Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, ViewDoc};
+use super::wire::{
+    Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, VerdictDoc, VerdictKind, ViewDoc,
+};
 
 #[derive(Serialize)]
 struct Full<'a, G, L> {
@@ -25,6 +30,9 @@ struct Full<'a, G, L> {
     lines: L,
     root_history: Option<HistoryDoc>,
     panels: Vec<PanelDoc>,
+    verdicts: Vec<VerdictDoc>,
+    marks: &'a [(u32, VerdictKind)],
+    earlier: &'a VecDeque<VerdictDoc>,
 }
 
 #[derive(Serialize)]
@@ -35,16 +43,24 @@ struct Changed<'a, N, R> {
     new: N,
     rows: R,
     panels: Vec<PanelDoc>,
+    verdicts: Vec<VerdictDoc>,
+    marks: &'a [(u32, VerdictKind)],
+    earlier: &'a VecDeque<VerdictDoc>,
 }
 
 /// Encodes everything: what a page shows when it opens.
-pub(super) fn full(sample: &Sample, history: &History, shown: &Shown) -> String {
+pub(super) fn full(
+    sample: &Sample,
+    history: &History,
+    verdicts: &Verdicts,
+    shown: &Shown,
+) -> String {
     let views = &sample.views;
     let groups = || sample.now.snapshot.groups().iter().zip(&sample.rows);
     let lines = || sample.rows.iter().filter_map(|row| Some((row.id, history.lines(row.id)?)));
     json(&Full {
         number: sample.number,
-        at_ms: unix_ms(sample.now.snapshot.system_time()),
+        at_ms: sample.at_ms(),
         server: &shown.server,
         schema: api::schema(sample.now.snapshot.schema()),
         views: views.docs().collect(),
@@ -52,6 +68,9 @@ pub(super) fn full(sample: &Sample, history: &History, shown: &Shown) -> String 
         lines: Each(lines),
         root_history: sample.rows.first().map(|root| history.of(root.id)),
         panels: panels(shown),
+        verdicts: verdicts.said(sample.at_ms()),
+        marks: verdicts.marks(),
+        earlier: verdicts.past(),
     })
 }
 
@@ -60,6 +79,7 @@ pub(super) fn tick(
     sample: &Sample,
     before: Option<&Sample>,
     gone: &[u32],
+    verdicts: &Verdicts,
     shown: &Shown,
 ) -> String {
     let views = &sample.views;
@@ -74,11 +94,14 @@ pub(super) fn tick(
     };
     json(&Changed {
         number: sample.number,
-        at_ms: unix_ms(sample.now.snapshot.system_time()),
+        at_ms: sample.at_ms(),
         gone,
         new: Each(|| new().map(|(_, group, row)| named(views, group, row))),
         rows: Each(|| groups().filter_map(changed)),
         panels: panels(shown),
+        verdicts: verdicts.said(sample.at_ms()),
+        marks: verdicts.marks(),
+        earlier: verdicts.past(),
     })
 }
 

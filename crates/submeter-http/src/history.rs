@@ -127,6 +127,18 @@ impl History {
         self.rings.contains_key(&id).then(|| lines.map(|at| self.series(id, at)).collect())
     }
 
+    /// Returns the past of a view of one tenant, oldest first: empty where it is not kept.
+    pub(super) fn line(&self, id: u32, view: usize) -> impl Iterator<Item = Option<f32>> + '_ {
+        let kept = self.kept.iter().position(|kept| kept.at == view);
+        let kept = kept.and_then(|at| Some((at, self.rings.get(&id)?)));
+        kept.into_iter().flat_map(move |(at, ring)| {
+            let place =
+                move |number: u64| (number % SAMPLES as u64) as usize * self.kept.len() + at;
+            let values = self.times.iter().map(move |(number, _)| ring.points[place(*number)]);
+            values.map(|value| (!value.is_nan()).then_some(value))
+        })
+    }
+
     fn series(&self, id: u32, view: usize) -> Vec<Figure> {
         let ring = self.rings.get(&id);
         let value = |number: u64| {

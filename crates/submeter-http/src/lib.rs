@@ -85,6 +85,7 @@ mod stat;
 mod tests;
 mod token;
 mod totals;
+mod verdict;
 mod views;
 pub mod wire;
 
@@ -100,7 +101,7 @@ pub use self::panel::{Column, Panel};
 use self::sampler::Sampler;
 pub use self::shown::Shown;
 pub use self::token::{Token, TokenError};
-pub use self::views::{View, Views};
+pub use self::views::{View, Views, Worse};
 
 /// Returns what answers for a program's tree, to be mounted by `nest_service` in any router of axum
 /// or beside any service of tower, under whatever path.

@@ -69,6 +69,11 @@ impl Sample {
         before.is_some_and(|before| have_same_metrics(&before.snapshot, &self.now.snapshot))
     }
 
+    /// Wall-clock time, in ms since 1970.
+    pub(super) fn at_ms(&self) -> u64 {
+        unix_ms(self.now.snapshot.system_time())
+    }
+
     /// The row of a group.
     pub(super) fn row(&self, path: &str) -> Option<&Row> {
         self.now.index.get(path).map(|&at| &self.rows[at])

@@ -25,6 +25,7 @@ use super::panel;
 use super::sample::{Indexed, Row, Sample, have_same_metrics};
 use super::shown::Shown;
 use super::totals;
+use super::verdict::Verdicts;
 use super::wire::DetailDoc;
 
 /// Between two samples while a client watches.
@@ -83,6 +84,7 @@ struct Shared {
 struct State {
     ids: Ids,
     history: History,
+    verdicts: Verdicts,
     sample: Option<Arc<Sample>>,
     /// The newest sample as the event that starts a stream, made when first asked for.
     full: Option<(u64, Weak<Document>)>,
@@ -120,6 +122,7 @@ impl Sampler {
         let state = State {
             ids: Ids::default(),
             history: History::new(shown.views_of(shown.tree.schema())),
+            verdicts: Verdicts::default(),
             sample: None,
             full: None,
             fulls: Versions::new(FULLS_MAX, Duration::ZERO),
@@ -203,7 +206,12 @@ impl Sampler {
         {
             return (*number, full);
         }
-        let full = frame::first(&encode::full(&sample, &state.history, &self.shared.shown));
+        let full = frame::first(&encode::full(
+            &sample,
+            &state.history,
+            &state.verdicts,
+            &self.shared.shown,
+        ));
         let full = state.fulls.add(full);
         state.full = Some((sample.number, Arc::downgrade(&full)));
         (sample.number, full)
@@ -214,9 +222,15 @@ impl Sampler {
         self.asked();
         let sampler = self.clone();
         let make = move || {
-            let sample = sampler.shared.state.lock().newest();
+            let (sample, verdicts) = {
+                let state = sampler.shared.state.lock();
+                let sample = state.newest();
+                let verdicts = state.verdicts.said(sample.at_ms());
+                (sample, verdicts)
+            };
             let fresh = sampler.snapshot();
-            let json = api::tree(&fresh, &sample, &sampler.shared.shown).map_err(io::Error::from);
+            let json = api::tree(&fresh, &sample, verdicts, &sampler.shared.shown);
+            let json = json.map_err(io::Error::from);
             drop(fresh);
             json.and_then(|json| coding.encode(json))
                 .map_err(|e| format!("the tree is not JSON: {e}"))
@@ -246,6 +260,7 @@ impl Sampler {
             export.write_as(format, tree, &mut text).map_err(|e| format!("no exposition: {e}"))?;
             let Shown { panels, prefix, .. } = &sampler.shared.shown;
             panel::expose(panels, prefix, format, &mut text);
+            sampler.shared.state.lock().verdicts.expose(prefix, format, &mut text);
             Ok(text.into_bytes())
         };
         self.shared.expositions[usize::from(format == Format::Text)].get(make).await
@@ -290,7 +305,7 @@ impl Sampler {
         let mut state = state.lock();
         let before = state.sample.clone();
         let sample = Arc::new(state.take(snapshot, before.as_deref(), shown));
-        let State { ids, history, .. } = &mut *state;
+        let State { ids, history, verdicts, ticks, .. } = &mut *state;
         if !sample.has_same_metrics() {
             history.show(sample.views.clone());
         }
@@ -300,10 +315,13 @@ impl Sampler {
         }
         let at = sample.now.snapshot.at();
         history.push(at, &sample.rows);
+        let groups = sample.now.snapshot.groups();
+        verdicts.judge(sample.at_ms(), (&sample.views, &sample.rows), groups, history);
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick = || frame::next(&encode::tick(&sample, before.as_deref(), &gone, shown));
-            let event = sample.has_same_metrics().then(|| state.ticks.add(tick()));
+            let tick =
+                || frame::next(&encode::tick(&sample, before.as_deref(), &gone, verdicts, shown));
+            let event = sample.has_same_metrics().then(|| ticks.add(tick()));
             // No client is left to miss it.
             let _ = events.send(Tick { number: sample.number, event });
         }

@@ -42,6 +42,37 @@ pub struct Views(Arc<[View]>);
 pub struct View {
     doc: ViewDoc,
     source: Source,
+    role: Role,
+    /// What is shown, as a noun in a sentence.
+    noun: String,
+    /// Of a wait, the key of the view that is the work.
+    work: Option<String>,
+}
+
+/// What a view says when one tenant harms another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Nothing.
+    None,
+    /// What one tenant has of it others lack.
+    Contended,
+    /// A tenant is harmed that has more, or less, of it than usual.
+    WorseHigh,
+    WorseLow,
+    /// A tenant is harmed of which it is many times its work.
+    Wait,
+    /// A limit refuses, or keeps waiting.
+    Refusals,
+    Pressure,
+}
+
+/// Which way a figure gets worse for a tenant: see [`View::worse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worse {
+    /// As latency does.
+    High,
+    /// As a hit ratio does.
+    Low,
 }
 
 /// Reads something of a group.
@@ -54,7 +85,7 @@ type Total = Read<u64>;
 enum Source {
     /// How fast a total grows: its difference per second, divided by `per`.
     Rate { total: Total, per: f64 },
-    /// The part of one total's growth in another's; nothing when that did not grow.
+    /// One total's growth by another's; nothing when that did not grow.
     Ratio { part: Total, whole: Total },
     /// How much there is at the moment.
     Level(Read<Option<f64>>),
@@ -96,6 +127,18 @@ impl View {
     ) -> View {
         let source = Source::Ratio { part: sum([part]), whole: sum(whole) };
         View::new(key, title, Shape::Share, source)
+    }
+
+    /// Shows how much of `total` there was for each of `counters`' growth, as time by request.
+    #[must_use]
+    pub fn mean<U: Unit, V: Unit, const N: usize>(
+        key: &str,
+        title: &str,
+        total: Counter<U>,
+        counters: [Counter<V>; N],
+    ) -> View {
+        let source = Source::Ratio { part: sum([total]), whole: sum(counters) };
+        View::new(key, title, level_shape(U::KIND), source)
     }
 
     /// Shows a gauge.
@@ -154,6 +197,7 @@ impl View {
         let level = Source::Level(Box::new(move |group| Some(avg10(group) / 100.0)));
         let mut view = View::new(key, title, Shape::Share, level).trouble();
         view.doc.is_pressure = true;
+        view.role = Role::Pressure;
         view.help("Part of the last ten seconds in which a charge waited for room")
     }
 
@@ -191,15 +235,56 @@ impl View {
     #[must_use]
     pub fn trouble(mut self) -> View {
         self.doc.is_trouble = true;
+        if self.role == Role::None && matches!(self.source, Source::Rate { .. }) {
+            self.role = Role::Refusals;
+        }
+        self
+    }
+
+    /// Says that tenants contend for it: what one has of it others lack, as requests of one server,
+    /// its CPU time or its memory. Verdicts blame the tenant that has most of it, or bursts, while
+    /// another is harmed. The first such view says how busy a tenant is.
+    #[must_use]
+    pub fn contended(mut self) -> View {
+        self.role = Role::Contended;
+        self
+    }
+
+    /// Says which way it gets worse for a tenant: one that has it worse than it usually does while
+    /// another takes most is harmed. Of headlines only, whose past is known.
+    #[must_use]
+    pub fn worse(mut self, worse: Worse) -> View {
+        self.role = match worse {
+            Worse::High => Role::WorseHigh,
+            Worse::Low => Role::WorseLow,
+        };
+        self
+    }
+
+    /// Says that it is how long work waited, and `work`, the key of another view, how long it took:
+    /// a tenant is harmed whose work waits ten times as long as it takes, and a millisecond at
+    /// least. No past is needed to know that.
+    #[must_use]
+    pub fn wait_for(mut self, work: &str) -> View {
+        self.role = Role::Wait;
+        self.work = Some(work.to_owned());
+        self
+    }
+
+    /// Says what it is called in a sentence, as in "87 % of all requests": without it, its title in
+    /// lower case, without "/s".
+    #[must_use]
+    pub fn noun(mut self, noun: &str) -> View {
+        noun.clone_into(&mut self.noun);
         self
     }
 
     fn new(key: &str, title: &str, shape: Shape, source: Source) -> View {
-        let (key, title) = (key.to_owned(), title.to_owned());
+        let (key, title, noun) = (key.to_owned(), title.to_owned(), noun_of(title));
         let (help, place, limit) = (String::new(), Place::Headline, None);
         let (is_trouble, is_pressure) = (false, false);
         let doc = ViewDoc { key, title, help, shape, place, limit, is_trouble, is_pressure };
-        View { doc, source }
+        View { doc, source, role: Role::None, noun, work: None }
     }
 
     /// `before` is the same group one sample earlier, or `None` for a new one, which then has
@@ -260,6 +345,27 @@ impl Views {
         })
     }
 
+    /// Returns the places of the views that have a role.
+    pub(super) fn with(&self, role: Role) -> impl Iterator<Item = usize> + '_ {
+        (0..self.0.len()).filter(move |&at| self.0[at].role == role)
+    }
+
+    /// Returns whether a view is how fast something happens, rather than what is held.
+    pub(super) fn is_rate(&self, at: usize) -> bool {
+        matches!(self.0[at].source, Source::Rate { .. })
+    }
+
+    /// Returns what a view is called in a sentence.
+    pub(super) fn noun(&self, at: usize) -> &str {
+        &self.0[at].noun
+    }
+
+    /// Returns the place of the view that is the work of a wait.
+    pub(super) fn work(&self, wait: usize) -> Option<usize> {
+        let key = self.0[wait].work.as_ref()?;
+        self.0.iter().position(|view| view.doc.key == *key)
+    }
+
     /// Computes the figures of one group.
     pub(super) fn figures(
         &self,
@@ -278,6 +384,14 @@ impl Views {
             }
         }
     }
+}
+
+/// Makes a noun of a title: what is spelled in capitals stays so.
+fn noun_of(title: &str) -> String {
+    let title = title.strip_suffix("/s").unwrap_or(title);
+    let is_word = |word: &str| !word.chars().skip(1).any(char::is_uppercase);
+    let lower = |word| if is_word(word) { word.to_lowercase() } else { word.to_owned() };
+    title.split(' ').map(lower).collect::<Vec<_>>().join(" ")
 }
 
 fn sum<U: Unit, const N: usize>(counters: [Counter<U>; N]) -> Total {

@@ -41,6 +41,10 @@ pub struct TreeDoc<G = Vec<GroupDoc>> {
     /// Tables of what is not in the tree. Left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panels: Vec<PanelDoc>,
+    /// Who is harmed, by whom, and who is at a limit: what is true, the worst first. Left out where
+    /// there is nothing to say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<VerdictDoc>,
     /// Root first, each before its children.
     pub groups: G,
 }
@@ -158,6 +162,104 @@ pub struct ViewDoc {
     /// Whether it is the share of time in which charges waited for room. Left out where not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pressure: bool,
+}
+
+/// A sentence about who is harmed, by whom, or who is at a limit, as of the last sample.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct VerdictDoc {
+    /// What it says.
+    pub kind: VerdictKind,
+    /// The path of the group that the sentence begins with.
+    pub group: String,
+    /// How many groups it is about.
+    pub tenants: usize,
+    /// The sentence after the group's name, with the space in front.
+    pub text: String,
+    /// The same without figures, for what is read out.
+    pub short: String,
+    /// Why it is said: everybody who is harmed or to blame, with figures. Empty where the sentence
+    /// is all.
+    pub why: String,
+    /// Since when it is so, in ms since 1970.
+    pub since_ms: u64,
+    /// When it ended: the sentence is in the past tense then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
+/// What a [`VerdictDoc`] says of its groups, in the order in which it matters.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum VerdictKind {
+    /// To blame: it takes far more than it usually does.
+    Bursts,
+    /// To blame: it takes most, and always does.
+    Takes,
+    /// Harmed: its requests wait far longer than work on them takes.
+    Waits,
+    /// Harmed: it is answered more slowly than usual.
+    Slower,
+    /// Harmed: it finds less than usual.
+    FindsLess,
+    /// Harmed: it does less than usual while another bursts.
+    GetsLess,
+    /// At a limit, which refuses it something.
+    Refused,
+    /// At a limit, where it waits for room.
+    Stalls,
+    /// What a later version says.
+    #[serde(other)]
+    Unknown,
+}
+
+impl VerdictKind {
+    /// All kinds that are known, in order.
+    pub const ALL: [VerdictKind; 8] = [
+        VerdictKind::Bursts,
+        VerdictKind::Takes,
+        VerdictKind::Waits,
+        VerdictKind::Slower,
+        VerdictKind::FindsLess,
+        VerdictKind::GetsLess,
+        VerdictKind::Refused,
+        VerdictKind::Stalls,
+    ];
+
+    /// Returns the name that it has in JSON and in metrics.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            VerdictKind::Bursts => "bursts",
+            VerdictKind::Takes => "takes",
+            VerdictKind::Waits => "waits",
+            VerdictKind::Slower => "slower",
+            VerdictKind::FindsLess => "finds_less",
+            VerdictKind::GetsLess => "gets_less",
+            VerdictKind::Refused => "refused",
+            VerdictKind::Stalls => "stalls",
+            VerdictKind::Unknown => "unknown",
+        }
+    }
+
+    /// Returns whether it names who is to blame.
+    #[must_use]
+    pub fn is_blame(self) -> bool {
+        matches!(self, VerdictKind::Bursts | VerdictKind::Takes)
+    }
+
+    /// Returns whether it names who is harmed by others.
+    #[must_use]
+    pub fn is_harm(self) -> bool {
+        self.is_about_two() && !self.is_blame()
+    }
+
+    /// Returns whether one harms another, rather than being at a limit of its own.
+    #[must_use]
+    pub fn is_about_two(self) -> bool {
+        use VerdictKind::{Refused, Stalls, Unknown};
+        !matches!(self, Refused | Stalls | Unknown)
+    }
 }
 
 /// A table of what is not in the tree.

@@ -31,6 +31,7 @@ const LINES = 2;
 
 const model = {
   groups: new Map(), root: null, server: null, schema: [], number: 0, at: 0, rootHistory: {},
+  verdicts: [], marks: [], earlier: [],
   views: null, headlines: [], columns: [], folded: new Map(), filter: "", sort: null, selected: null,
 
   // The views are declared by the program: nothing here knows a metric.
@@ -56,6 +57,7 @@ const model = {
       if (group) group.lines = lines.map((line) => line.slice(-SLOTS));
     }
     Object.assign(this, { server: doc.server, schema: doc.schema, number: doc.number, at: doc.at_ms });
+    this.judged(doc);
     const past = doc.root_history ? doc.root_history.series : {};
     this.rootHistory = Object.fromEntries(this.headlines.map(({ key }) => [key, (past[key] || []).slice(-SLOTS)]));
   },
@@ -69,6 +71,7 @@ const model = {
     }
     this.number = doc.number;
     this.at = doc.at_ms;
+    this.judged(doc);
     for (const group of this.groups.values()) {
       const [first] = this.headlines;
       if (!first) continue;
@@ -82,6 +85,8 @@ const model = {
     }
     if (this.root) for (const view of this.headlines) push(this.rootHistory[view.key], this.get(this.root, view));
   },
+
+  judged({ verdicts, marks, earlier }) { Object.assign(this, { verdicts, marks, earlier }); },
 
   add([id, parentId, name, row]) {
     const parent = parentId === null ? null : this.groups.get(parentId);

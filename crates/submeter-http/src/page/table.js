@@ -242,7 +242,7 @@ function fillRow(node, group, widest) {
   node.classList.toggle("parent", parent);
   node.classList.toggle("context", model.filter !== "" && !(group.parent && model.matches(group)));
   setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
-  const mark = news.marks.get(group) || "";
+  const mark = news.marks.get(group.id) || "";
   setText(part.mark, mark);
   setAttr(part.mark, "data-mark", mark || null);
   const below = [];

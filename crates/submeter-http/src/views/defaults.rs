@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use submeter::{GroupValues, Metric, MetricKind, Schema, Usage, Value};
+use submeter::{GroupValues, Metric, MetricKind, Schema, UnitKind, Usage, Value};
 
 use super::super::wire::{Place, Shape};
-use super::{Source, Total, View, Views, level_shape, rate_shape};
+use super::{Role, Source, Total, View, Views, Worse, level_shape, rate_shape};
 
 /// How many figures stand over the table, and how many in it: more would not fit on a screen.
 const HEADLINES: usize = 6;
@@ -22,6 +22,14 @@ impl Views {
     #[must_use]
     pub fn of(schema: &Schema) -> Views {
         let mut views: Vec<View> = schema.metrics().iter().flat_map(of).collect();
+        // How busy a tenant is, and what of the processors others lack.
+        let mut first = true;
+        for view in &mut views {
+            let is_rate = matches!(view.source, Source::Rate { .. }) && view.role == Role::None;
+            if is_rate && (std::mem::take(&mut first) || view.doc.shape == Shape::Cores) {
+                view.role = Role::Contended;
+            }
+        }
         let figures = views.iter_mut().filter(|view| view.doc.place == Place::Headline);
         for (at, view) in figures.enumerate().skip(HEADLINES) {
             view.doc.place = if at < COLUMNS { Place::Table } else { Place::Detail };
@@ -62,7 +70,10 @@ fn of(metric: &Metric) -> Vec<View> {
             };
             let source = Source::Quantile { of: Box::new(of), q: 0.99 };
             let (key, title) = (format!("{name}_p99"), format!("{title} p99"));
-            vec![View::new(&key, &title, level_shape(metric.unit()), source)]
+            let view = View::new(&key, &title, level_shape(metric.unit()), source);
+            // More of anything else may be better.
+            let is_time = metric.unit() == UnitKind::Nanoseconds;
+            vec![if is_time { view.worse(Worse::High) } else { view }]
         }
         MetricKind::Quota => quota(metric, &title),
         // A kind that is younger than this crate is in the detail's table of values.

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use submeter_http::wire::{Figure, GroupDoc, ServerDoc, Shape, TreeDoc, ValueDoc, ViewDoc};
+use submeter_http::wire::{
+    Figure, GroupDoc, ServerDoc, Shape, TreeDoc, ValueDoc, VerdictDoc, VerdictKind, ViewDoc,
+};
 use submeter_terminal::Failure;
 
 use super::client::Client;
@@ -80,7 +82,17 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
         schema,
         views,
         panels: Vec::new(),
+        verdicts: members.iter().flat_map(verdicts).collect(),
     }
+}
+
+/// What a server says, and that it is that server which does.
+fn verdicts(member: &Member) -> impl Iterator<Item = VerdictDoc> + '_ {
+    // One of each kind, whatever it sends.
+    member.tree.verdicts.iter().take(VerdictKind::ALL.len()).map(|verdict| {
+        let text = verdict.text.trim_end_matches('.');
+        VerdictDoc { text: format!("{text}, on {}.", member.name), ..verdict.clone() }
+    })
 }
 
 /// One row for each group of any server, and below those without children one for each server.
@@ -211,6 +223,18 @@ mod tests {
     fn figure(doc: &TreeDoc, path: &str, view: usize) -> Option<f64> {
         let group = doc.groups.iter().find(|group| group.path == path).expect("a row");
         group.overview[&doc.views[view].key].0
+    }
+
+    #[test]
+    fn what_a_server_says_has_the_servers_name_and_an_end() {
+        let mut one = member("a:1", &GROUPS);
+        let said = r#"{"kind":"of a later version","group":"/b","tenants":1,"text":" sleeps.",
+            "short":"","why":"","since_ms":0}"#;
+        one.tree.verdicts = vec![serde_json::from_str(said).expect("a verdict"); 1000];
+        let doc = add_up(&[one, member("b:1", &GROUPS)], None);
+        assert_eq!(doc.verdicts.len(), VerdictKind::ALL.len());
+        assert_eq!(doc.verdicts[0].text, " sleeps, on a:1.");
+        assert_eq!(doc.verdicts[0].kind, VerdictKind::Unknown);
     }
 
     #[test]

@@ -14,6 +14,8 @@ const PANE_LEAST: usize = 4;
 /// The lines of the last frame, top to bottom.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
+    /// Who is harmed and by whom, where there is anything to say.
+    pub(super) verdict: Range<usize>,
     /// The graph; the line below says what it is of.
     pub(super) graph: Range<usize>,
     pub(super) heading: usize,
@@ -35,7 +37,9 @@ impl Layout {
             24..40 => 3,
             _ => 6,
         };
-        self.graph = TOTALS + 1..TOTALS + 1 + graph;
+        let above = TOTALS + 1;
+        self.verdict = above..above + usize::from(!state.verdicts.is_empty());
+        self.graph = self.verdict.end..self.verdict.end + graph;
         self.heading = self.graph.end + 1;
         let first = self.heading + 1;
         // Even a tiny terminal shows one row of tenants.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::figures::figure;
 use super::source::Source;
 use super::state::{Column, Row, State};
+use super::view::sentence;
 use submeter_http::wire::ViewDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
@@ -17,6 +18,10 @@ pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failu
     if let (Source::Fleet(_), Some(notice)) = (source, notice) {
         // Not in the table, whose figures are those of the others.
         show::tell(&format!("{}\n", show::plain(notice)));
+    }
+    // Beside the table, which scripts read.
+    for verdict in &state.verdicts {
+        show::tell(&format!("{}\n", sentence(verdict)));
     }
     if !columns.is_empty() {
         state.choose(columns).map_err(Failure::new)?;

@@ -6,7 +6,9 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use submeter::visible;
-use submeter_http::wire::{DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, ViewDoc};
+use submeter_http::wire::{
+    DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, VerdictDoc, ViewDoc,
+};
 use submeter_terminal::plain;
 
 /// How many past samples a row keeps.
@@ -126,6 +128,7 @@ pub(super) struct State {
     pub(super) is_fleet: bool,
     pub(super) views: Vec<ViewDoc>,
     pub(super) schema: Vec<MetricDoc>,
+    pub(super) verdicts: Vec<VerdictDoc>,
     pub(super) at_ms: u64,
     pub(super) sort: Column,
     pub(super) descending: bool,
@@ -160,6 +163,7 @@ impl State {
             is_fleet: false,
             views: Vec::new(),
             schema: Vec::new(),
+            verdicts: Vec::new(),
             at_ms: 0,
             sort: Column::View(0),
             descending: true,
@@ -197,6 +201,7 @@ impl State {
             view.title = plain(&view.title).into_owned();
         }
         self.schema = tree.schema;
+        self.verdicts = tree.verdicts;
         self.at_ms = tree.at_ms;
         self.nodes.clear();
         for group in tree.groups {

@@ -144,6 +144,7 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
         window_s: 1.0,
         schema: schema(),
         views: views(),
+        verdicts: Vec::new(),
         panels: Vec::new(),
         groups,
     }

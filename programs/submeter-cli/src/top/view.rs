@@ -10,7 +10,7 @@ use super::layout::{self, Layout};
 use super::screen::{Line, Screen};
 use super::state::{Column, Link, Pane, Row, State};
 use super::{graph, pane, popup};
-use submeter_http::wire::{Place, Shape, ViewDoc};
+use submeter_http::wire::{Place, Shape, VerdictDoc, ViewDoc};
 use submeter_terminal as show;
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.
@@ -68,6 +68,9 @@ pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mu
     layout.heads = columns.heads(state);
     screen.put(0, 0, &header(state, theme, screen.width()));
     screen.put(0, layout::TOTALS, &totals(state, theme, screen.width()));
+    for y in layout.verdict.clone() {
+        screen.put(0, y, &verdicts(state, theme));
+    }
     draw_graph(screen, state, theme, layout);
     screen.put(0, layout.heading, &columns.heading(state, theme));
     draw_rows(screen, state, theme, layout, &columns);
@@ -133,6 +136,23 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
         line.push(format!("{value}   "), theme.bold);
     }
     line
+}
+
+/// Says who is harmed, by whom, and who is at a limit; what does not fit is the least of it.
+fn verdicts(state: &State, theme: Theme) -> Line {
+    let mut line = Line::default();
+    for verdict in &state.verdicts {
+        let style = if verdict.kind.is_blame() { theme.bad } else { theme.warn };
+        line.push(format!("{}  ", sentence(verdict)), style);
+    }
+    line
+}
+
+/// Puts a verdict after the name that it begins with, as people see both.
+pub(super) fn sentence(verdict: &VerdictDoc) -> String {
+    let group = submeter::visible(&verdict.group).to_string();
+    // Spaces at which no line is broken are none that a script splits at.
+    format!("{group}{}", show::plain(&verdict.text.replace('\u{a0}', " ")))
 }
 
 /// Draws the past of the selected group, and below what it is of and what its top stands for.

@@ -1,7 +1,7 @@
 //! Tests of frames, as text.
 
 use anstyle::{AnsiColor, Effects};
-use submeter_http::wire::{Figure, ValueDoc};
+use submeter_http::wire::{Figure, ValueDoc, VerdictDoc, VerdictKind};
 
 use super::layout::Layout;
 use super::once;
@@ -63,6 +63,32 @@ fn a_narrow_terminal_shows_the_most_important_columns() {
         "    c                                 0        –",
     ];
     assert_eq!(lines[..9], expected, "\n{}\n", lines.join("\n"));
+}
+
+#[test]
+fn who_is_harmed_is_said_above_the_graph() {
+    let mut doc = tree(&GROUPS);
+    let verdict = |kind, group: &str, text: &str| {
+        let (group, text) = (group.to_owned(), text.to_owned());
+        let (short, why) = (String::new(), String::new());
+        VerdictDoc { kind, group, tenants: 1, text, short, why, since_ms: 0, ended_ms: None }
+    };
+    doc.verdicts = vec![
+        verdict(VerdictKind::Takes, "/a", " takes most:\u{a0}9\u{1b}."),
+        verdict(VerdictKind::Waits, "/\u{202e}b", " waits."),
+    ];
+    let mut state = state();
+    state.update(doc);
+    let (lines, screen) = frame(&state, 80, 12);
+    assert_eq!(lines[2], r"/a takes most: 9\u{1b}.  /\u{202e}b waits.");
+    let style = |x| screen.cell(x, 2).1;
+    assert_eq!(style(0), Theme::colored().bad);
+    assert_eq!(style(30), Theme::colored().warn);
+    assert_eq!(lines[4], "requests/s of All tenants, up to 2.10k");
+    assert!(lines[5].starts_with("Tenant"), "{}", lines[5]);
+    state.update(tree(&GROUPS));
+    let (lines, _) = frame(&state, 80, 12);
+    assert!(lines[4].starts_with("Tenant"), "no line where there is nothing to say: {lines:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use submeter::{Count, Counter};
 use submeter_cache::{Address, Cache, Metrics};
 use submeter_http::wire::Place;
-use submeter_http::{Shown, View, Views};
+use submeter_http::{Shown, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
 
@@ -41,27 +41,33 @@ fn views(m: &Metrics) -> Views {
     let lookups = [m.get_hits, m.get_misses];
     Views::new(vec![
         View::rate("requests_per_s", "Requests/s", requests(m))
-            .help("Requests answered in the last second"),
+            .help("Requests answered in the last second")
+            .contended(),
         View::quantile("p99_ns", "p99", m.latency, 0.99).help(
             "99 of 100 requests of the last second were answered within this, waiting included",
         ),
         View::ratio("hit_ratio", "Hits", m.get_hits, lookups)
-            .help("Retrievals of the last second that found the item"),
+            .help("Retrievals of the last second that found the item")
+            .worse(Worse::Low),
         View::rate("cpu_cores", "CPU", [m.cpu])
-            .help("Time of worker threads; 100 % is one processor"),
+            .help("Time of worker threads; 100 % is one processor")
+            .contended(),
         View::held("memory_bytes", "Memory", m.memory)
             .help("Held by items, and its limit if there is one")
-            .within("memory_limit_bytes"),
+            .within("memory_limit_bytes")
+            .contended(),
         View::limit("memory_limit_bytes", "Memory limit", m.memory).place(Place::Nowhere),
         View::rate("evictions_per_s", "Evictions/s", [m.evictions])
             .help("Items dropped to make room in the last second"),
         View::gauge("items", "Items", m.items).help("Items held").place(Place::Table),
         View::rate("store_failures_per_s", "Failed/s", [m.store_failures])
             .help("Stores refused in the last second for want of memory")
+            .noun("no room for what it stores")
             .place(Place::Table)
             .trouble(),
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
+            .noun("over its rate")
             .place(Place::Table)
             .trouble(),
         // No trouble: what a limit refuses is stored after an eviction.
@@ -71,6 +77,13 @@ fn views(m: &Metrics) -> Views {
         // No trouble: it is what a high is for.
         View::rate("over_high_per_s", "Over high/s", [m.over_high])
             .help("Stores of the last second that found the group above its own high")
+            .place(Place::Detail),
+        View::mean("wait_ns", "Wait", m.waited, requests(m))
+            .help("How long a request of the last second waited until work on it began")
+            .wait_for("work_ns")
+            .place(Place::Detail),
+        View::mean("work_ns", "Work", m.cpu, requests(m))
+            .help("CPU time of a request of the last second")
             .place(Place::Detail),
         View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Place::Detail),
         View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Place::Detail),

@@ -1,0 +1,172 @@
+//! Verdicts: who is harmed, by whom, and why that is said.
+//!
+//! Judged once a sample from the figures of all tenants, for everything that shows it: the page,
+//! `/api/tree`, `submeter top` and the metrics. A tenant is harmed if it waits, is slower, finds or
+//! does less than it usually does; who takes far more than a fair part of what all share while
+//! somebody is harmed is to blame. What harms nobody is no news, however much it is.
+
+mod judge;
+mod say;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+
+use submeter::GroupValues;
+use submeter::export::Format;
+
+use self::judge::Finding;
+use self::say::Said;
+use super::history::History;
+use super::panel::{self, Column, Panel};
+use super::sample::Row;
+use super::views::Views;
+use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
+
+/// How many samples in a row a finding must last to be said, and be away to be taken back: a second
+/// of noise says nothing, and a second of quiet ends nothing.
+const SAMPLES: u8 = 2;
+
+/// How long a verdict is said after it was true, in the past tense: people who look up from other
+/// work should not have to wait for the next.
+const HELD_MS: u64 = 6_500;
+
+/// How many verdicts that are over are kept.
+const KEPT: usize = 20;
+
+/// What is known of one finding about one group.
+#[derive(Debug)]
+struct Track {
+    finding: Finding,
+    path: Box<str>,
+    /// Samples in a row in which it was found, or was not.
+    found: u8,
+    missed: u8,
+    since_ms: u64,
+}
+
+impl Track {
+    fn is_said(&self) -> bool {
+        self.found >= SAMPLES
+    }
+}
+
+/// What is said now, and was said before.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    tracks: HashMap<(VerdictKind, u32), Track>,
+    /// Of this moment: harm first by its kind, then the worst.
+    said: Vec<Said>,
+    marks: Vec<(u32, VerdictKind)>,
+    past: VecDeque<VerdictDoc>,
+}
+
+impl Verdicts {
+    /// Judges a sample that `history` has already; `groups` are those of `rows`.
+    pub(super) fn judge(
+        &mut self,
+        at_ms: u64,
+        (views, rows): (&Views, &[Row]),
+        groups: &[GroupValues],
+        history: &History,
+    ) {
+        let path = |row: usize| groups[row].path();
+        self.take(at_ms, judge::judge(views, rows, history), views, path);
+    }
+
+    fn take<'a>(
+        &mut self,
+        at_ms: u64,
+        findings: Vec<(usize, Finding)>,
+        views: &Views,
+        path: impl Fn(usize) -> &'a str,
+    ) {
+        for track in self.tracks.values_mut() {
+            track.missed += 1;
+        }
+        for (row, finding) in findings {
+            let path: Box<str> = path(row).into();
+            let track = self.tracks.entry((finding.kind, finding.id)).or_insert_with(|| {
+                let (finding, path) = (finding.clone(), path.clone());
+                Track { finding, path, found: 0, missed: 0, since_ms: at_ms }
+            });
+            // An id may be another group's by now.
+            if track.path != path {
+                *track =
+                    Track { finding: finding.clone(), path, found: 0, missed: 0, since_ms: at_ms };
+            }
+            track.found = track.found.saturating_add(1);
+            track.missed = 0;
+            // Its worst moment, as the last ones of a burst are like any other.
+            if finding.kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
+                track.finding = finding;
+            }
+        }
+        // Found in one sample of two is found twice in no row.
+        self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < SAMPLES);
+        self.say(at_ms, views);
+    }
+
+    /// Makes sentences of what is true, and puts those that were said before to the past.
+    fn say(&mut self, at_ms: u64, views: &Views) {
+        let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
+        now.sort_by(|a, b| {
+            let worst = b.finding.amount.total_cmp(&a.finding.amount);
+            a.finding.kind.cmp(&b.finding.kind).then(worst).then_with(|| a.path.cmp(&b.path))
+        });
+        self.marks = now.iter().map(|track| (track.finding.id, track.finding.kind)).collect();
+        let said = say::sentences(&now, views);
+        for over in std::mem::replace(&mut self.said, said) {
+            let Said { mut doc, past } = over;
+            let goes_on = |now: &Said| now.doc.kind == doc.kind && now.doc.group == doc.group;
+            if !self.said.iter().any(goes_on) {
+                [doc.text, doc.short] = past;
+                doc.ended_ms = Some(at_ms);
+                self.past.push_front(doc);
+            }
+        }
+        self.past.truncate(KEPT);
+    }
+
+    /// Returns what is said now, of a sample taken at `at_ms`: what is true, and where
+    /// nobody is to blame for anything now, who was until a moment ago.
+    pub(super) fn said(&self, at_ms: u64) -> Vec<VerdictDoc> {
+        let is_recent = |doc: &&VerdictDoc| {
+            let ended = doc.ended_ms.unwrap_or(at_ms);
+            at_ms.saturating_sub(ended) < HELD_MS
+        };
+        let mut said: Vec<_> = self.said.iter().map(|said| said.doc.clone()).collect();
+        if said.iter().all(|doc| !doc.kind.is_about_two()) {
+            let past = self.past.iter().filter(|doc| doc.kind.is_about_two());
+            let mut past: Vec<_> = past.take_while(is_recent).cloned().collect();
+            past.sort_by_key(|doc| doc.kind);
+            said.splice(0..0, past);
+        }
+        said
+    }
+
+    /// Returns what was said, the newest first.
+    pub(super) fn past(&self) -> &VecDeque<VerdictDoc> {
+        &self.past
+    }
+
+    /// Returns the groups that something is said of.
+    pub(super) fn marks(&self) -> &[(u32, VerdictKind)] {
+        &self.marks
+    }
+
+    /// Appends how many tenants each verdict is about to an exposition of the tree.
+    pub(super) fn expose(&self, prefix: &str, format: Format, text: &mut String) {
+        let count = |kind| self.marks.iter().filter(|(_, of)| *of == kind).count() as u64;
+        let row = |kind: &VerdictKind| {
+            vec![kind.key().into(), CellDoc::figure(count(*kind), Shape::Count)]
+        };
+        let rows: Vec<Vec<CellDoc>> = VerdictKind::ALL.iter().map(row).collect();
+        let columns = vec![
+            Column::label("verdict", "Verdict"),
+            Column::gauge("tenants", "Tenants", "Tenants of which the verdict is true now"),
+        ];
+        let panel = Panel::new("verdict", "Verdicts", columns).rows(move || rows.clone());
+        panel::expose(&[panel], prefix, format, text);
+    }
+}

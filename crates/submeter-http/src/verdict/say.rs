@@ -1,0 +1,137 @@
+//! Puts findings into sentences.
+
+use super::super::views::Views;
+use super::super::wire::{VerdictDoc, VerdictKind};
+use super::Track;
+use super::judge::Finding;
+
+/// A space at which no line is broken.
+const NBSP: char = '\u{a0}';
+
+/// How many groups the reason names.
+const NAMED: usize = 3;
+
+/// What is said of one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) doc: VerdictDoc,
+    /// Its text and its short text once it is over.
+    pub(super) past: [String; 2],
+}
+
+/// Makes one sentence of each kind that is found, in order; tracks are ordered by kind, the worst of
+/// each first.
+pub(super) fn sentences(tracks: &[&Track], views: &Views) -> Vec<Said> {
+    let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
+    let why = why(tracks, views);
+    let said = VerdictKind::ALL.iter().filter_map(|&kind| {
+        let first = of(kind).next()?;
+        let tenants = of(kind).count();
+        let more = if tenants > 1 { format!(" and {} more", tenants - 1) } else { String::new() };
+        let figures = figures(&first.finding, views);
+        let [now, past] = verbs(kind, tenants > 1)
+            .map(|verb| [format!("{more} {verb}{figures}."), format!("{more} {verb}.")]);
+        let [text, short] = now;
+        let why = if kind.is_about_two() { why.clone() } else { String::new() };
+        let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
+        let group = first.path.to_string();
+        let doc = VerdictDoc { kind, group, tenants, text, short, why, since_ms, ended_ms: None };
+        Some(Said { doc, past })
+    });
+    said.collect()
+}
+
+/// Says who is harmed and who is to blame, with all that is known: what a tooltip shows.
+fn why(tracks: &[&Track], views: &Views) -> String {
+    let few = |is: fn(VerdictKind) -> bool| {
+        let tracks = tracks.iter().filter(move |track| is(track.finding.kind)).take(NAMED);
+        tracks.map(|track| {
+            let [verb, _] = verbs(track.finding.kind, false);
+            let figures = figures(&track.finding, views);
+            format!("{} {verb}{figures}", submeter::visible(&track.path))
+        })
+    };
+    few(VerdictKind::is_harm).chain(few(VerdictKind::is_blame)).collect::<Vec<_>>().join("; ")
+}
+
+/// The verb, and that of what is over.
+fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
+    let [one, many, past] = match kind {
+        VerdictKind::Bursts => ["bursts", "burst", "burst"],
+        VerdictKind::Takes => ["takes most", "take most", "took most"],
+        VerdictKind::Waits => ["waits", "wait", "waited"],
+        VerdictKind::Slower => ["is slow", "are slow", "was slow"],
+        VerdictKind::FindsLess => ["finds less", "find less", "found less"],
+        VerdictKind::GetsLess => ["gets less", "get less", "got less"],
+        VerdictKind::Refused => ["is refused", "are refused", "was refused"],
+        VerdictKind::Stalls => ["waits for room", "wait for room", "waited for room"],
+        VerdictKind::Unknown => ["", "", ""],
+    };
+    [if is_plural { many } else { one }, past]
+}
+
+/// The figures behind a finding.
+fn figures(finding: &Finding, views: &Views) -> String {
+    let Finding { amount, than, view, .. } = *finding;
+    let noun = views.noun(view);
+    match finding.kind {
+        VerdictKind::Bursts | VerdictKind::Takes => {
+            let of = |(view, part): &(usize, f64)| {
+                format!(" and {} of {}", percent(*part), views.noun(*view))
+            };
+            let also: String = finding.also.iter().map(of).collect();
+            let times =
+                if than > 0.0 { format!(", {than:.1} times its usual") } else { String::new() };
+            format!(": {} of all {noun}{also}{times}", percent(amount))
+        }
+        VerdictKind::Waits => {
+            format!(" {} a request, {} times as long as its work", time(amount), than.round())
+        }
+        VerdictKind::Slower => format!(": {noun} {}, usually {}", time(amount), time(than)),
+        VerdictKind::FindsLess => {
+            format!(": {} {noun}, usually {}", percent(amount), percent(than))
+        }
+        VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
+        VerdictKind::Refused => format!(" {} times a second: {noun}", count(amount)),
+        VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
+        VerdictKind::Unknown => String::new(),
+    }
+}
+
+/// Writes a part of a whole; what is not all is never 100.
+fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    let shown = match percent {
+        p if p >= 99.95 && p < 100.0 => 99.9,
+        p if p > 99.0 && p < 100.0 => (p * 10.0).round() / 10.0,
+        p => p.round(),
+    };
+    format!("{shown}{NBSP}%")
+}
+
+fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        n if n >= 1e9 => (n / 1e9, "s"),
+        n if n >= 1e6 => (n / 1e6, "ms"),
+        n if n >= 1e3 => (n / 1e3, "µs"),
+        n => (n, "ns"),
+    };
+    format!("{}{NBSP}{unit}", three_digits(value))
+}
+
+fn count(n: f64) -> String {
+    match n {
+        n if n >= 1e6 => format!("{} million", three_digits(n / 1e6)),
+        n if n >= 1e4 => format!("{}{NBSP}thousand", three_digits(n / 1e3)),
+        n if n >= 10.0 => format!("{}", n.round()),
+        n => three_digits(n),
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
