@@ -39,6 +39,29 @@
 //! `DELETE` and `POST` take the header `X-Submeter: 1`, which no page of another site can send:
 //! `curl -X DELETE -H 'X-Submeter: 1' 'http://HOST/api/group?path=/acme'`.
 //!
+//! # Verdicts
+//! Once a sample the figures of all tenants are judged, and who is harmed is named with who is to
+//! blame, in one sentence that the page, `/api/tree` and `submeter top` have alike:
+//!
+//! ```text
+//! /load/tenant1 takes most: 99.9 % of all requests and 98 % of CPU.
+//! /quiet waits 12.6 ms a request, 60 times as long as its work.
+//! ```
+//!
+//! | Verdict | A tenant that | By views with |
+//! |---|---|---|
+//! | bursts | has twice its usual rate, and a quarter of all | [`View::contended`] |
+//! | takes most | has far more than a fair part | [`View::contended`] |
+//! | waits | waits 1 ms and ten times as long as its work takes | [`View::wait_for`] |
+//! | is slow, finds less | is four times as slow, finds 30 % less than usual | [`View::worse`] |
+//! | gets less | does 30 % less than usual while another bursts | [`View::contended`] |
+//! | is refused | is at a limit that refuses something | [`View::trouble`] |
+//! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
+//!
+//! Nobody is blamed who harms nobody. A verdict is true for two samples before it is said, and away
+//! for two before it is over; the last twenty are kept. `prefix_verdict_tenants` counts tenants by
+//! verdict. Views that a schema suggests have these roles as far as their kind says which.
+//!
 //! # Costs
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
 //! nobody looks it takes at most 1 % of one processor: it then copies large trees less often, at

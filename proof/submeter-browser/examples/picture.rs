@@ -26,7 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     browser.open(address).await?;
     tokio::time::sleep(PAST).await;
     // While somebody bursts, which the sentence above the table says.
-    browser.until("news.last && news.last.goesOn && news.last.suffers.length > 0").await?;
+    let bursts = "model.verdicts.some((it) => it.kind === 'bursts' && it.ended_ms === undefined)";
+    browser.until(bursts).await?;
     fs::write(file, browser.picture().await?).map_err(|error| format!("{file}: {error}"))?;
     browser.close().await
 }

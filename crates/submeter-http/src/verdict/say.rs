@@ -77,12 +77,18 @@ fn figures(finding: &Finding, views: &Views) -> String {
     match finding.kind {
         VerdictKind::Bursts | VerdictKind::Takes => {
             let of = |(view, part): &(usize, f64)| {
-                format!(" and {} of {}", percent(*part), views.noun(*view))
+                format!("{} of {}", percent(*part), views.noun(*view))
             };
-            let also: String = finding.also.iter().map(of).collect();
-            let times =
-                if than > 0.0 { format!(", {than:.1} times its usual") } else { String::new() };
-            format!(": {} of all {noun}{also}{times}", percent(amount))
+            let first = format!("{} of all {noun}", percent(amount));
+            let mut parts: Vec<String> =
+                [first].into_iter().chain(finding.also.iter().map(of)).collect();
+            let last = parts.pop().unwrap_or_default();
+            let and = if parts.is_empty() { "" } else { " and " };
+            let times = match finding.kind {
+                VerdictKind::Bursts if than > 0.0 => format!(", {than:.1} times its usual"),
+                _ => String::new(),
+            };
+            format!(": {}{and}{last}{times}", parts.join(", "))
         }
         VerdictKind::Waits => {
             format!(" {} a request, {} times as long as its work", time(amount), than.round())
