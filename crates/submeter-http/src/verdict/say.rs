@@ -108,9 +108,8 @@ fn figures(finding: &Finding, views: &Views) -> String {
 fn percent(part: f64) -> String {
     let percent = part * 100.0;
     let shown = match percent {
-        p if p >= 99.95 && p < 100.0 => 99.9,
-        p if p > 99.0 && p < 100.0 => (p * 10.0).round() / 10.0,
-        p => p.round(),
+        99.0..100.0 => ((percent * 10.0).round() / 10.0).min(99.9),
+        _ => percent.round(),
     };
     format!("{shown}{NBSP}%")
 }
