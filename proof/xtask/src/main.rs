@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod benchmarks;
+mod claims;
 mod definitions;
 mod regress;
 mod repo;
@@ -95,7 +96,12 @@ fn splice(check: bool) -> ExitCode {
         let path = root.join(file);
         let found = || -> Result<(String, String), String> {
             let was = std::fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
-            let is = benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?;
+            let is = match benchmarks::claimed(&was, &|| claims::table(&root))? {
+                Some(is) => is,
+                None => {
+                    benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?
+                }
+            };
             Ok((was, is))
         };
         match found() {
