@@ -1,6 +1,10 @@
 //! Accounting, limits and lifetimes for the tenants *inside* a process, with the machinery that
 //! Linux uses for control groups.
 //!
+//! New here? [The guide](guide) has short programs. [Which kind of metric](guide::kinds)? [Which
+//! exporter](guide::exporting)? [Which answer](guide::answers) to a client? [How to
+//! test](guide::testing)? [What does it cost](guide::costs)?
+//!
 //! A [`Tree`] holds [`Group`]s, one for each tenant and each level of tenants. A request charges
 //! its group, and the totals of every ancestor include it:
 //!
@@ -55,26 +59,10 @@
 //! groups are built.
 //!
 //! # Environment
-//! `SUBMETER_RSEQ=off` forces the fallback (atomic adds to words that CPUs rarely share). Results
-//! are the same; `submeter doctor` shows what the difference costs. On kernels that may lose the
-//! restart of a sequence (Linux before 6.18, except 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later
-//! releases of these series) the end of a group, and now and then a flush, wait until a thread has
-//! visited each CPU, unless `SUBMETER_RSEQ=trust` says that yours is fixed: on a kernel that is
-//! not, a count can be lost, and a group released while a handle exists. [`backend`] returns the
-//! decision and its reason. macOS and Windows have only the fallback, no perf events, and a CPU
-//! clock that is a system call.
-//!
-//! `RUSTFLAGS="--cfg submeter_mm_cid"` builds for programs that have fewer threads than the machine
-//! has CPUs, on Linux 6.19 and later. A tree's words are then per thread and not per CPU: those of
-//! 8 threads that come to run on each of 128 CPUs take a sixteenth of the memory, and flushes visit
-//! as much less. An update costs two or three instructions more. Before 6.19 such a build has words
-//! for as many threads as CPUs, and before 6.3, which has no `mm_cid`, it has the fallback.
-//!
-//! `RUSTFLAGS="--cfg submeter_plugin"` builds for a shared library that a program loads while it
-//! runs (an extension of Python, PostgreSQL or a JVM). Without it such a library keeps an area for
-//! each thread in static TLS, of which glibc has about 2 KiB for all libraries that are loaded
-//! late: the next may fail with `cannot allocate memory in static TLS block`. With it, sequences
-//! need glibc 2.35 or newer, which registers threads itself; elsewhere there is the fallback.
+//! Linux 5.10 or newer on x86-64 and aarch64 has restartable sequences; [`backend`] says what this
+//! process has, and why. Elsewhere, or with `SUBMETER_RSEQ=off`, updates are atomic adds to words
+//! that CPUs rarely share; results are the same. [Platforms](guide::platforms) has kernels, systems,
+//! `RUSTFLAGS` for few threads and for plugins, and how to operate it.
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
@@ -94,11 +82,6 @@
 //! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`
 //! - [`FlushReport`]: `{"groups": 3, "lines": 5, "duration_ns": 41000, "joined": false}`
 //! - [`MetricKind`] and [`UnitKind`]: as they are displayed
-//!
-//! # Where the ideas come from
-//! The tree's statistics are Linux's rstat, with dirty bits for its list of updated groups; limits
-//! are its page_counter; the words are its per-CPU counters. `ARCHITECTURE.md` in the repository
-//! has the whole story.
 
 // docs.rs says which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,10 @@
 //! What a tree has counted, for programs that add up the totals of many processes.
+//!
+//! A tree has a random number, its epoch, and numbers its snapshots while the flushes are locked,
+//! so that a later number has larger totals. What was restored from a checkpoint is taken off group
+//! by group, and the checkpoint's own totals are handed on as a reading of the process that counted
+//! them. They stand in the file beside the sums, as do those of some processes before it, because a
+//! process that is started again and again may end before it is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
-//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions` and
-//! `benchmarks`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions`, `benchmarks`,
+//! `pictures` and `site`.
 
 #![forbid(unsafe_code)]
 
 mod benchmarks;
 mod claims;
 mod definitions;
+mod pictures;
 mod regress;
 mod repo;
 mod rust;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress [OLD NEW]..., definitions RECORD, \
-    or benchmarks [--check]";
+    benchmarks [--check], pictures, or site";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["benchmarks"] => splice(false),
         ["benchmarks", "--check"] => splice(true),
         ["benchmarks", ..] => refuse("benchmarks takes no argument except --check"),
+        ["pictures"] => draw(&workspace_root()),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -119,6 +121,20 @@ fn splice(check: bool) -> ExitCode {
         }
     }
     if differ { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Draws the pictures anew.
+fn draw(root: &Path) -> ExitCode {
+    let drawn = || -> Result<(), String> {
+        let repo = repo::Repo::open(root).map_err(|error| error.to_string())?;
+        for file in repo.files() {
+            let Some(target) = pictures::target(&file.path) else { continue };
+            let svg = pictures::svg(&file.text).map_err(|e| format!("{}: {e}", file.path))?;
+            std::fs::write(root.join(&target), svg).map_err(|error| format!("{target}: {error}"))?;
+        }
+        Ok(())
+    };
+    drawn().map_or_else(|error| refuse(&error), |()| ExitCode::SUCCESS)
 }
 
 /// Returns the root of the workspace. Cargo also sets the package's directory at run time; a path

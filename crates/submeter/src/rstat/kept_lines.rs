@@ -1,4 +1,9 @@
 //! Lines whose marks stay where they are, and for how long.
+//!
+//! A flush clears marks only once they are many: more than [`QUIET_MAX`]. It then clears those that
+//! it has just found and those of lines that no longer change, behind one barrier, and for a
+//! millisecond after that a flush clears none unless they are more than [`BUSY_MAX`]. More than
+//! [`COLD_MAX`] lines that have not changed for long are cleared too.
 
 use std::ops::Range;
 
