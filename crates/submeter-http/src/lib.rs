@@ -1,5 +1,8 @@
 //! One line to a live view of any program's tree.
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
+//! when](submeter::guide::exporting).
+//!
 //! [`router`] has a page that shows every group as it changes, the JSON from which `submeter top`
 //! and other programs read the same, counts of events for `submeter stat`, `/metrics` and
 //! `/healthz`. It knows no metric by name: it shows what the tree's schema declares, or the

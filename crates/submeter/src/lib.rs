@@ -36,8 +36,8 @@
 //! # What it costs
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
-//!   allocation, and no waiting for readers. One in 512, and each of 64 KiB or more of bytes, costs
-//!   as much as fifty: it raises the error bounds of those above.
+//!   allocation, and no waiting for readers. One in 512, and each of 64 KiB or more of bytes, takes
+//!   sixteen times as long: it raises the error bounds of those above.
 //! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
 //!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
 //!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
@@ -46,6 +46,7 @@
 //!   level up to the root.
 //! - **A take** of a rate ([`Group::try_take`]) costs a look at the clock, and a compare-and-swap
 //!   for each rate on its way: about 100 ns with one.
+//! - [Every verb](guide::costs) has its figure in the guide.
 //! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
@@ -61,8 +62,8 @@
 //! # Environment
 //! Linux 5.10 or newer on x86-64 and aarch64 has restartable sequences; [`backend`] says what this
 //! process has, and why. Elsewhere, or with `SUBMETER_RSEQ=off`, updates are atomic adds to words
-//! that CPUs rarely share; results are the same. [Platforms](guide::platforms) has kernels, systems,
-//! `RUSTFLAGS` for few threads and for plugins, and how to operate it.
+//! that CPUs rarely share; results are the same. [Platforms](guide::platforms) has kernels,
+//! systems, `RUSTFLAGS` for few threads and for plugins, and how to operate it.
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,

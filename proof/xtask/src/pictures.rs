@@ -1,4 +1,5 @@
-//! Makes the pictures of ARCHITECTURE.md: `docs/images/NAME.svg` from `docs/pictures/NAME.txt`.
+//! Makes the pictures of ARCHITECTURE.md: those in `docs/images` that have a text of their name in
+//! `docs/pictures`.
 //!
 //! A layout engine would place boxes by itself, and differently with each of its versions; five
 //! pictures do not pay for it. So the text says where things are. One statement a line, numbers in
