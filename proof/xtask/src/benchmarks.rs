@@ -1,11 +1,11 @@
 //! Splices figures into documents, so that none is typed by hand: the claims of README into
 //! BENCHMARKS.md, and the tables of records into the documents beside them and into README.md.
 //!
-//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The text
-//! between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of `submeter-bench
-//! --from PATH --markdown -`. To use a newer record, change the path there, or in the claims, and run
-//! this. `PATH beside OTHER` stands for the ratios of two records side by side, and `PATH of TABLE`
-//! for the figures of one table alone.
+//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The
+//! text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
+//! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there, or in
+//! the claims, and run this. `PATH beside OTHER` stands for the ratios of two records side by side,
+//! and `PATH of TABLE` for the figures of one table alone.
 
 use std::path::Path;
 

@@ -74,12 +74,16 @@ fn rows(claims: &Table, readme: &str, records: &BTreeMap<String, Value>) -> Resu
             let amount = amount(value, &unit);
             return Err(wrong(&format!("the record has {amount}, not {figure}")));
         }
+        let per = |unit: &str| scale(unit).unwrap_or(1.0);
         let (beside, ratio) = match word(claim, "beside") {
             None => ("–".to_owned(), "–".to_owned()),
             Some(other) => {
-                let (than, unit) =
+                let (than, of) =
                     find(record, claim, other).ok_or_else(|| wrong("no row beside it"))?;
-                (format!("{other} {}", amount(than, &unit)), format!("{} ×", digits(value / than)))
+                (
+                    format!("{other} {}", amount(than, &of)),
+                    format!("{} ×", digits(value * per(&unit) / (than * per(&of)))),
+                )
             }
         };
         let table = word(claim, "table").unwrap_or_default();

@@ -130,7 +130,8 @@ fn draw(root: &Path) -> ExitCode {
         for file in repo.files() {
             let Some(target) = pictures::target(&file.path) else { continue };
             let svg = pictures::svg(&file.text).map_err(|e| format!("{}: {e}", file.path))?;
-            std::fs::write(root.join(&target), svg).map_err(|error| format!("{target}: {error}"))?;
+            std::fs::write(root.join(&target), svg)
+                .map_err(|error| format!("{target}: {error}"))?;
         }
         Ok(())
     };
