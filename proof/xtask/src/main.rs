@@ -10,6 +10,7 @@ mod pictures;
 mod regress;
 mod repo;
 mod rust;
+mod site;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         ["benchmarks", "--check"] => splice(true),
         ["benchmarks", ..] => refuse("benchmarks takes no argument except --check"),
         ["pictures"] => draw(&workspace_root()),
+        ["site"] => publish(&workspace_root()),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -136,6 +138,18 @@ fn draw(root: &Path) -> ExitCode {
         Ok(())
     };
     drawn().map_or_else(|error| refuse(&error), |()| ExitCode::SUCCESS)
+}
+
+/// Makes the site; fails if a link of it leads nowhere.
+fn publish(root: &Path) -> ExitCode {
+    match site::make(root) {
+        Err(error) => refuse(&error),
+        Ok((start, broken)) => {
+            broken.iter().for_each(|line| println!("{line}"));
+            println!("site: {}, {} broken links", start.display(), broken.len());
+            if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
 }
 
 /// Returns the root of the workspace. Cargo also sets the package's directory at run time; a path

@@ -200,10 +200,10 @@ impl LimitNode {
     /// Charges `n` to this group and every one above it, or to none.
     ///
     /// # Errors
-    /// When a limit would be exceeded; in a signal handler that interrupted a move of stock by its
-    /// own thread, and in a forked child in which a thread stayed behind in one, also where it
-    /// would not, but is near. A charge of another thread counts at its levels until it is decided,
-    /// be it refused because a third takes the last room at one of them meanwhile.
+    /// When a limit would be exceeded. Near a limit also where it would not, in two places: in a
+    /// signal handler that interrupted a move of stock by its own thread, and in a forked child
+    /// whose parent had a thread in one. A charge of another thread counts at its levels while it
+    /// is in progress, even if it is refused in the end.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         if self.charge_stock(n) { Ok(()) } else { self.charge_levels(n) }

@@ -113,7 +113,7 @@ impl Core {
         })
     }
 
-    /// Not of a view: lookups compare names, and a name needs no order.
+    /// Bypasses the views: a name never changes, so that a lookup needs no fence to compare it.
     #[inline(always)]
     pub(super) fn name(&self) -> &str {
         self.name.as_str()

@@ -62,7 +62,7 @@ impl fmt::Display for FlushReport {
 }
 
 impl FlushReport {
-    /// This one and another, after it.
+    /// Adds the report of a later flush to this one.
     pub(crate) fn and(self, more: FlushReport) -> FlushReport {
         FlushReport {
             groups: self.groups + more.groups,

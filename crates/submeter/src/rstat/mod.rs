@@ -212,8 +212,8 @@ impl Rstat {
         }
         let report = self.flush_or_panic(&mut state, scope);
         drop(state);
-        // What the dead had goes back to the system. Without the lock but for what only its holder
-        // has: readers wait for one range of pages, not for all.
+        // Return freed pages to the system, and lock one range at a time: readers then wait for one
+        // range, not for all.
         self.area.trim_when_due(|lines| {
             self.flushes.lock().discard(lines);
             true
@@ -425,7 +425,7 @@ impl Rstat {
         {
             self.reclaim_some(&mut state);
             drop(state);
-            // Memory of the owned rows may stay until a later time: it is not waited for either.
+            // The owned rows may be trimmed later: do not wait for the lock.
             self.area.trim_when_due(|lines| {
                 let state = self.flushes.try_lock();
                 state.map(|mut state| state.discard(lines)).is_some()
@@ -439,7 +439,7 @@ impl Rstat {
         while self.reclaim_some(&mut self.flushes.lock()) {}
     }
 
-    /// Takes it that there are so many groups; returns how many it was before.
+    /// Overrides the number of groups; returns the old one.
     #[cfg(test)]
     pub(crate) fn pretend_len(&self, len: usize) -> usize {
         // Relaxed: as in `admit`.

@@ -36,7 +36,8 @@ impl<'a> View<'a> {
         self.data.is_line(row, line, self.last.line(row, line))
     }
 
-    /// As [`is_same`](View::is_same), for readers, who may be told of a line that there is not.
+    /// As [`is_same`](View::is_same), but tolerates a line number that does not exist (any more):
+    /// a reader may have torn it.
     pub(super) fn is_same_where_there_is(self, row: usize, line: usize) -> bool {
         self.data.has(row, line) && self.is_same(row, line)
     }

@@ -54,7 +54,7 @@ impl Entered {
     /// dropped, what was current before it is so again.
     ///
     /// For loops over requests of many tenants. Costs what [`Group::enter`] does: nothing but a
-    /// comparison if it is the group already. Of no effect while a guard lives that was made later.
+    /// comparison if it is the group already. It has no effect while a newer guard is alive.
     ///
     /// # Examples
     /// ```
@@ -358,7 +358,7 @@ fn apart(call: impl FnOnce()) {
     NOW.with(|now| now.group.set(group));
 }
 
-/// The address of no group, and not that of none.
+/// A sentinel: the address of no group, and not 0, which means "in no group".
 const NOWHERE: usize = usize::MAX;
 
 fn address(group: &Group) -> usize {
