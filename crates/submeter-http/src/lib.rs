@@ -47,7 +47,7 @@
 //! nobody looks it takes at most 1 % of one processor: it then copies large trees less often, at
 //! least once a minute, which is 1 % at some 250,000 groups. What clients ask for is made on
 //! threads that may block, and shared by those who ask at the same time: memory depends on the
-//! tree, not on the number of clients: some 2 kB for each group on top of the tree, as much again
+//! tree, not on the number of clients. It is some 2 kB for each group on top of it, as much again
 //! while `/api/tree` is fetched, and some 1 kB more while slow clients read two versions of its
 //! text. Allocators may keep all of it afterwards. A service of
 //! 10,000 tenants had 109 MB, 131 MB once the tree was fetched, and 214 MB while 250 clients left

@@ -1,6 +1,6 @@
 //! A site of the documents, beside the API: `target/site/book`.
 //!
-//! The documents stay where they are; `docs/SUMMARY.md` lists them. mdBook takes one folder, so each
+//! The documents stay where they are; `docs/SUMMARY.md` lists them. mdBook takes one folder: each
 //! is written to `target/site/src` at its path, with three differences: a page without a heading
 //! gets its title, a link to a file that is no page leads to the repository, and names of items of
 //! the guide lead to the API. At the end every link of the pages is followed.
@@ -48,14 +48,14 @@ pub(crate) fn make(root: &Path) -> Result<(PathBuf, Vec<String>), String> {
             text += "\n";
             text += &links::definitions(page, &names, &api)?;
         }
-        write(&source.join(page), &text)?;
+        write(&source.join(index(page)), &text)?;
         for image in images {
             let to = source.join(&image);
             to.parent().map(fs::create_dir_all).transpose().map_err(|e| say(&to, &e))?;
             fs::copy(root.join(&image), &to).map_err(|error| say(&to, &error))?;
         }
     }
-    write(&source.join("SUMMARY.md"), &summary.replace("](../", "]("))?;
+    write(&source.join("SUMMARY.md"), &index(&summary.replace("](../", "](")))?;
     write(&site.join("book.toml"), &read(&root.join("docs/book.toml"))?)?;
     let mut mdbook = Command::new("mdbook");
     run(mdbook.arg("build").arg(&site), "cargo install mdbook --locked")?;
@@ -95,6 +95,12 @@ fn pages(summary: &str) -> BTreeMap<String, String> {
         Some((path.strip_suffix(')')?.to_owned(), before.split_once('[')?.1.to_owned()))
     });
     links.collect()
+}
+
+/// Returns paths as mdBook wants them. It takes a README for the index of its folder, but then
+/// leaves links to it as they are; an index by its own name is one for links too.
+fn index(paths: &str) -> String {
+    paths.replace("README.md", "index.md")
 }
 
 /// Returns a page whose links to other files lead to the repository; notes its images.
@@ -142,7 +148,7 @@ fn followed(
     let (path, fragment) = target.split_once('#').map_or((target, None), |(p, f)| (p, Some(f)));
     let Some(path) = joined(page, path) else { return target.to_owned() };
     if pages.contains_key(&path) {
-        return target.to_owned();
+        return index(target);
     }
     if path.ends_with(".svg") || path.ends_with(".png") {
         images.insert(path);
@@ -197,14 +203,14 @@ mod tests {
 
     #[test]
     fn links_lead_to_pages_images_or_the_repository() {
-        let summary = "[A](../A.md)\n- [B b](../c/B.md)\n";
+        let summary = "[A](../A.md)\n- [B b](../c/B.md)\n[E](../e/README.md)\n";
         let pages = pages(summary);
         assert_eq!(pages["c/B.md"], "B b");
         let mut images = BTreeSet::new();
-        let text = "[a](../A.md#x) ![i](../d/i.svg) [s](src/s.rs) [w](https://w.x)\n[n]: s.txt\n\
+        let text = "[a](../A.md#x) [r](../e/README.md) ![i](../d/i.svg) [s](src/s.rs) [w](https://w.x)\n[n]: s.txt\n\
                     ```text\n[r](r.rs)\n```\n";
         let expected = format!(
-            "[a](../A.md#x) ![i](../d/i.svg) [s]({REPOSITORY}c/src/s.rs) [w](https://w.x)\n\
+            "[a](../A.md#x) [r](../e/index.md) ![i](../d/i.svg) [s]({REPOSITORY}c/src/s.rs) [w](https://w.x)\n\
              [n]: {REPOSITORY}c/s.txt\n```text\n[r](r.rs)\n```\n"
         );
         assert_eq!(rewritten("c/B.md", text, &pages, &mut images), expected);

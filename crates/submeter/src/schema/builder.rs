@@ -180,8 +180,9 @@ impl SchemaBuilder {
     /// Declares a counter that is charged the occurrences of `event` in each group: see
     /// [`switch`](crate::switch).
     ///
-    /// Costs a system call per event each time that a thread enters or leaves a group, and a file
-    /// descriptor per thread and event.
+    /// Costs a file descriptor per thread and event. At a switch, all events of the kernel together
+    /// cost one system call. Those of the CPU cost none where the kernel lets user mode read its
+    /// counters, and context switches and migrations none unless there was one.
     ///
     /// # Examples
     /// ```

@@ -7,6 +7,9 @@ use std::path::{Component, Path, PathBuf};
 /// What rustdoc begins the file of an item with.
 const KINDS: [&str; 7] = ["struct", "enum", "trait", "fn", "constant", "type", "macro"];
 
+/// And the place of a part of it.
+const PLACES: [&str; 4] = ["method", "tymethod", "structfield", "variant"];
+
 /// Returns the definitions of the guide's names, as a page of it has them: chapters lead to pages,
 /// items to the API.
 ///
@@ -48,7 +51,11 @@ fn item(path: &str, doc: &Path) -> Option<String> {
     if let Some((owner, modules)) = above.split_last()
         && let Some(found) = file(modules, owner)
     {
-        return Some(format!("{found}#method.{last}"));
+        let html = fs::read_to_string(doc.join(&found)).ok()?;
+        let mut places = PLACES.iter().map(|kind| format!("{kind}.{last}"));
+        return places
+            .find(|place| html.contains(&format!("id=\"{place}\"")))
+            .map(|place| format!("{found}#{place}"));
     }
     let module = format!("submeter/{}/index.html", parts.join("/"));
     let place = if fragment.is_empty() { String::new() } else { format!("#{fragment}") };
@@ -165,7 +172,10 @@ mod tests {
 
     #[test]
     fn names_of_the_guide_lead_to_items_methods_modules_and_chapters() {
-        let files = [("submeter/struct.Group.html", ""), ("submeter/switch/index.html", "")];
+        let files = [
+            ("submeter/struct.Group.html", "<a id=\"method.add\">"),
+            ("submeter/switch/index.html", ""),
+        ];
         let doc = folder("names", &files);
         let names = "[`Group`]: crate::Group\n[`Group::add`]: crate::Group::add\n\
                      [s]: crate::switch#costs\n[Costs]: crate::guide::costs\n[w]: https://w.x\n";
