@@ -162,7 +162,8 @@ impl Row {
 #[inline]
 fn mark_after(marks: &DirtyBits<'_>, thing: usize) {
     // SeqCst: between the caller's stores and the look; pairs with the fence in `fence_after_take`.
-    // Whichever comes first, either the taker sees the stores, or this sees the bit taken.
+    // Whichever fence comes first, either the taker sees the stores, or this thread sees the bit
+    // taken.
     fence(Ordering::SeqCst);
     if !marks.is_dirty(thing) {
         marks.mark(thing);

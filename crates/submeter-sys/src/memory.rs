@@ -10,8 +10,8 @@ use crate::os;
 /// A range of zeroed, private, anonymous address space. Reserving costs one system call and no
 /// memory; a page costs memory from its first write on. Not for small things: use the allocator.
 ///
-/// Whatever of it nobody may access yet ([`closed`](Reservation::closed)) stays out of the way of
-/// those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
+/// Any part of it that is not accessible yet ([`closed`](Reservation::closed)) stays out of the way
+/// of those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
 /// only that, and so do strict overcommit and `RLIMIT_DATA` count. What counts every address does
 /// so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after `mlockall(MCL_FUTURE)`.
 ///

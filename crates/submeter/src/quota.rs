@@ -158,7 +158,7 @@ impl Limits {
     /// Returns how many overdrafts there are that the caller is to count. Each is returned once.
     pub(crate) fn new_overdrafts(&self) -> u64 {
         let now = self.node.overdrafts();
-        // Relaxed: a statistic. The highest value wins, so that no two callers have the same.
+        // Relaxed: a statistic. The highest value wins, so that no two callers return the same one.
         now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
     }
 

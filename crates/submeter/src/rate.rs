@@ -278,7 +278,7 @@ impl RateError {
     /// Returns after which time the take would be granted if nothing else were taken: not a
     /// nanosecond earlier, but where it is a share that refused it
     /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
-    /// more than a burst: take less at once. Nobody knows either where the [rate](Self::rate) is
+    /// more than a burst: take less at once. It is not known either where the [rate](Self::rate) is
     /// [`Rate::NOTHING`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

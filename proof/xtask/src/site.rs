@@ -55,7 +55,12 @@ pub(crate) fn make(root: &Path) -> Result<(PathBuf, Vec<String>), String> {
             fs::copy(root.join(&image), &to).map_err(|error| say(&to, &error))?;
         }
     }
-    write(&source.join("SUMMARY.md"), &index(&summary.replace("](../", "](")))?;
+    let crates: Vec<String> = libraries(root)?.iter().map(|name| name.replace('-', "_")).collect();
+    let item = |name: &String| format!("- [{name}](api/{name}/index.html)\n");
+    let list: String = crates.iter().map(item).collect();
+    write(&source.join("api.md"), &format!("# The API\n\n{list}"))?;
+    let summary = format!("{}\n# The API\n\n- [Crates](api.md)\n", summary.replace("](../", "]("));
+    write(&source.join("SUMMARY.md"), &index(&summary))?;
     write(&site.join("book.toml"), &read(&root.join("docs/book.toml"))?)?;
     let mut mdbook = Command::new("mdbook");
     run(mdbook.arg("build").arg(&site), "cargo install mdbook --locked")?;
@@ -66,17 +71,21 @@ pub(crate) fn make(root: &Path) -> Result<(PathBuf, Vec<String>), String> {
 
 /// Documents every library of the workspace.
 fn document(root: &Path) -> Result<(), String> {
-    let crates = fs::read_dir(root.join("crates")).map_err(|error| error.to_string())?;
     let mut cargo = crate::cargo();
     cargo.current_dir(root).args(["doc", "--quiet", "--no-deps"]);
-    for entry in crates.flatten() {
-        // A workspace of its own is not built here.
-        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
-        if !manifest.is_empty() && !manifest.contains("[workspace]") {
-            cargo.arg("-p").arg(entry.file_name());
-        }
-    }
+    libraries(root)?.iter().for_each(|name| _ = cargo.args(["-p", name]));
     run(&mut cargo, "install Rust")
+}
+
+/// Returns the libraries, but those that are a workspace of their own.
+fn libraries(root: &Path) -> Result<BTreeSet<String>, String> {
+    let crates = fs::read_dir(root.join("crates")).map_err(|error| error.to_string())?;
+    let is_ours = |folder: &Path| {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml"));
+        manifest.is_ok_and(|manifest| !manifest.contains("[workspace]"))
+    };
+    let ours = crates.flatten().filter(|entry| is_ours(&entry.path()));
+    Ok(ours.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
 fn run(command: &mut Command, remedy: &str) -> Result<(), String> {

@@ -78,8 +78,8 @@ impl<S: Stock> Leaf<S> {
     }
 
     fn turn(&self) -> Turn {
-        // Relaxed: what depends on it looks in a visit, or with the lock held. Another look spares
-        // taking that.
+        // Relaxed: code that depends on it looks again in a visit, or with the lock held. This look
+        // only saves taking the lock.
         Turn(self.turn.load(Ordering::Relaxed))
     }
 

@@ -103,8 +103,8 @@ pub(super) struct Node {
     pub(super) level: Level,
     /// Whether it ever had a child.
     is_parent: AtomicBool,
-    /// Whether its own charges wait no more. Written before the queue is locked, and read with it
-    /// locked.
+    /// Whether its own charges have stopped waiting. Written before the queue is locked, and read
+    /// with it locked.
     pub(super) ended: AtomicBool,
     /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
     pub(super) has_stalled: AtomicBool,
@@ -187,8 +187,8 @@ impl LimitNode {
         let [is_parent, ended, has_stalled] = [false; 3].map(AtomicBool::new);
         let (level, stalls) = (Level::new(), ProcessMutex::new(None));
         if let Some(parent) = &parent {
-            // Relaxed, both: a reference to the parent's handle, or to a child's that counts there,
-            // comes from before its end.
+            // Relaxed, both: any reference to the parent's handle, or to a child's that counts
+            // there, was taken before its end.
             parent.users.fetch_add(1, Ordering::Relaxed);
             parent.is_parent.store(true, Ordering::Relaxed);
         }
@@ -414,8 +414,9 @@ fn end(node: &Arc<Node>) {
     if leaf.cap == 0 {
         return;
     }
-    // Relaxed: written before the last of its users came to an end. Behind a barrier, as a charge
-    // that waits may outlive its handle: the thread that serves it takes from the stock above.
+    // Relaxed: it was written before its last user ended. There is a barrier before it, because a
+    // charge that waits may outlive its handle: the thread that serves it takes from the stock
+    // above.
     if is_parent.load(Ordering::Relaxed) && !leaf.is_closed() {
         fold::close(node);
     }

@@ -30,8 +30,8 @@ impl LimitNode {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let node = self.node();
-        // Relaxed: it is set before the first wait is timed, so that nothing is missed but what
-        // begins at the same time.
+        // Relaxed: it is set before the first wait is timed, so that only a wait that begins at the
+        // same moment is missed.
         if !node.has_stalled.load(Ordering::Relaxed) {
             return Pressure::default();
         }

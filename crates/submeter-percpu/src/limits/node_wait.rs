@@ -84,15 +84,15 @@ impl LimitNode {
         self.node().waiting().with(|queue| queue.wanted(number)).flatten()
     }
 
-    /// Has a turn's charge hold up nobody while its owner has room made for it, which may take
-    /// long, or again from then on. It keeps its place.
+    /// Lets the charges behind a turn's charge pass while its owner has room made for it, which may
+    /// take long, or again from then on. It keeps its place.
     pub fn set_asks(&self, turn: &LimitTurn, asks: bool) {
         let Some(number) = turn.number else { return };
         self.node().waiting().with(|queue| queue.set_asks(number, asks));
         self.node().serve();
     }
 
-    /// Has charges of this group wait no more. Those that wait end with [`Cause::Ended`] at the
+    /// Stops charges of this group from waiting. Those that wait end with [`Cause::Ended`] at the
     /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
     /// What fits is granted as before, and charges of groups below wait as before.
     ///

@@ -46,7 +46,7 @@ pub(crate) trait Path: Sized {
     fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         self.nodes().map(|(_, level)| level)
     }
-    /// As [`up`](Self::up), for walks that need no more: a step waits for one load, not for two.
+    /// As [`up`](Self::up), for walks that need only these: a step waits for one load, not two.
     fn nodes(&self) -> impl Iterator<Item = (&Leaf<Self::Stock>, &Level)> + Clone {
         self.up().map(|at| (at.leaf(), at.level()))
     }

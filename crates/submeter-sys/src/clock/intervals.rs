@@ -1,4 +1,4 @@
-//! The intervals of a thread, told by the CPU's counter and set right by the kernel's clock.
+//! The intervals of a thread, measured by the CPU's counter and corrected by the kernel's clock.
 //!
 //! What passes in an interval is taken to be CPU time. Where the kernel says that less was used
 //! than passed, the interval that ends lacks the difference, and if that is not enough, those that
@@ -47,7 +47,7 @@ pub(super) struct Intervals {
     /// How much of the time since then was outside, and how often.
     outside_ticks: u64,
     outside: u64,
-    /// How much CPU time each time outside had, when that could last be told.
+    /// How much CPU time each interval outside of groups had, when that was last known.
     outside_ns: u64,
     /// What the counter said then.
     learned_ticks: u64,
@@ -138,7 +138,7 @@ impl Intervals {
             return Err(Ends::Outside);
         }
         self.leave_out(now);
-        // What the kernel told beyond the intervals.
+        // What the kernel counted beyond the intervals.
         self.base_ns = self.base_ns.max(self.asked_ns);
         Ok(self.answer(now, elapsed(self.base_ticks, now)))
     }

@@ -83,7 +83,7 @@ pub(crate) struct FlushState {
     which: ScopeLines,
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
-    /// Where readers are told of them.
+    /// Where readers find them.
     shown: Arc<Kept>,
     /// When this flush began, in ns after the tree's begin.
     now_ns: u64,

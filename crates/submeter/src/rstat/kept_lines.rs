@@ -69,7 +69,7 @@ pub(super) struct KeptLines {
     /// In this order, so that the lines of a group are side by side.
     words: Vec<Word>,
     len: usize,
-    /// Whether it is still as readers were told.
+    /// Whether readers have been shown the current state.
     is_published: bool,
 }
 

@@ -21,8 +21,8 @@
 //!
 //! # Groups that end
 //! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
-//! ends the last of them ([`BATCH`]): a flush of those alone, that needs no barrier, as nobody adds
-//! to their words any more.
+//! ends the last of them ([`BATCH`]): a flush of those alone. It needs no barrier, because no
+//! thread adds to their words any more.
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
@@ -226,8 +226,8 @@ impl Rstat {
         let FlushScope::Below(id) = scope else { return self.flushes.covers(asked) };
         self.flushes.covers(asked)
             || state.nodes().upward(id).any(|at| {
-                // Relaxed: written and read with `flushes` locked. Of an earlier group in the same
-                // block it is lower than what a group that is younger was asked at.
+                // Relaxed: written and read with `flushes` locked. A value of an earlier group in
+                // the same block is lower than any number at which a younger group was asked.
                 let number = self.flushed_words(at)[flushed::COVERED].load(Ordering::Relaxed);
                 number.cast_unsigned() > asked
             })
@@ -305,8 +305,8 @@ impl Rstat {
         turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         // Release: after the turn; pairs with the Acquire in `flushes_of`.
         words[flushed::BEGUN].store(flush.number.cast_signed(), Ordering::Release);
-        // SeqCst: before marks and words are loaded; pairs with the fence in
-        // `GroupStats::crossed`. What misses the number is of an update that this flush finds.
+        // SeqCst: before marks and words are loaded; pairs with the fence in `GroupStats::crossed`.
+        // An updater that misses the number made an update that this flush finds.
         fence(Ordering::SeqCst);
     }
 

@@ -93,8 +93,8 @@ impl<'a> View<'a> {
     fn add_to_total(self, line: usize, new: &Line) {
         let totals = &self.totals[line];
         for n in 0..LINE_WORDS {
-            // Relaxed for the load: only the flusher writes totals. Relaxed for the store:
-            // releasing the marks, and the flush's number, come after all totals and order them for
+            // Relaxed for the load: only the flusher writes totals. Relaxed for the store: the
+            // marks and the flush's number are released after all totals, and order them for
             // readers.
             let before = totals[n].load(Ordering::Relaxed);
             totals[n].store(before.wrapping_add(new[n]), Ordering::Relaxed);

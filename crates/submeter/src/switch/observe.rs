@@ -217,7 +217,7 @@ impl Observers {
     /// Returns whether there is an observer to call, or a new one to make.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: a change may be noticed late, as at a switch that came earlier.
+        // Relaxed: a change may be noticed late, as if this switch had come earlier.
         GENERATION.load(Ordering::Relaxed) != self.unfollowed
     }
 

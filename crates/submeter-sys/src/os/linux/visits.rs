@@ -260,8 +260,8 @@ fn visitor() -> &'static Visitor {
         // Relaxed: this process was forked from the one that set it.
         let stays = before.is_some_and(|before| before.stays.load(Ordering::Relaxed));
         let new = Box::into_raw(Box::new(Visitor::new(stays)));
-        // Release: a thread that finds it finds its fields set. Acquire on failure: another's is
-        // read then.
+        // Release: a thread that finds it finds its fields set. Acquire on failure: this thread
+        // then reads another's.
         known = match VISITOR.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {

@@ -87,7 +87,7 @@ impl Group {
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
-    /// registrations, its own too. What is charged on its thread meanwhile asks nobody.
+    /// registrations, its own too. A charge on its thread meanwhile asks no callback.
     ///
     /// Calls of one callback never overlap. Others that want something back wait for one that is
     /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
