@@ -133,8 +133,8 @@ impl DirtySet {
     /// Clears all bits, and appends the rows and things that were marked since the last time.
     ///
     /// # Ordering
-    /// What was stored before a `mark` that returned is visible afterwards, unless another thread
-    /// took that mark.
+    /// Stores before a `mark` that returned are visible afterwards, unless another thread took that
+    /// mark.
     pub fn take(&self, out: &mut Vec<(usize, usize)>) {
         for (at, row) in self.rows.iter().enumerate() {
             row.marks().take_lines(self.len, |thing| out.push((at, thing)));

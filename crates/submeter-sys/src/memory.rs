@@ -44,9 +44,9 @@ impl Reservation {
     /// [opened](Reservation::open). Where mappings are not to be had (Windows), they are open.
     ///
     /// # Errors
-    /// What the system returns, with the remedy where a limit is the cause: `ENOMEM` where address
-    /// space is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the
-    /// process called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
+    /// The system's error, with the remedy where a limit is the cause: `ENOMEM` where address space
+    /// is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the process
+    /// called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
     pub fn closed(len: usize) -> io::Result<Reservation> {
         let base = os::memory::map(len).map_err(|cause| NoAddresses { len, cause })?;
         Ok(Reservation { base, len })

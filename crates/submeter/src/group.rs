@@ -119,7 +119,7 @@ impl Group {
             return Err(Error::depth(&path));
         }
         let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
-        // What was added to the tree since gets words when it is first updated here.
+        // Sections that the tree got since have words here from their first update on.
         let schema = tree.first_schema();
         let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
         let others = others.map(|(index, (section, rstat))| {

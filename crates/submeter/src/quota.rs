@@ -60,7 +60,7 @@ pub struct Usage {
     /// they waited or something was reclaimed.
     pub postponed: u64,
     /// How much less this group used, in all, after its own callbacks were asked to free something.
-    /// What others of the group charged or released meanwhile is in it.
+    /// It includes what other threads of the group charged or released meanwhile.
     pub reclaimed: u64,
     /// How often this group's own callbacks were asked for what `low` protects.
     pub reclaimed_low: u64,

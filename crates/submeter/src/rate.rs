@@ -13,7 +13,7 @@ use crate::unit::Unit;
 impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
     ///
-    /// What can be taken at this moment stays as it is, up to the new burst, so that setting a rate
+    /// The amount that can be taken now stays as it is, up to the new burst, so that setting a rate
     /// again grants nothing; with the first rate a whole burst can be taken. Costs an allocation
     /// the first time. A take at the same time goes by the old rate or by the new one.
     ///

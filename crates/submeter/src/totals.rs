@@ -54,7 +54,7 @@ pub struct GroupTotals {
 
 /// Totals of a checkpoint, in the tree to which they were added.
 pub(crate) struct Restored {
-    /// What the process counted that the checkpoint is from, then those before it.
+    /// The counts of the process that wrote the checkpoint, then of those before it.
     pub(crate) past: Vec<Totals>,
     /// What was added to groups of this tree, descendants included, by the group's id: as words
     /// of a snapshot.
@@ -171,7 +171,7 @@ impl Tree {
         };
         let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
         let mut past: Vec<Totals> = std::iter::once(totals).chain(before).collect();
-        // What was declared after the restore, no process before this one can have had.
+        // No process before this one can have had what was declared after the restore.
         let width = counters(snapshot.schema()).count();
         for group in past.iter_mut().flat_map(|totals| &mut totals.groups) {
             group.counters.resize(width, 0);

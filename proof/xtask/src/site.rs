@@ -72,7 +72,7 @@ pub(crate) fn make(root: &Path) -> Result<(PathBuf, Vec<String>), String> {
 /// Documents every library of the workspace.
 fn document(root: &Path) -> Result<(), String> {
     let mut cargo = crate::cargo();
-    cargo.current_dir(root).args(["doc", "--quiet", "--no-deps"]);
+    cargo.current_dir(root).args(["doc", "--quiet", "--no-deps", "--target-dir", "target"]);
     libraries(root)?.iter().for_each(|name| _ = cargo.args(["-p", name]));
     run(&mut cargo, "install Rust")
 }

@@ -65,7 +65,7 @@ pub struct LimitedCounter {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<LimitedCounter>() <= 192);
 
-/// What a value of 0 is held as: what is held is not negative, and values may be.
+/// The amount held for a value of 0: values may be negative, what is held may not.
 const ZERO: u64 = 1 << 63;
 
 fn held_of(value: i64) -> u64 {

@@ -95,7 +95,7 @@ impl<W: CpuWords> Overflows<W> {
         let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
-        // What a word has beyond a boundary is missing, never too much; what adds in flight hide
+        // The part of a word beyond a boundary is missing, never too much; what adds in flight hide
         // may be either.
         Approximate::new(posted.wrapping_sub_unsigned(hidden), missing() + 2 * hidden)
     }

@@ -116,8 +116,8 @@ impl<S: Stock> Leaf<S> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// What is moved to a CPU at once: what is left is shared, and all CPUs of a leaf together take
-    /// a sixteenth of it at most.
+    /// How much moves to a CPU at once: the rest is shared, and all CPUs of a leaf together take a
+    /// sixteenth of it at most.
     pub(super) fn batch(&self, room: u64) -> u64 {
         let rows = self.slack().checked_div(self.cap).unwrap_or(1);
         (room / rows / 16).min(self.surplus())

@@ -98,7 +98,7 @@ pub(super) struct Node {
     pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
-    /// Who may charge its stock: its own [`LimitNode`], and each child that has users.
+    /// The users of its stock: its own [`LimitNode`], and each child that has users.
     users: AtomicU32,
     pub(super) level: Level,
     /// Whether it ever had a child.

@@ -23,7 +23,7 @@ impl LimitNode {
     /// waker woken when to ask again. A turn is for one charge: [`end_turn`](LimitNode::end_turn)
     /// before it is dropped.
     ///
-    /// Those that wait for one limit are granted in the order in which they asked first; a
+    /// Charges that wait for one limit are granted in the order in which they first asked; a
     /// [`try_charge`](LimitNode::try_charge) does not wait for them. While nobody waits it costs as
     /// much as that. While somebody waits for a limit, charges and releases below it take the way
     /// that is exact, and each tries those that wait, until one does not fit.
@@ -94,7 +94,7 @@ impl LimitNode {
 
     /// Stops charges of this group from waiting. Those that wait end with [`Cause::Ended`] at the
     /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
-    /// What fits is granted as before, and charges of groups below wait as before.
+    /// A charge that fits is granted as before, and charges of groups below wait as before.
     ///
     /// # Examples
     /// ```

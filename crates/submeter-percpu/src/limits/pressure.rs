@@ -112,7 +112,7 @@ impl Meter {
 struct Line {
     stalls: bool,
     total: u64,
-    /// What of `total` is of the period that is not over.
+    /// The part of `total` that belongs to the current period.
     of_period: u64,
     /// As shares of 1.
     averages: [f64; 3],

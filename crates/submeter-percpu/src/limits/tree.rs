@@ -200,7 +200,7 @@ pub(super) fn decide<P: Path>(
     }
 }
 
-/// What is above the root: no leaf is to be opened.
+/// The index above the root: no leaf is to be opened.
 const NOWHERE: usize = usize::MAX;
 
 /// As [`decide`], where the level of this index has no room.

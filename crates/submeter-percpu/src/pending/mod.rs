@@ -135,8 +135,8 @@ impl Pending<'_> {
         before.date == begun as u32 && before.n < MANY
     }
 
-    /// What was added at once, and in vain, is dropped here with what it came upon, or counts
-    /// twice.
+    /// An amount that was added at once, and in vain, is dropped here together with the old amount,
+    /// or counts twice.
     #[cold]
     #[inline(never)]
     fn add_by_looking(self, mut collections: Collections, n: u32, again: impl Fn() -> Collections) {
@@ -154,7 +154,8 @@ impl Pending<'_> {
             if slot.date == begun as u32 && slot.n < MANY && self.add_at_once(collections, n) {
                 return;
             }
-            // What is covered is dropped. What still counts, as it should not, is kept.
+            // Covered amounts are dropped. An amount that still counts, though it should not, is
+            // kept.
             let kept = if slot.is_after(covered, begun) { slot.n } else { 0 };
             let next = Slot { date: begun as u32, n: kept.saturating_add(n).min(MANY) }.word();
             // SeqCst: before the caller returns; pairs with the loads in `sum`. It passes on what

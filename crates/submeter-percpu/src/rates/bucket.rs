@@ -168,7 +168,7 @@ struct Refusal {
     by_share: bool,
 }
 
-/// What was taken of a bucket, as its give-back needs it.
+/// A take of a bucket, as its give-back needs it.
 struct Taken {
     sets: u64,
     cost_ns: u64,

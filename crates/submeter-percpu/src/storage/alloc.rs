@@ -26,7 +26,7 @@ pub(crate) struct Allocator {
     are_out: bool,
 }
 
-/// What of a page is free.
+/// The free lines of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     free: usize,

@@ -47,7 +47,7 @@ impl Tallies {
         &self.of(row).dirty
     }
 
-    /// What counts the rows with marks that are counted with those of a data row.
+    /// The counter of rows with marks, for the rows that are counted together with a data row.
     #[inline]
     pub(super) fn marked_rows_of(&self, row: usize) -> &AtomicU64 {
         &self.of(row).marked_rows

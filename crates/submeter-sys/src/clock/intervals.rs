@@ -1,11 +1,11 @@
 //! The intervals of a thread, measured by the CPU's counter and corrected by the kernel's clock.
 //!
-//! What passes in an interval is taken to be CPU time. Where the kernel says that less was used
-//! than passed, the interval that ends lacks the difference, and if that is not enough, those that
+//! The time of an interval is taken for CPU time. Where the kernel says that less was used than
+//! passed, the interval that ends lacks the difference, and if that is not enough, those that
 //! follow do: the sum is right at each question, and never falls.
 //!
-//! What passes between intervals is mostly a wait, and is charged to nobody. There is CPU time in
-//! it that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
+//! The time between intervals is mostly a wait, and is charged to no group. There is CPU time in it
+//! that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
 //! for each such time, is learned where the intervals had no wait, and taken for granted where one
 //! had.
 //!

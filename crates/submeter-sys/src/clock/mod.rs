@@ -101,11 +101,11 @@ pub fn choice() -> &'static Choice {
 /// handlers.
 ///
 /// So an interval may come out longer than it was by waits that leave no trace: waits of less than
-/// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond.
-/// What one has too much, the next ones lack, so that these errors do not add up; that is 1.1 ms at
-/// most. An interval that had a wait, and began by `begin_ns`, is also wrong by what the thread
-/// used between intervals since the kernel was last asked, less what it used there before: 1 ms at
-/// most, mostly some microseconds.
+/// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. If
+/// one interval has too much, the next ones have less, so that these errors do not add up; that is
+/// 1.1 ms at most. An interval that had a wait, and began by `begin_ns`, is also wrong by what the
+/// thread used between intervals since the kernel was last asked, less what it used there before: 1
+/// ms at most, mostly some microseconds.
 ///
 /// # Examples
 /// ```
@@ -127,7 +127,7 @@ pub struct ThreadClock {
     watch: Watch,
     /// The process that `watch` is of.
     home: fork::Home,
-    /// What the kernel's answer is short of ours, since a fork.
+    /// By how much the kernel's answer is below ours, since a fork.
     offset_ns: u64,
     source: Source,
 }

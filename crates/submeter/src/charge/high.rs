@@ -12,7 +12,7 @@ use crate::unit::Unit;
 /// of 64 s for each batch of charges, and no more than 2 s.
 const PER_SQUARE: Duration = Duration::from_secs(64);
 const MOST: Duration = Duration::from_secs(2);
-/// What is shorter is not worth a switch of threads; Linux has the same.
+/// A shorter pause is not worth a switch of threads; Linux has the same bound.
 const LEAST: Duration = Duration::from_millis(10);
 
 impl Group {

@@ -168,9 +168,9 @@ impl KillWaits {
     }
 }
 
-/// What waits in groups that are dead. Dropped, it ends, and who waits is woken, with one look at
-/// all that wait in the tree for each quota: also when a kill panics. To be dropped without a lock,
-/// once no handle can be had any more.
+/// The waits in groups that are dead. When this is dropped, they end, and the waiters are woken,
+/// with one look at all that wait in the tree for each quota: also when a kill panics. To be
+/// dropped without a lock, once no handle can be had any more.
 pub(super) struct Ends<'a> {
     tree: &'a Group,
     wakers: Vec<Waker>,

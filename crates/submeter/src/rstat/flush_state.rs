@@ -246,7 +246,7 @@ impl FlushState {
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<bool> {
         let mut cleared = true;
-        // What keeps its mark needs no barrier.
+        // A line that keeps its mark needs no barrier.
         if !self.taken.is_empty() {
             if let Err(error) = barrier(&self.area) {
                 self.area.restore_dirty(&self.taken);

@@ -346,7 +346,7 @@ impl Rstat {
         Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 
-    /// What there is of flushes of a group, where that is known of those above it.
+    /// What is known of a group's flushes, given that of the groups above it.
     fn flushes_of(&self, at: &BlockRef<Lineage>, above: Collections) -> Collections {
         let words = self.flushed_line(at.first_line());
         // Acquire, all: `begun` before `turn`, as it was stored after it; `covered` as in

@@ -38,7 +38,7 @@ pub struct SchemaBuilder {
     pub(super) off_cpus: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
-    /// What there is already, where metrics are declared in a tree that exists.
+    /// The metrics that exist already, where a tree declares more.
     pub(super) base: Option<Base>,
 }
 

@@ -133,7 +133,7 @@ struct Thread {
 
 /// What charges a group for the time that it was current.
 struct Time {
-    /// What the schema of the group meters; of the last group's where there is none.
+    /// What the schema of the current group meters; without a group, that of the last one.
     metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
@@ -175,7 +175,7 @@ static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 fn enter(group: &Group) -> Place {
-    // What enters is outside of the closure, which would hide where the caller is.
+    // Entering happens outside of the closure, which would hide the caller's place.
     let next = NOW.with(|now| (now.group.get() == address(group)).then(|| now.last.get().next()));
     match next {
         Some(Some(place)) => {
@@ -238,7 +238,7 @@ fn switch_to(group: &Group, place: &mut Place) {
         return;
     }
     let group = taking(group);
-    // What is given up is dropped outside: the end of a handle may be the end of a group.
+    // The old handle is dropped outside: its end may be the end of a group.
     let _left = with(|thread| thread.switch_to(group));
 }
 

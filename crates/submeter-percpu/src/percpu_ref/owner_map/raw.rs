@@ -53,7 +53,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 /// ```
 ///
 /// # Ordering
-/// What was done to a value before its owner was inserted is visible to a thread that finds it.
+/// A thread that finds a value sees everything that was done to it before its owner was inserted.
 ///
 /// [`Options::name`]: crate::percpu_ref::Options::name
 pub struct OwnerMap<T: 'static> {

@@ -16,9 +16,9 @@
 //!    once each thread of the process was seen not to run there, by its state or its CPU. A thread
 //!    that has run there since the round began is of that CPU until it is switched out.
 //!
-//! What committed is visible to the caller, and what the caller wrote before is visible to
-//! sequences that begin after the visit of their CPU: a context switch is a full barrier, and a
-//! lock orders caller and visitor.
+//! The caller sees whatever committed, and what the caller wrote before is visible to sequences
+//! that begin after the visit of their CPU: a context switch is a full barrier, and a lock orders
+//! caller and visitor.
 //!
 //! # Rejected
 //! - To visit only where the affinities of the threads let them run. The affinity of a thread
