@@ -40,7 +40,7 @@ impl Reservation {
         Ok(reservation)
     }
 
-    /// Reserves `len` bytes, page-aligned, that nobody may access before they are
+    /// Reserves `len` bytes, page-aligned, that no thread may access before they are
     /// [opened](Reservation::open). Where mappings are not to be had (Windows), they are open.
     ///
     /// # Errors

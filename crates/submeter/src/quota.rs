@@ -269,7 +269,7 @@ impl Quotas {
         self.get(slot).map_or_else(Usage::default, Limits::usage_at_most)
     }
 
-    /// Without a lock where nobody ever waited.
+    /// Without a lock where no charge ever waited.
     pub(crate) fn pressure(&self, slot: usize) -> Pressure {
         self.get(slot).map_or_else(Pressure::default, |limits| limits.node.pressure())
     }

@@ -139,7 +139,7 @@ impl<S: Stock> Path for Flat<S> {
         &self.common
     }
 
-    /// Nobody waits for a counter.
+    /// No charge waits for a counter.
     fn waits_have_ended(&self) -> bool {
         true
     }

@@ -143,7 +143,7 @@ impl<S: Stock> Leaf<S> {
         }
     }
 
-    /// Closes it without a barrier, where nobody charges it any more. Returns what lay in stock.
+    /// Closes it without a barrier, where no thread charges it any more. Returns what lay in stock.
     #[cfg(not(loom))]
     pub(super) fn end(&self) -> u64 {
         let stocked = self.stocked();

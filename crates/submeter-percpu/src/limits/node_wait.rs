@@ -24,9 +24,9 @@ impl LimitNode {
     /// before it is dropped.
     ///
     /// Charges that wait for one limit are granted in the order in which they first asked; a
-    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While nobody waits it costs as
-    /// much as that. While somebody waits for a limit, charges and releases below it take the way
-    /// that is exact, and each tries those that wait, until one does not fit.
+    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits it costs
+    /// as much as that. While somebody waits for a limit, charges and releases below it take the
+    /// way that is exact, and each tries those that wait, until one does not fit.
     ///
     /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
     ///

@@ -1,8 +1,8 @@
 //! How long charges of a group waited, in the words of Linux' pressure stall information.
 //!
-//! Time is an argument here. Between two changes what stalls is known, so that averages are made
-//! up for when something changes or asks. Rejected: a timer, as Linux has, which would cost time
-//! where nobody waits.
+//! Time is an argument here. Between two changes what stalls is known, so that averages are made up
+//! for when something changes or asks. Rejected: a timer, as Linux has, which would cost time where
+//! no charge waits.
 
 use std::fmt;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! locked row   bit 62     open: any thread exchanges it.
-//!              bits 0..62 stock, which nobody uses while it is closed.
+//!              bits 0..62 stock, which no thread uses while it is closed.
 //! ```
 //!
 //! A locked row is closed by one instruction on the word that its users exchange: no barrier.

@@ -19,9 +19,9 @@ impl Group {
     /// Sets or removes the usage of a quota above which this group's callers are asked to pause,
     /// and returns the usage at that moment.
     ///
-    /// It refuses nothing: whoever charges asks [`pause`](Group::pause) where pausing harms nobody
-    /// else, as between requests. Set it below a limit, so that a group slows down before it is
-    /// refused.
+    /// It refuses nothing: whoever charges asks [`pause`](Group::pause) where pausing harms no
+    /// other thread, as between requests. Set it below a limit, so that a group slows down before
+    /// it is refused.
     ///
     /// # Examples
     /// See [`pause`](Group::pause).

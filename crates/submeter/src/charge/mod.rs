@@ -162,7 +162,7 @@ impl Group {
     ///
     /// Costs as much as [`try_charge`](Group::try_charge). Each limit that it exceeds counts an
     /// [overdraft](Usage::overdrafts). Not where a refusal could be handled: limits hold only as
-    /// far as nobody forces charges.
+    /// far as no caller forces charges.
     ///
     /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
     /// rest of that stock to charges, although the limit is exceeded.

@@ -35,7 +35,7 @@ impl Group {
     /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
     /// not wait for them, and may take what was released before.
     ///
-    /// While nobody waits it costs as much as `try_charge`. While somebody waits for a limit,
+    /// While no charge waits it costs as much as `try_charge`. While somebody waits for a limit,
     /// charges and releases below that limit take the path that they take near it, and try those
     /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
     /// wakers are not for those.

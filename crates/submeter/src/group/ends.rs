@@ -25,8 +25,8 @@ impl Group {
     /// for work that goes on until its tenant is gone. Ready at once if it was killed before.
     ///
     /// It works on every runtime, and any number may wait. Costs a lock for each poll that finds
-    /// the group alive, and nothing where nobody waits: neither updates nor charges know of it. A
-    /// future that is dropped leaves nothing behind. A charge that waits ends by itself: see
+    /// the group alive, and nothing where no charge waits: neither updates nor charges know of it.
+    /// A future that is dropped leaves nothing behind. A charge that waits ends by itself: see
     /// [`charge`](Group::charge).
     ///
     /// # Examples

@@ -177,9 +177,9 @@ impl FlushState {
     /// Brings what dead groups have left to the totals above them, and forgets them. `ids` are in
     /// order.
     ///
-    /// Takes no barrier, and no mark but theirs: nobody adds to their words any more, and the adds
-    /// came before the end of the last handle, which a lock has told of. The pending error above
-    /// them counts until a flush, as this has no number.
+    /// Takes no barrier, and no mark but theirs: no thread adds to their words any more, and the
+    /// adds came before the end of the last handle, which a lock has told of. The pending error
+    /// above them counts until a flush, as this has no number.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
         let FlushState { area, propagator, kept, taken, .. } = self;
         kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);

@@ -45,7 +45,7 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 ///
 /// # What it costs
 /// Without observers, a load and a comparison at each switch to another group. The first switch
-/// after a change of the registry copies its list, for which it waits for nobody, and creates and
+/// after a change of the registry copies its list, for which it does not wait, and creates and
 /// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
 /// which metering CPU time needs as well. Entering the current group again calls none.
 ///

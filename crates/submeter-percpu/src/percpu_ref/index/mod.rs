@@ -126,7 +126,7 @@ impl<P: 'static> Index<P> {
         objects
     }
 
-    /// Takes all objects out, when nobody else can reach it any more.
+    /// Takes all objects out, when no other thread can reach it any more.
     #[cfg(not(loom))]
     pub(super) fn end(&mut self) -> impl Iterator<Item = NonNull<P>> + use<P> {
         let table = self.table.take();

@@ -31,7 +31,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 ///
 /// The caller hashes, and compares the names that [`Options::name`] gave: they may be a part of
 /// what is looked for, or the other way round. Where names come from strangers the hash must be
-/// keyed. For values that nobody kills, a `HashMap` behind a lock is simpler.
+/// keyed. For values that no thread kills, a `HashMap` behind a lock is simpler.
 ///
 /// Its drop kills what is left in it.
 ///

@@ -233,7 +233,7 @@ impl Drop for Inside {
     }
 }
 
-/// Returns whether the calling thread is the process's only one: nobody else is in a sequence.
+/// Returns whether the calling thread is the process's only one: no other thread is in a sequence.
 fn is_alone() -> bool {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: 1. The path ends with a NUL. 2. `stat` is live and writable.
