@@ -16,7 +16,7 @@ const FIRST_PERIOD: Duration = Duration::from_secs(1);
 ///
 /// Time is an argument, by a clock that never goes back and does not jump. Whoever drives it calls
 /// [`tick`](Self::tick) at the time that [`next`](Self::next) returns, sends a
-/// [`request`](Self::request) when told so, and passes on what is [answered](Self::accept).
+/// [`request`](Self::request) when it must, and passes on the [answer](Self::accept).
 /// [`MemoryBank`](crate::MemoryBank) has an example.
 pub struct Holder {
     member: String,
@@ -31,7 +31,7 @@ pub struct Holder {
     ends: Option<Duration>,
     learns: bool,
     urgent: bool,
-    /// Whether the last answer lent no more than the one before, so that to hurry is no use.
+    /// Whether the last answer lent no more than the one before: then it is no use to hurry.
     fruitless: bool,
 }
 

@@ -32,7 +32,7 @@ pub struct Ledger {
     leases_max: usize,
 }
 
-/// What a ledger knows when it starts of what was lent before.
+/// What a restarted ledger knows about earlier leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Past {
     /// Nothing was lent: this is the first ledger of these limits.

@@ -1,6 +1,9 @@
 //! DataFusion's memory by tenant and query: each query is a [submeter] group below its tenant, and
 //! every limit up to the root holds for what its operators reserve.
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [what a quota
+//! is](submeter::guide::limits).
+//!
 #![doc = concat!("```\n", include_str!("../examples/query.rs"), "```")]
 //!
 //! # What limits do

@@ -1,5 +1,8 @@
 //! One limit for many processes: the limits of a [`Tree`] as leases of a [`Bank`].
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [what a limit
+//! is](submeter::guide::limits).
+//!
 //! A [`Driver`] connects a [`Holder`](submeter_bank::Holder), which knows the protocol, to the
 //! process's own tree, which keeps the limits: a lease is [`Group::set_limit`] for a level, such as
 //! memory or connections, and [`Group::set_rate`] for a rate. What the tree uses and refuses is

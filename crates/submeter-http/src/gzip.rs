@@ -15,7 +15,7 @@ use axum::response::Response;
 const FAST: u32 = 1;
 pub(super) const BEST: u32 = 9;
 
-/// What a client takes besides plain bytes.
+/// The encodings that a client takes besides plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Plain,

@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// have some.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// What sampling takes at most, of one processor, while nobody watches: one part of so many.
+/// The most that sampling takes of one processor while no client watches: one part of so many.
 const SHARE: u32 = 100;
 
 /// How long a client of `/api/tree` counts as watching: `submeter top` asks each second.

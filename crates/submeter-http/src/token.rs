@@ -47,7 +47,7 @@ impl Token {
     }
 
     /// Makes this and its clones, which a server may have, the secret of `other`: whoever shows the
-    /// one before is answered no more. What is being answered goes on.
+    /// one before gets no further answer. What is being answered goes on.
     pub fn replace(&self, other: &Token) {
         let other = other.secret();
         *self.0.lock() = other;

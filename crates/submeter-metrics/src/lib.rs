@@ -1,5 +1,8 @@
 //! What crates already count with [`metrics`], per tenant.
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which kind of metric
+//! when](submeter::guide::kinds).
+//!
 //! A [`Recorder`] charges `counter!`, `gauge!` and `histogram!` of any crate to the group that the
 //! calling thread works for ([`submeter::switch`]), and outside of all groups to one that the
 //! program names, usually the root. Call sites stay as they are.

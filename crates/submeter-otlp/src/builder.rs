@@ -59,7 +59,7 @@ impl fmt::Debug for Headers {
 
 type Tell = dyn Fn(Option<&ExportError>) + Send + Sync;
 
-/// Who is told when exports begin to fail.
+/// What to call when exports begin to fail.
 #[derive(Clone)]
 pub(crate) struct Report(pub(crate) Arc<Tell>);
 

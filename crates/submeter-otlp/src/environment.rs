@@ -131,7 +131,7 @@ impl Builder {
     }
 }
 
-/// Variables, and who is told of those that are of no use.
+/// Variables, and where warnings about useless ones go.
 struct Variables<'a> {
     /// Returns a value if there is one, and none in it if that is no text.
     read: &'a dyn Fn(&str) -> Option<Option<String>>,

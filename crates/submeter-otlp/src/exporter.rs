@@ -108,7 +108,7 @@ fn ask(orders: &SyncSender<Order>, order: impl Fn(Answer) -> Order) -> Result<()
     answer.recv().map_err(|_| gone())?
 }
 
-/// What only a defect of this crate, or a panic of an aggregator, brings about.
+/// Only a defect of this crate or an aggregator that panicked gets here.
 fn gone() -> ExportError {
     ExportError::refused("the thread `submeter-otlp` has panicked: see its message".into())
 }

@@ -1,5 +1,8 @@
 //! Sends a tree's metrics to an OpenTelemetry receiver, by OTLP: protobuf over HTTP, or gRPC.
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
+//! when](submeter::guide::exporting).
+//!
 #![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
 //!
 //! # What is sent

@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    /// Tells whom it may concern, unless it is as it was before.
+    /// Reports the state if it has changed.
     fn tell(&self, before: Option<&ExportError>) {
         let now = self.stats.lock().last_error.clone();
         if let Some(Report(tell)) = &self.settings.report

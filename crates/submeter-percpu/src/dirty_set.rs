@@ -133,8 +133,8 @@ impl DirtySet {
     /// Clears all bits, and appends the rows and things that were marked since the last time.
     ///
     /// # Ordering
-    /// What was stored before a `mark` that returned is visible afterwards, unless another thread
-    /// took that mark.
+    /// Stores before a `mark` that returned are visible afterwards, unless another thread took that
+    /// mark.
     pub fn take(&self, out: &mut Vec<(usize, usize)>) {
         for (at, row) in self.rows.iter().enumerate() {
             row.marks().take_lines(self.len, |thing| out.push((at, thing)));
@@ -162,7 +162,8 @@ impl Row {
 #[inline]
 fn mark_after(marks: &DirtyBits<'_>, thing: usize) {
     // SeqCst: between the caller's stores and the look; pairs with the fence in `fence_after_take`.
-    // Whichever comes first, either the taker sees the stores, or this sees the bit taken.
+    // Whichever fence comes first, either the taker sees the stores, or this thread sees the bit
+    // taken.
     fence(Ordering::SeqCst);
     if !marks.is_dirty(thing) {
         marks.mark(thing);

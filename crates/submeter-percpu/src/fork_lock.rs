@@ -53,7 +53,8 @@ impl ForkLock {
     /// Returns `None` where another thread of this process holds it, or was faster.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
         let here = generation();
-        // Acquire: pairs with the Release in `unlock`. Relaxed on failure: nothing is read on.
+        // Acquire: pairs with the Release in `unlock`. Relaxed on failure: the caller reads nothing
+        // then.
         match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Held { lock: self, stolen: false }),
             Err(holder) if holder == here => None,

@@ -35,11 +35,11 @@ impl<'a> InFlight<'a> {
     #[inline]
     pub(crate) fn new(count: &'a AtomicU64) -> InFlight<'a> {
         // SeqCst: before the add commits; pairs with the load in `in_flight`, which comes before
-        // overflows are loaded: a reader that does not count this either finds its overflow or
-        // comes before its add. A sequence's plain store could overtake it where stores do; but a
-        // thread that adds to the same word after it comes after a context switch on the same CPU
-        // (or, with rows by thread, after two, between which the kernel hands the number over), or
-        // is in a handler, and so sees both, and shows both by returning.
+        // overflows are loaded: a reader that does not count this add finds its overflow or comes
+        // before it. A sequence's plain store may overtake this one, without harm: a later thread
+        // that adds to the word runs after a context switch on this CPU (with rows by thread, after
+        // two and the kernel's handover), or in a handler. So it sees both, and shows both by
+        // returning.
         count.fetch_add(1, Ordering::SeqCst);
         InFlight(count)
     }

@@ -21,7 +21,7 @@ use submeter_sys::fork::{generation, is, watch};
 /// this process that lost the CPU before it said so.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What a caller is told who cannot go on.
+/// The message for a caller that cannot go on.
 const ABANDONED: &str = "the process was forked while another thread was changing the tree, and \
      that thread is not in this child: here the tree counts and reads what it has, and no more; \
      exec first, or fork while no thread flushes, creates or kills groups";
@@ -56,7 +56,8 @@ impl<T> ProcessMutex<T> {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = unpoisoned(self.value.try_lock())?;
-        // Relaxed: a thread that finds it held looks at this, and looks again if it is too early.
+        // Relaxed: a thread that finds the lock held looks at this number, and looks again if it
+        // came too early.
         self.taken_in.store(generation(), Ordering::Relaxed);
         Some(guard)
     }
@@ -71,8 +72,8 @@ impl<T> ProcessMutex<T> {
     #[inline(never)]
     fn wait(&self) -> Option<MutexGuard<'_, T>> {
         let (start, here) = (Instant::now(), generation());
-        // Relaxed, here and below: numbers alone, of this process or from before the fork. Compared
-        // with what is never 0: `is` takes a child that was not asked yet for number 0.
+        // Relaxed, here and below: numbers alone, of this process or from before the fork. They are
+        // compared with a number that is never 0: `is` treats a child that has no number yet as 0.
         while self.taken_in.load(Ordering::Relaxed) != here {
             if let Some(guard) = self.try_lock() {
                 return Some(guard);

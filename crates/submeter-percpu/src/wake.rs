@@ -11,8 +11,8 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
 }
 
-/// Drops what is woken no more. A panic is contained here as well: it would take with it what its
-/// caller was granted.
+/// Drops wakers that nothing wakes any more. A panic is contained here as well: it would take with
+/// it what its caller was granted.
 #[cfg(not(loom))]
 pub(crate) fn let_go(waker: Waker) {
     contain(|| drop(waker));

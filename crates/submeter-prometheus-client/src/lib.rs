@@ -1,5 +1,8 @@
 //! A tree's metrics in the registry of a program that uses [`prometheus_client`].
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
+//! when](submeter::guide::exporting).
+//!
 #![doc = concat!("```\n", include_str!("../examples/registry.rs"), "```")]
 //!
 //! # When not to use it

@@ -28,7 +28,7 @@ static WATCHED: AtomicU32 = AtomicU32::new(0);
 ///
 /// What a lock notes of its holder: a holder of another generation does not exist in this process,
 /// and never lets go. Not a process number: that is a system call, and repeats. A child of `vfork`,
-/// or another that shares the memory, is not told apart.
+/// or another that shares the memory, cannot be told apart.
 #[inline]
 #[must_use]
 pub fn generation() -> u32 {
@@ -43,7 +43,8 @@ pub fn generation() -> u32 {
 #[inline(always)]
 #[must_use]
 pub fn is(generation: u32) -> bool {
-    // Relaxed: as in `generation`. A child that was not asked yet has 0, which no process is named.
+    // Relaxed: as in `generation`. A child that has no number yet has 0, which is no process's
+    // number.
     word().load(Ordering::Relaxed) == generation
 }
 
@@ -75,8 +76,8 @@ impl Home {
 /// go unnoticed.
 pub fn watch() {
     // Acquire: pairs with the Release below, so that a thread that finds forks watched finds the
-    // page too, if there was memory for one: `Home` keeps its word. Two threads that come first
-    // together note two handlers, which is as good as one.
+    // page too, if there was memory for one: `Home` keeps its word. Two threads that are first
+    // together register two handlers, which does no harm.
     if WATCHED.load(Ordering::Acquire) == 0 {
         os::fork::note_handler(in_child);
         if let Ok(page) = wiped_page() {
@@ -100,8 +101,8 @@ fn word() -> &'static AtomicU32 {
 #[cold]
 #[inline(never)]
 fn born() -> u32 {
-    // Relaxed: only uniqueness matters. Before the exchange: were this process to fork between the
-    // two, the child would find this number taken.
+    // Relaxed: only uniqueness matters. Before the exchange: if this process forks between the two,
+    // the child finds this number taken.
     let name = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     // Relaxed: the number is all there is to see. Another thread of the child may have been first.
     match word().compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
@@ -132,8 +133,8 @@ fn wiped_page() -> io::Result<Reservation> {
 }
 
 extern "C" fn in_child() {
-    // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not;
-    // both words, as a thread that found no page may look at the early one still.
+    // Relaxed: the child has only one thread. This does what the kernel does, where the kernel does
+    // not; and to both words, because a thread that found no page may still look at the early one.
     word().store(0, Ordering::Relaxed);
     // Relaxed: as above.
     EARLY.store(0, Ordering::Relaxed);

@@ -36,7 +36,7 @@ pub fn delay(point: Point, rounds: u32) {
 /// Returns whether a sequence has reached `point`, with a delay there, since this was last called.
 #[must_use]
 pub fn entered(point: Point) -> bool {
-    // Relaxed: only whether it happened is asked; what the test does next is a system call.
+    // Relaxed: the test only asks whether it happened, and makes a system call next.
     TABLE.entered[point as usize].swap(0, Ordering::Relaxed) != 0
 }
 

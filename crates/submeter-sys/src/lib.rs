@@ -9,7 +9,7 @@
 //! each instruction set (x86-64, aarch64). On other Linux targets the probe says "unsupported" and
 //! nothing is lost but speed.
 //!
-//! What is asked of the system is in `src/os`, once for Linux and once for all others: macOS and
+//! Questions to the system are in `src/os`, once for Linux and once for all others: macOS and
 //! Windows take locked adds by thread and a system call for each look at CPU time.
 //!
 //! # What may go wrong around a sequence, and why it does not

@@ -10,8 +10,8 @@ use crate::os;
 /// A range of zeroed, private, anonymous address space. Reserving costs one system call and no
 /// memory; a page costs memory from its first write on. Not for small things: use the allocator.
 ///
-/// Whatever of it nobody may access yet ([`closed`](Reservation::closed)) stays out of the way of
-/// those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
+/// Any part of it that is not accessible yet ([`closed`](Reservation::closed)) stays out of the way
+/// of those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
 /// only that, and so do strict overcommit and `RLIMIT_DATA` count. What counts every address does
 /// so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after `mlockall(MCL_FUTURE)`.
 ///
@@ -40,13 +40,13 @@ impl Reservation {
         Ok(reservation)
     }
 
-    /// Reserves `len` bytes, page-aligned, that nobody may access before they are
+    /// Reserves `len` bytes, page-aligned, that no thread may access before they are
     /// [opened](Reservation::open). Where mappings are not to be had (Windows), they are open.
     ///
     /// # Errors
-    /// What the system returns, with the remedy where a limit is the cause: `ENOMEM` where address
-    /// space is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the
-    /// process called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
+    /// The system's error, with the remedy where a limit is the cause: `ENOMEM` where address space
+    /// is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the process
+    /// called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
     pub fn closed(len: usize) -> io::Result<Reservation> {
         let base = os::memory::map(len).map_err(|cause| NoAddresses { len, cause })?;
         Ok(Reservation { base, len })

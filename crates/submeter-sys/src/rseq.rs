@@ -222,8 +222,8 @@ impl Rseq {
     #[inline]
     pub fn rest(self) {
         if let Some(armed) = self.armed() {
-            // Relaxed: read by the kernel on this very thread. No sequence is under way that it
-            // would leave without protection: they do not call anything.
+            // Relaxed: read by the kernel on this very thread. No sequence is running that this
+            // could leave without protection: a sequence calls nothing.
             armed.store(0, Ordering::Relaxed);
         }
     }

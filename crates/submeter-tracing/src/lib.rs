@@ -1,5 +1,8 @@
 //! While a span with a field `tenant` is entered, the thread works for that tenant's group.
 //!
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [how the group
+//! travels otherwise](submeter::guide::group_travel).
+//!
 #![doc = concat!("```\n", include_str!("../examples/spans.rs"), "```")]
 //!
 //! # Spans and threads

@@ -16,7 +16,7 @@ use submeter_percpu::rcuref::pin;
 /// one. Callers that need an order sort.
 pub(crate) type Children<T> = OwnerMap<T>;
 
-/// What a child is looked for by: its name, hashed, and how long its parent's path is.
+/// The key of a child: its name, hashed, and the length of its parent's path.
 #[derive(Clone, Copy)]
 pub(crate) struct Sought<'a> {
     pub(crate) hash: u64,

@@ -119,7 +119,7 @@ impl Group {
             return Err(Error::depth(&path));
         }
         let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
-        // What was added to the tree since gets words when it is first updated here.
+        // Sections that the tree got since have words here from their first update on.
         let schema = tree.first_schema();
         let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
         let others = others.map(|(index, (section, rstat))| {
@@ -373,8 +373,8 @@ impl Group {
     fn make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         path::check_name(name)?;
         match self.try_make_child(name, or_get) {
-            // Not where it was found out: with `children` locked that would wait for a snapshot,
-            // which waits for `children`.
+            // Reclaim after unlocking `children`: a snapshot takes the two locks in the other
+            // order.
             Err(error) if error.is_no_room() => {
                 self.inner.tree.reclaim();
                 self.try_make_child(name, or_get)

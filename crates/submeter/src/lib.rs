@@ -1,6 +1,10 @@
 //! Accounting, limits and lifetimes for the tenants *inside* a process, with the machinery that
 //! Linux uses for control groups.
 //!
+//! New here? [The guide](guide) has short programs. [Which kind of metric](guide::kinds)? [Which
+//! exporter](guide::exporting)? [Which answer](guide::answers) to a client? [How to
+//! test](guide::testing)? [What does it cost](guide::costs)?
+//!
 //! A [`Tree`] holds [`Group`]s, one for each tenant and each level of tenants. A request charges
 //! its group, and the totals of every ancestor include it:
 //!
@@ -32,8 +36,8 @@
 //! # What it costs
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
-//!   allocation, and no waiting for readers. One in 512, and each of 64 KiB or more of bytes, costs
-//!   as much as fifty: it raises the error bounds of those above.
+//!   allocation, and no waiting for readers. One in 512, and each of 64 KiB or more of bytes, takes
+//!   sixteen times as long: it raises the error bounds of those above.
 //! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
 //!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
 //!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
@@ -42,6 +46,7 @@
 //!   level up to the root.
 //! - **A take** of a rate ([`Group::try_take`]) costs a look at the clock, and a compare-and-swap
 //!   for each rate on its way: about 100 ns with one.
+//! - [Every verb](guide::costs) has its figure in the guide.
 //! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
@@ -55,26 +60,10 @@
 //! groups are built.
 //!
 //! # Environment
-//! `SUBMETER_RSEQ=off` forces the fallback (atomic adds to words that CPUs rarely share). Results
-//! are the same; `submeter doctor` shows what the difference costs. On kernels that may lose the
-//! restart of a sequence (Linux before 6.18, except 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later
-//! releases of these series) the end of a group, and now and then a flush, wait until a thread has
-//! visited each CPU, unless `SUBMETER_RSEQ=trust` says that yours is fixed: on a kernel that is
-//! not, a count can be lost, and a group released while a handle exists. [`backend`] returns the
-//! decision and its reason. macOS and Windows have only the fallback, no perf events, and a CPU
-//! clock that is a system call.
-//!
-//! `RUSTFLAGS="--cfg submeter_mm_cid"` builds for programs that have fewer threads than the machine
-//! has CPUs, on Linux 6.19 and later. A tree's words are then per thread and not per CPU: those of
-//! 8 threads that come to run on each of 128 CPUs take a sixteenth of the memory, and flushes visit
-//! as much less. An update costs two or three instructions more. Before 6.19 such a build has words
-//! for as many threads as CPUs, and before 6.3, which has no `mm_cid`, it has the fallback.
-//!
-//! `RUSTFLAGS="--cfg submeter_plugin"` builds for a shared library that a program loads while it
-//! runs (an extension of Python, PostgreSQL or a JVM). Without it such a library keeps an area for
-//! each thread in static TLS, of which glibc has about 2 KiB for all libraries that are loaded
-//! late: the next may fail with `cannot allocate memory in static TLS block`. With it, sequences
-//! need glibc 2.35 or newer, which registers threads itself; elsewhere there is the fallback.
+//! Linux 5.10 or newer on x86-64 and aarch64 has restartable sequences; [`backend`] says what this
+//! process has, and why. Elsewhere, or with `SUBMETER_RSEQ=off`, updates are atomic adds to words
+//! that CPUs rarely share; results are the same. [Platforms](guide::platforms) has kernels,
+//! systems, `RUSTFLAGS` for few threads and for plugins, and how to operate it.
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
@@ -94,11 +83,6 @@
 //! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`
 //! - [`FlushReport`]: `{"groups": 3, "lines": 5, "duration_ns": 41000, "joined": false}`
 //! - [`MetricKind`] and [`UnitKind`]: as they are displayed
-//!
-//! # Where the ideas come from
-//! The tree's statistics are Linux's rstat, with dirty bits for its list of updated groups; limits
-//! are its page_counter; the words are its per-CPU counters. `ARCHITECTURE.md` in the repository
-//! has the whole story.
 
 // docs.rs says which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -60,7 +60,7 @@ pub struct Usage {
     /// they waited or something was reclaimed.
     pub postponed: u64,
     /// How much less this group used, in all, after its own callbacks were asked to free something.
-    /// What others of the group charged or released meanwhile is in it.
+    /// It includes what other threads of the group charged or released meanwhile.
     pub reclaimed: u64,
     /// How often this group's own callbacks were asked for what `low` protects.
     pub reclaimed_low: u64,
@@ -158,7 +158,7 @@ impl Limits {
     /// Returns how many overdrafts there are that the caller is to count. Each is returned once.
     pub(crate) fn new_overdrafts(&self) -> u64 {
         let now = self.node.overdrafts();
-        // Relaxed: a statistic. The highest value wins, so that no two callers have the same.
+        // Relaxed: a statistic. The highest value wins, so that no two callers return the same one.
         now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
     }
 
@@ -269,7 +269,7 @@ impl Quotas {
         self.get(slot).map_or_else(Usage::default, Limits::usage_at_most)
     }
 
-    /// Without a lock where nobody ever waited.
+    /// Without a lock where no charge ever waited.
     pub(crate) fn pressure(&self, slot: usize) -> Pressure {
         self.get(slot).map_or_else(Pressure::default, |limits| limits.node.pressure())
     }

@@ -13,7 +13,7 @@ use crate::unit::Unit;
 impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
     ///
-    /// What can be taken at this moment stays as it is, up to the new burst, so that setting a rate
+    /// The amount that can be taken now stays as it is, up to the new burst, so that setting a rate
     /// again grants nothing; with the first rate a whole burst can be taken. Costs an allocation
     /// the first time. A take at the same time goes by the old rate or by the new one.
     ///
@@ -278,7 +278,7 @@ impl RateError {
     /// Returns after which time the take would be granted if nothing else were taken: not a
     /// nanosecond earlier, but where it is a share that refused it
     /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
-    /// more than a burst: take less at once. Nobody knows either where the [rate](Self::rate) is
+    /// more than a burst: take less at once. It is not known either where the [rate](Self::rate) is
     /// [`Rate::NOTHING`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

@@ -1,4 +1,10 @@
 //! What a tree has counted, for programs that add up the totals of many processes.
+//!
+//! A tree has a random number, its epoch, and numbers its snapshots while the flushes are locked,
+//! so that a later number has larger totals. What was restored from a checkpoint is taken off group
+//! by group, and the checkpoint's own totals are handed on as a reading of the process that counted
+//! them. They stand in the file beside the sums, as do those of some processes before it, because a
+//! process that is started again and again may end before it is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +54,7 @@ pub struct GroupTotals {
 
 /// Totals of a checkpoint, in the tree to which they were added.
 pub(crate) struct Restored {
-    /// What the process counted that the checkpoint is from, then those before it.
+    /// The counts of the process that wrote the checkpoint, then of those before it.
     pub(crate) past: Vec<Totals>,
     /// What was added to groups of this tree, descendants included, by the group's id: as words
     /// of a snapshot.
@@ -165,7 +171,7 @@ impl Tree {
         };
         let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
         let mut past: Vec<Totals> = std::iter::once(totals).chain(before).collect();
-        // What was declared after the restore, no process before this one can have had.
+        // No process before this one can have had what was declared after the restore.
         let width = counters(snapshot.schema()).count();
         for group in past.iter_mut().flat_map(|totals| &mut totals.groups) {
             group.counters.resize(width, 0);

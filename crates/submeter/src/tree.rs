@@ -250,10 +250,9 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// What a schema refuses, so that a tree takes 15 such sets at most; a metric that is another
-    /// one in the tree; a quota, a rate limit, CPU
-    /// time or events that the tree has not had from its beginning; or address space that the
-    /// kernel refuses. Nothing was added then.
+    /// Whatever a schema refuses: so a tree takes at most 15 such sets; a metric that is another
+    /// one in the tree; a quota, a rate limit, CPU time or events that the tree has not had from
+    /// its beginning; or address space that the kernel refuses. Nothing was added then.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
         self.inner.stats.declare(&self.inner.root)
     }

@@ -25,7 +25,7 @@ use crate::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder};
 pub(crate) struct TreeStats {
     /// What the tree was made with.
     first: Version,
-    /// What was declared since, one after the other: each stays, as callers have references to it.
+    /// Later declarations, in order: each stays, because callers have references to it.
     later: [OnceBox<Version>; SECTIONS_MAX - 1],
     /// How many of those there are. Written with `declaring` locked.
     versions: AtomicUsize,
@@ -121,8 +121,8 @@ impl TreeStats {
 
     /// Declares a set of metrics, of which all, some or none may be there already.
     ///
-    /// What `M` declares is asked for without the lock, as it is the caller's code, and again if
-    /// another thread has declared something meanwhile.
+    /// `M` declares without the lock, because that runs the caller's code, and again if another
+    /// thread has declared something meanwhile.
     pub(crate) fn declare<M: Metrics>(&self, root: &Group) -> Result<M, Error> {
         loop {
             let now = self.version();

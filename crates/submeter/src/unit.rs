@@ -79,7 +79,7 @@ impl UnitKind {
     /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
     /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
     /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 128 to
-    /// 512 updates: a crossing costs as much as fifty updates, and a batch twice as large doubles
+    /// 512 updates: a crossing costs as much as sixteen updates, and a batch twice as large doubles
     /// the error bound.
     // Said, as an incremental build inlines nothing across crates that does not say so.
     #[inline]

@@ -73,7 +73,7 @@ impl TenantLimits {
     }
 }
 
-/// What a client is told that is over its tenant's rate.
+/// The answer to a client over its tenant's rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverRate {
     /// `SERVER_ERROR`, and when to try again.

@@ -1,4 +1,4 @@
-//! What the operator is told of clients that are not served.
+//! Messages to the operator about clients that are not served.
 
 use std::io;
 use std::sync::Once;

@@ -1,20 +1,44 @@
-//! Splices the tables of records into BENCHMARKS.md and README.md, so that no figure in them is
-//! typed by hand.
+//! Splices figures into documents, so that none is typed by hand: the claims of README into
+//! BENCHMARKS.md, and the tables of records into the documents beside them and into README.md.
 //!
-//! The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
-//! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there and run
-//! this. `PATH beside OTHER` stands for the ratios of two records side by side, and `PATH of TABLE`
-//! for the figures of one table alone.
+//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The
+//! text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
+//! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there, or in
+//! the claims, and run this. `PATH beside OTHER` stands for the ratios of two records side by side,
+//! and `PATH of TABLE` for the figures of one table alone.
 
 use std::path::Path;
 
+/// Where a table of claims begins and ends.
+const CLAIMS: [&str; 2] = ["<!-- claims -->\n", "\n<!-- end of claims -->"];
 const BEGIN: &str = "<!-- record: ";
 const CLOSE: &str = " -->";
 /// What else may stand in a mark, and the option of the bench that it stands for.
 const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
-/// The documents, in the root of the repository; the first has the record to compare with.
-pub(crate) const FILES: [&str; 2] = ["BENCHMARKS.md", "README.md"];
+/// The documents that have such marks.
+pub(crate) const FILES: [&str; 6] = [
+    "README.md",
+    "BENCHMARKS.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-26-all.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-27-all.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-27-busy.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-28-worlds.md",
+];
+
+/// Returns `document` with the table of claims that `write` makes, if it has a place for it.
+///
+/// # Errors
+/// The error of `write`.
+pub(crate) fn claimed(
+    document: &str,
+    write: &dyn Fn() -> Result<String, String>,
+) -> Result<Option<String>, String> {
+    let [begin, end] = CLAIMS;
+    let Some((before, rest)) = document.split_once(begin) else { return Ok(None) };
+    let Some((_, after)) = rest.split_once(end) else { return Ok(None) };
+    Ok(Some(format!("{before}{begin}\n{}{end}{after}", write()?)))
+}
 
 /// Returns `document`, the text of `file`, with the output of `write` for each record that it
 /// names.
@@ -44,19 +68,6 @@ pub(crate) fn spliced(
         return Err(format!("{file}: no mark {BEGIN:?}: name a record to splice"));
     }
     Ok(text + rest)
-}
-
-/// Returns the path of the record that the first document shows first.
-///
-/// # Errors
-/// One line: the document cannot be read, or names none.
-pub(crate) fn first_record(root: &Path) -> Result<String, String> {
-    let file = FILES[0];
-    let text =
-        std::fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
-    let found = text.lines().find_map(|line| line.strip_prefix(BEGIN)?.strip_suffix(CLOSE));
-    let record = found.ok_or_else(|| format!("{file}: no mark {BEGIN:?}: name a record"))?;
-    Ok(record.to_owned())
 }
 
 /// Makes the tables of a record with the command itself, which knows the definitions.
@@ -96,6 +107,16 @@ mod tests {
         assert_eq!(asked("a.json"), ("a.json", vec![]));
         assert_eq!(asked("a.json beside b.json"), ("a.json", vec!["--beside", "b.json"]));
         assert_eq!(asked("a.json of worlds"), ("a.json", vec!["--brief", "worlds"]));
+    }
+
+    #[test]
+    fn the_table_of_claims_is_replaced_and_the_rest_kept() {
+        let write = || Ok("| 1 |\n".to_owned());
+        let document = "# B\n<!-- claims -->\nold\n<!-- end of claims -->\nend\n";
+        let once = claimed(document, &write).expect("written").expect("marks");
+        assert_eq!(once, "# B\n<!-- claims -->\n\n| 1 |\n\n<!-- end of claims -->\nend\n");
+        assert_eq!(claimed(&once, &write), Ok(Some(once.clone())), "again, nothing changes");
+        assert_eq!(claimed("# B\n", &write), Ok(None));
     }
 
     fn write(record: &str) -> Result<String, String> {

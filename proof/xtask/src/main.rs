@@ -1,20 +1,23 @@
-//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions` and
-//! `benchmarks`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions`, `benchmarks`,
+//! `pictures` and `site`.
 
 #![forbid(unsafe_code)]
 
 mod benchmarks;
+mod claims;
 mod definitions;
+mod pictures;
 mod regress;
 mod repo;
 mod rust;
+mod site;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress [OLD NEW]..., definitions RECORD, \
-    or benchmarks [--check]";
+    benchmarks [--check], pictures, or site";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
         ["benchmarks"] => splice(false),
         ["benchmarks", "--check"] => splice(true),
         ["benchmarks", ..] => refuse("benchmarks takes no argument except --check"),
+        ["pictures"] => draw(&workspace_root()),
+        ["site"] => publish(&workspace_root()),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -95,7 +100,12 @@ fn splice(check: bool) -> ExitCode {
         let path = root.join(file);
         let found = || -> Result<(String, String), String> {
             let was = std::fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
-            let is = benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?;
+            let is = match benchmarks::claimed(&was, &|| claims::table(&root))? {
+                Some(is) => is,
+                None => {
+                    benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?
+                }
+            };
             Ok((was, is))
         };
         match found() {
@@ -113,6 +123,33 @@ fn splice(check: bool) -> ExitCode {
         }
     }
     if differ { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Draws the pictures anew.
+fn draw(root: &Path) -> ExitCode {
+    let drawn = || -> Result<(), String> {
+        let repo = repo::Repo::open(root).map_err(|error| error.to_string())?;
+        for file in repo.files() {
+            let Some(target) = pictures::target(&file.path) else { continue };
+            let svg = pictures::svg(&file.text).map_err(|e| format!("{}: {e}", file.path))?;
+            std::fs::write(root.join(&target), svg)
+                .map_err(|error| format!("{target}: {error}"))?;
+        }
+        Ok(())
+    };
+    drawn().map_or_else(|error| refuse(&error), |()| ExitCode::SUCCESS)
+}
+
+/// Makes the site; fails if a link of it leads nowhere.
+fn publish(root: &Path) -> ExitCode {
+    match site::make(root) {
+        Err(error) => refuse(&error),
+        Ok((start, broken)) => {
+            broken.iter().for_each(|line| println!("{line}"));
+            println!("site: {}, {} broken links", start.display(), broken.len());
+            if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
 }
 
 /// Returns the root of the workspace. Cargo also sets the package's directory at run time; a path

@@ -223,7 +223,7 @@ impl Client {
         (at + 1) % self.endpoints.len()
     }
 
-    /// Returns whom to ask next, and with which token, which it asks for where it has none.
+    /// Returns the next endpoint and its token; logs in if there is no token.
     fn turn(&self, until: Instant) -> Result<Turn, Cause> {
         let mut turn = self.turn.lock();
         if let (None, Some(user)) = (&turn.token, &self.user) {

@@ -94,8 +94,8 @@ impl Record {
         record
     }
 
-    /// Makes the ledger whose record this is, without the holders that live no more, or `None`
-    /// where the record is none. `now` is a time that serves to say since when something is held.
+    /// Makes the ledger whose record this is, without the holders that have died, or `None` where
+    /// the record is none. `now` is a time that serves to say since when something is held.
     pub(crate) fn ledger(
         &self,
         ttl: Duration,

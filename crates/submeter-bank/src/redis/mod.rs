@@ -1,4 +1,7 @@
 //! A bank for the processes of many hosts, which Redis keeps.
+//!
+//! The ledger is a script, since Redis would otherwise send all leases of a fleet for each
+//! exchange.
 
 mod changes;
 mod cluster;

@@ -96,8 +96,9 @@ impl GatedWord {
     /// Lets sequences commit that start from now on.
     pub(crate) fn open(&self) {
         // Release: an Acquire fence after a sequence that found it open pairs with this, in
-        // `count_since_opening` and `after_openings`: what follows there comes after what was
-        // written before. The sequence itself does not, as its load of the gate is plain.
+        // `count_since_opening` and `after_openings`: what follows that fence comes after what was
+        // written before this store. The sequence itself is not ordered: its load of the gate is
+        // plain.
         self.gate.store(self.len() as u32, Ordering::Release);
     }
 
@@ -121,8 +122,8 @@ impl GatedWord {
             // keeps them. 2. Aligned: `CpuWord` vouches for row 0, and strides are multiples of 8.
             // 3. Concurrent writes are atomic: sequences store an aligned word by one instruction.
             let word = unsafe { AtomicI64::from_ptr(word) };
-            // Acquire: after the barrier, which the caller issued; before what it does with the
-            // sum.
+            // Acquire: the load comes after the barrier that the caller issued, and before the
+            // caller uses the sum.
             word.load(Ordering::Acquire)
         };
         (0..self.len()).map(load).fold(0, i64::wrapping_add)

@@ -15,10 +15,10 @@ use crate::storage::Area;
 /// plain add. Where the stock does not suffice, or has no room for more, it costs some locked
 /// instructions and moves half a batch at once.
 ///
-/// Near the limit CPUs do not agree on stock, but on one number: for want of room all stock is
-/// given back, behind one barrier, and from then on each add costs a locked instruction where all
-/// CPUs meet, and a refusal some loads. That ends when there is room for all stock twice, 10 ms
-/// later at the earliest: a limit that is always near costs no barrier for each refusal.
+/// Near the limit all stock is given back, behind one barrier. From then on an add is one locked
+/// instruction on a word that all CPUs share, and a refusal is a few loads. Stock returns once
+/// there is room for all of it twice, 10 ms later at the earliest, so that a limit that is always
+/// near does not cost a barrier for each refusal.
 ///
 /// An add is refused if and only if it does not fit. Where several limits follow each other, as of
 /// a service, its tenants and their sessions, use a tree of [`LimitNode`](crate::LimitNode)s; this
@@ -65,7 +65,7 @@ pub struct LimitedCounter {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<LimitedCounter>() <= 192);
 
-/// What a value of 0 is held as: what is held is not negative, and values may be.
+/// The amount held for a value of 0: values may be negative, what is held may not.
 const ZERO: u64 = 1 << 63;
 
 fn held_of(value: i64) -> u64 {

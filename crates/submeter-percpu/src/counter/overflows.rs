@@ -58,8 +58,8 @@ impl<W: CpuWords> Overflows<W> {
     #[inline]
     pub(super) fn begin(&self) -> InFlight<'_, W> {
         if !self.by_sequence(Kept::Begun, 1) {
-            // SeqCst: as in `crate::overflow::InFlight`, of whose pairing all of this is a copy
-            // with plain stores: what follows upon the add in its word follows upon this.
+            // SeqCst: as in `crate::overflow::InFlight`. All of this is a copy of its pairing, with
+            // plain stores: whatever comes after the add in its word comes after this.
             self.in_flight.fetch_add(1, Ordering::SeqCst);
         }
         InFlight(self)
@@ -68,7 +68,7 @@ impl<W: CpuWords> Overflows<W> {
     #[inline]
     pub(super) fn post(&self, overflow: i64) {
         // Release: pairs with the Acquire in `read`: a reader that finds the overflow finds that
-        // the add's row is in use. A fence, as what follows is the plain store of a sequence.
+        // the add's row is in use. A fence, because a sequence's plain store follows.
         fence(Ordering::Release);
         if !self.by_sequence(Kept::Posted, overflow) {
             // Relaxed: ordered by the fence above and by the one that ends the add.
@@ -95,7 +95,7 @@ impl<W: CpuWords> Overflows<W> {
         let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
-        // What a word has beyond a boundary is missing, never too much; what adds in flight hide
+        // The part of a word beyond a boundary is missing, never too much; what adds in flight hide
         // may be either.
         Approximate::new(posted.wrapping_sub_unsigned(hidden), missing() + 2 * hidden)
     }
@@ -107,7 +107,7 @@ impl<W: CpuWords> Overflows<W> {
         if self.in_flight() != 0 {
             return Compared::Busy;
         }
-        // Nothing to order after it: `missing` is asked of nobody.
+        // Nothing to order after it: `missing` is known already.
         let found = Approximate::new(self.posted(), missing).compare(rhs);
         found.map_or(Compared::Near, Compared::Known)
     }
@@ -148,8 +148,8 @@ impl<W: CpuWords> Overflows<W> {
 impl<W: CpuWords> Drop for InFlight<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of the loads in `in_flight`: who finds the add ended
-        // finds its overflow. A fence, as what follows is the plain store of a sequence.
+        // Release: pairs with the Acquire of the loads in `in_flight`: a reader that finds the add
+        // ended finds its overflow. A fence, because a sequence's plain store follows.
         fence(Ordering::Release);
         if !self.0.by_sequence(Kept::Ended, 1) {
             // SeqCst: as in `begin`.

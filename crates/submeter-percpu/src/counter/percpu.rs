@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// What a read costs is simulated too.
+    /// The cost of a read is simulated too.
     #[test]
     fn a_read_visits_a_word_for_each_simulated_cpu_unless_they_are_many() {
         use super::super::overflows::PACKED_CPUS_MAX;

@@ -6,9 +6,9 @@
 //! without a barrier:
 //!
 //! - *What happened before is found.* An update commits only while its mark is set, and that mark
-//!   is still set when the flush looks, because nobody else clears it. The add happened before the
-//!   load of its word, which therefore has it. This is all that the barrier gave to a flush that
-//!   follows the update; what the barrier adds is for the sequences that race.
+//!   is still set when the flush looks, because no other thread clears it. The add happened before
+//!   the load of its word, which therefore has it. This is all that the barrier gave to a flush
+//!   that follows the update; what the barrier adds is for the sequences that race.
 //! - *A mark that is to go* is cleared first, then comes a barrier, then the line is read once
 //!   more. One barrier serves any number of marks, so that the flusher may wait until many are to
 //!   go.
@@ -84,7 +84,7 @@ pub struct Unread {
     compared_at: Option<u64>,
 }
 
-/// After so many lines that have changed a reader looks at no more.
+/// A reader stops after so many lines that have changed.
 const CHANGED_MAX: u64 = 8;
 
 impl Kept {
@@ -105,7 +105,7 @@ impl Kept {
     pub fn begin(&self) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
-        // Relaxed: the fence orders it. May be odd already, also after a flusher that vanished
+        // Relaxed: the fence orders it. The version may be odd already: a flusher may have vanished
         // half-way.
         self.version.store(version | 1, Ordering::Relaxed);
         // Release: pairs with the Acquire fence in `holds`: a reader that has loaded what is
@@ -170,8 +170,8 @@ impl Kept {
         let (mut same, mut changed) = (0, 0);
         for slot in self.slots.iter().take(used) {
             // Acquire, both: pairs with the Release fence in `begin`, before which the lines were
-            // opened: they can be loaded even if this slot is newer than the version. A torn one
-            // may name a line that there is not.
+            // opened: they can be loaded even if this slot is newer than the version. A torn slot
+            // may name a line that does not exist.
             let place = slot.place.load(Ordering::Acquire);
             let mut bits = slot.bits.load(Ordering::Acquire);
             let (row, first) = ((place >> 32) as usize, place as u32 as usize * 64);

@@ -27,7 +27,7 @@ impl MarkedRows {
     pub(crate) fn note(&self, row: usize, count: &AtomicU64) {
         let bit = 1 << (row % 64);
         // Acquire: pairs with the instruction that sets the bit: a thread that finds the row noted
-        // marks a line of it as if it had noted it, and counted it, itself.
+        // may mark a line of it as if it had noted and counted the row itself.
         if self.bits[row / 64].load(Ordering::Acquire) & bit == 0 {
             self.note_first(row, bit, count);
         }

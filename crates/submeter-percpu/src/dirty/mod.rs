@@ -129,14 +129,13 @@ impl DirtyBits<'_> {
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
-            // Relaxed: a hint that spares the swap. Not stale for marks that this flush owes:
-            // `linking` was read before, in the same order in which they were written.
+            // Relaxed: a hint that spares the swap. It is not stale for marks that this flush must
+            // find: they were written before `linking`, and this thread read `linking` first.
             if summary.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // SeqCst: before the loads of `lines`: clearing in the order in which marks are found
-            // is what keeps a bit in `lines` that nobody has found from outliving its bit in the
-            // summary.
+            // SeqCst: before the loads of `lines`: bits are cleared in the order in which marks are
+            // found. So a bit in `lines` that no flush has found yet keeps its bit in the summary.
             let mut bits = summary.swap(0, Ordering::SeqCst);
             seq_cst_order();
             while bits != 0 {

@@ -31,8 +31,9 @@ impl Common {
     /// Has what gives back to a level look at the queue from now on.
     pub(super) fn await_room(&self, level: &Level) {
         level.await_room();
-        // SeqCst, and in both functions below: a charge that is going to wait says so and tries
-        // once more; what gives back looks here afterwards, and so does what would open a leaf.
+        // SeqCst, and in both functions below: a charge that is going to wait says so here, then
+        // tries once more. A release gives back, then looks here; so does an opening before it
+        // opens a leaf. One of the two sees the other.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         seq_cst_order();
     }

@@ -88,8 +88,8 @@ impl<S: Stock> Flat<S> {
         self.level.exactly().or_else(|| self.without_stock()).unwrap_or_else(|| self.level.held())
     }
 
-    /// What is held less the stock, which moves of it have to stop for; charges go on. `None` on
-    /// top of a move of the calling thread's own, if stock is moved here at this moment.
+    /// What is held, less the stock. Moves of stock stop for that; charges go on. `None` on top of
+    /// a move of the calling thread's own, if stock is moved here at this moment.
     fn without_stock<'a>(&'a self) -> Option<u64> {
         let inside = Inside::new();
         // Without waiting on top of a move, which may be one of this counter.
@@ -139,7 +139,7 @@ impl<S: Stock> Path for Flat<S> {
         &self.common
     }
 
-    /// Nobody waits for a counter.
+    /// No charge waits for a counter.
     fn waits_have_ended(&self) -> bool {
         true
     }

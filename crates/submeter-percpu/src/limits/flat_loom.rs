@@ -105,7 +105,7 @@ fn loom_limits_flat_finds_that_a_charge_between_look_and_update_takes_what_is_no
     explore(Mistake::WordOutside, 0, two_on_one_cpu);
 }
 
-/// An opening that has reserved what its words hold, and is not over, makes nobody be refused.
+/// An opening that has reserved what its words hold, and is not over, causes no refusal.
 #[test]
 fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |flat| {

@@ -117,8 +117,8 @@ fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
 
 /// Leaves of one parent that were drained one after another. Dropping it gives their stock back to
 /// the levels that they share, at once: a thousand leaves would lock a word of each a thousand
-/// times. Until then those hold too much, which nobody takes for what is charged: none of them is
-/// drained before this visit is over.
+/// times. Until then those levels hold too much, but no thread takes that for what is charged: none
+/// of them is drained before this visit is over.
 struct Siblings<'a, P: Path> {
     path: &'a P,
     stocked: u64,

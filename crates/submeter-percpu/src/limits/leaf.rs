@@ -78,8 +78,8 @@ impl<S: Stock> Leaf<S> {
     }
 
     fn turn(&self) -> Turn {
-        // Relaxed: what depends on it looks in a visit, or with the lock held. Another look spares
-        // taking that.
+        // Relaxed: code that depends on it looks again in a visit, or with the lock held. This look
+        // only saves taking the lock.
         Turn(self.turn.load(Ordering::Relaxed))
     }
 
@@ -116,8 +116,8 @@ impl<S: Stock> Leaf<S> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// What is moved to a CPU at once: what is left is shared, and all CPUs of a leaf together take
-    /// a sixteenth of it at most.
+    /// How much moves to a CPU at once: the rest is shared, and all CPUs of a leaf together take a
+    /// sixteenth of it at most.
     pub(super) fn batch(&self, room: u64) -> u64 {
         let rows = self.slack().checked_div(self.cap).unwrap_or(1);
         (room / rows / 16).min(self.surplus())
@@ -143,7 +143,7 @@ impl<S: Stock> Leaf<S> {
         }
     }
 
-    /// Closes it without a barrier, where nobody charges it any more. Returns what lay in stock.
+    /// Closes it without a barrier, where no thread charges it any more. Returns what lay in stock.
     #[cfg(not(loom))]
     pub(super) fn end(&self) -> u64 {
         let stocked = self.stocked();

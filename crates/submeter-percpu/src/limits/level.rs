@@ -230,8 +230,8 @@ impl Level {
     }
 
     pub(super) fn openings(&self) -> u64 {
-        // SeqCst, and in both functions below: who finds what an opening has reserved finds the
-        // opening as well, and who finds none open finds what was given back.
+        // SeqCst, and in both functions below: a thread that finds what an opening has reserved
+        // also finds the opening; one that finds no opening finds what was given back.
         self.openings.load(LOOK)
     }
 
@@ -257,8 +257,8 @@ impl Level {
     /// if none opened since `openings` was loaded.
     pub(super) fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
         let raise = |word: &AtomicU64, to| {
-            // Relaxed, both: a statistic. Loaded first, because unless the peak is rising that
-            // saves each level a locked instruction.
+            // Relaxed, both: a statistic. Loaded first: unless the peak is rising, that saves a
+            // locked instruction at each level.
             if word.load(Ordering::Relaxed) < to {
                 word.fetch_max(to, Ordering::Relaxed);
             }

@@ -98,13 +98,13 @@ pub(super) struct Node {
     pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
-    /// Who may charge its stock: its own [`LimitNode`], and each child that has users.
+    /// The users of its stock: its own [`LimitNode`], and each child that has users.
     users: AtomicU32,
     pub(super) level: Level,
     /// Whether it ever had a child.
     is_parent: AtomicBool,
-    /// Whether its own charges wait no more. Written before the queue is locked, and read with it
-    /// locked.
+    /// Whether its own charges have stopped waiting. Written before the queue is locked, and read
+    /// with it locked.
     pub(super) ended: AtomicBool,
     /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
     pub(super) has_stalled: AtomicBool,
@@ -187,8 +187,8 @@ impl LimitNode {
         let [is_parent, ended, has_stalled] = [false; 3].map(AtomicBool::new);
         let (level, stalls) = (Level::new(), ProcessMutex::new(None));
         if let Some(parent) = &parent {
-            // Relaxed, both: a reference to the parent's handle, or to a child's that counts there,
-            // comes from before its end.
+            // Relaxed, both: any reference to the parent's handle, or to a child's that counts
+            // there, was taken before its end.
             parent.users.fetch_add(1, Ordering::Relaxed);
             parent.is_parent.store(true, Ordering::Relaxed);
         }
@@ -200,10 +200,10 @@ impl LimitNode {
     /// Charges `n` to this group and every one above it, or to none.
     ///
     /// # Errors
-    /// When a limit would be exceeded; in a signal handler that interrupted a move of stock by its
-    /// own thread, and in a forked child in which a thread stayed behind in one, also where it
-    /// would not, but is near. A charge of another thread counts at its levels until it is decided,
-    /// be it refused because a third takes the last room at one of them meanwhile.
+    /// When a limit would be exceeded. Near a limit also where it would not, in two places: in a
+    /// signal handler that interrupted a move of stock by its own thread, and in a forked child
+    /// whose parent had a thread in one. A charge of another thread counts at its levels while it
+    /// is in progress, even if it is refused in the end.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         if self.charge_stock(n) { Ok(()) } else { self.charge_levels(n) }
@@ -414,8 +414,9 @@ fn end(node: &Arc<Node>) {
     if leaf.cap == 0 {
         return;
     }
-    // Relaxed: written before the last of its users came to an end. Behind a barrier, as a charge
-    // that waits may outlive its handle: the thread that serves it takes from the stock above.
+    // Relaxed: it was written before its last user ended. There is a barrier before it, because a
+    // charge that waits may outlive its handle: the thread that serves it takes from the stock
+    // above.
     if is_parent.load(Ordering::Relaxed) && !leaf.is_closed() {
         fold::close(node);
     }

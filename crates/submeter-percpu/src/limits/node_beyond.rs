@@ -24,7 +24,7 @@ impl LimitNode {
     /// Once it is enforced, nothing is granted until it fits.
     pub fn set_mode(&self, mode: LimitMode) -> LimitUsage {
         if mode == LimitMode::Soft {
-            // Relaxed: a charge that this limit lets pass later finds it, as it finds the mode.
+            // Relaxed: a later charge that this limit lets pass finds it, as it finds the mode.
             self.node().tree.has_soft.store(true, Ordering::Relaxed);
         }
         let node = self.node();

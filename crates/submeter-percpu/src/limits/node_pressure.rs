@@ -6,10 +6,10 @@ use crate::sync::atomic::Ordering;
 
 impl LimitNode {
     /// Returns for how long charges of this group and those below it waited, up to this moment.
-    /// Costs a lock, which those that wait share, or a load where nobody ever waited.
+    /// Costs a lock, which those that wait share, or a load where no charge ever waited.
     ///
     /// Not for signal handlers, and 0 in a forked child in which another thread of the parent
-    /// stayed behind in the queue: nobody can wait there.
+    /// stayed behind in the queue: no charge can wait there.
     ///
     /// # Examples
     /// ```
@@ -30,8 +30,8 @@ impl LimitNode {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let node = self.node();
-        // Relaxed: it is set before the first wait is timed, so that nothing is missed but what
-        // begins at the same time.
+        // Relaxed: it is set before the first wait is timed, so that only a wait that begins at the
+        // same moment is missed.
         if !node.has_stalled.load(Ordering::Relaxed) {
             return Pressure::default();
         }

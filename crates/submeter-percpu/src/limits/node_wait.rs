@@ -23,10 +23,10 @@ impl LimitNode {
     /// waker woken when to ask again. A turn is for one charge: [`end_turn`](LimitNode::end_turn)
     /// before it is dropped.
     ///
-    /// Those that wait for one limit are granted in the order in which they asked first; a
-    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While nobody waits it costs as
-    /// much as that. While somebody waits for a limit, charges and releases below it take the way
-    /// that is exact, and each tries those that wait, until one does not fit.
+    /// Charges that wait for one limit are granted in the order in which they first asked; a
+    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits it costs
+    /// as much as that. While somebody waits for a limit, charges and releases below it take the
+    /// way that is exact, and each tries those that wait, until one does not fit.
     ///
     /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
     ///
@@ -84,17 +84,17 @@ impl LimitNode {
         self.node().waiting().with(|queue| queue.wanted(number)).flatten()
     }
 
-    /// Has a turn's charge hold up nobody while its owner has room made for it, which may take
-    /// long, or again from then on. It keeps its place.
+    /// Lets the charges behind a turn's charge pass while its owner has room made for it, which may
+    /// take long, or again from then on. It keeps its place.
     pub fn set_asks(&self, turn: &LimitTurn, asks: bool) {
         let Some(number) = turn.number else { return };
         self.node().waiting().with(|queue| queue.set_asks(number, asks));
         self.node().serve();
     }
 
-    /// Has charges of this group wait no more. Those that wait end with [`Cause::Ended`] at the
+    /// Stops charges of this group from waiting. Those that wait end with [`Cause::Ended`] at the
     /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
-    /// What fits is granted as before, and charges of groups below wait as before.
+    /// A charge that fits is granted as before, and charges of groups below wait as before.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,8 @@
 //! How long charges of a group waited, in the words of Linux' pressure stall information.
 //!
-//! Time is an argument here. Between two changes what stalls is known, so that averages are made
-//! up for when something changes or asks. Rejected: a timer, as Linux has, which would cost time
-//! where nobody waits.
+//! Time is an argument here. Between two changes what stalls is known, so that averages are made up
+//! for when something changes or asks. Rejected: a timer, as Linux has, which would cost time where
+//! no charge waits.
 
 use std::fmt;
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Meter {
 struct Line {
     stalls: bool,
     total: u64,
-    /// What of `total` is of the period that is not over.
+    /// The part of `total` that belongs to the current period.
     of_period: u64,
     /// As shares of 1.
     averages: [f64; 3],

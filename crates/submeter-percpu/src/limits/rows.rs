@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! locked row   bit 62     open: any thread exchanges it.
-//!              bits 0..62 stock, which nobody uses while it is closed.
+//!              bits 0..62 stock, which no thread uses while it is closed.
 //! ```
 //!
 //! A locked row is closed by one instruction on the word that its users exchange: no barrier.
@@ -77,8 +77,8 @@ impl StockRows {
         if before < OPEN || after.cast_unsigned() > cap {
             return false;
         }
-        // AcqRel: who takes what was put back comes after what its holder did before. Relaxed on
-        // failure: the caller does without.
+        // AcqRel: a thread that takes what was put back comes after what its holder did before.
+        // Relaxed on failure: the caller uses nothing of it.
         let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         row.compare_exchange(before, OPEN + after, order, failed).is_ok()
     }
@@ -121,8 +121,8 @@ impl Stock for StockRows {
 
     fn open(&self) {
         self.word.open();
-        // Release: pairs with the exchanges of those that find it open. A bit, not a sum: a fork
-        // may copy this half done, and then it is done again.
+        // Release: pairs with the exchanges of those that find it open. A bit, not a sum, because a
+        // fork may copy this half done, and the child then does it again.
         self.rows().for_each(|row| _ = row.fetch_or(OPEN, Ordering::Release));
     }
 

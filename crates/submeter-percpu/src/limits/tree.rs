@@ -46,12 +46,12 @@ pub(crate) trait Path: Sized {
     fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         self.nodes().map(|(_, level)| level)
     }
-    /// As [`up`](Self::up), for walks that need no more: a step waits for one load, not for two.
+    /// As [`up`](Self::up), for walks that need only these: a step waits for one load, not two.
     fn nodes(&self) -> impl Iterator<Item = (&Leaf<Self::Stock>, &Level)> + Clone {
         self.up().map(|at| (at.leaf(), at.level()))
     }
-    /// Shows the leaves below a level that may be open, in whatever order, while none opens and
-    /// nobody else sees them. Returns false where it did not: below a signal handler that
+    /// Shows the leaves below a level that may be open, in whatever order, while none opens and no
+    /// other thread sees them. Returns false where it did not: below a signal handler that
     /// interrupted such a visit, and in a forked child where a thread stayed behind in one.
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool;
     /// Has the leaf among those that may be open if `open` returns true; not in a visit of them.
@@ -190,7 +190,7 @@ pub(super) fn decide<P: Path>(
 ) -> Result<usize, usize> {
     // Before anything else of a refill: near a limit all charges end here.
     if path.leaf().phase() == Phase::Open && refill(path, n, effects) {
-        // Nobody waits above a leaf that is open.
+        // No charge waits above a leaf that is open.
         return Ok(NOWHERE);
     }
     let beyond = Beyond { levels: 0, forced };
@@ -200,7 +200,7 @@ pub(super) fn decide<P: Path>(
     }
 }
 
-/// What is above the root: no leaf is to be opened.
+/// The index above the root: no leaf is to be opened.
 const NOWHERE: usize = usize::MAX;
 
 /// As [`decide`], where the level of this index has no room.
@@ -520,7 +520,7 @@ fn open_lowest<P: Path>(path: &P) {
     drop((held, inside));
 }
 
-/// Called while nobody visits leaves: a fold that tightens a level now finds this one.
+/// Called while no thread visits leaves: a fold that tightens a level now finds this one.
 fn open<P: Path>(path: &P) -> bool {
     let leaf = path.leaf();
     // In this order: a charge that waits has found its level tight after it said that it waits.

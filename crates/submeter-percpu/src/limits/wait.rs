@@ -220,7 +220,7 @@ pub(crate) enum Polled {
     Unknown,
 }
 
-/// What a charge was that waits no longer.
+/// A charge that has stopped waiting.
 pub(crate) enum Cancelled {
     /// It is to be released.
     Granted,

@@ -2,8 +2,9 @@
 //!
 //! The alternative, a counter that updaters raise and a collector subtracts from, costs the
 //! collector a visit of each counter that was raised. Here what was added says since when it
-//! counts, and a collection that is complete makes all that came before it count no more: for the
-//! collector, however many sums there are, a number to store at its beginning and one at its end.
+//! counts, and a collection that is complete takes all that came before it out of the count: for
+//! the collector, however many sums there are, a number to store at its beginning and one at its
+//! end.
 //!
 //! # The protocol
 //! Collections are numbered upward, one after the other. A collector stores its number as *begun*,
@@ -134,8 +135,8 @@ impl Pending<'_> {
         before.date == begun as u32 && before.n < MANY
     }
 
-    /// What was added at once, and in vain, is dropped here with what it came upon, or counts
-    /// twice.
+    /// An amount that was added at once, and in vain, is dropped here together with the old amount,
+    /// or counts twice.
     #[cold]
     #[inline(never)]
     fn add_by_looking(self, mut collections: Collections, n: u32, again: impl Fn() -> Collections) {
@@ -153,11 +154,13 @@ impl Pending<'_> {
             if slot.date == begun as u32 && slot.n < MANY && self.add_at_once(collections, n) {
                 return;
             }
-            // What is covered is dropped. What still counts, as it should not, is kept.
+            // Covered amounts are dropped. An amount that still counts, though it should not, is
+            // kept.
             let kept = if slot.is_after(covered, begun) { slot.n } else { 0 };
             let next = Slot { date: begun as u32, n: kept.saturating_add(n).min(MANY) }.word();
-            // SeqCst: before the caller returns; pairs with the loads in `sum`. It releases what
-            // `covered` and `begun` were acquired with. Relaxed on failure: the loop looks again.
+            // SeqCst: before the caller returns; pairs with the loads in `sum`. It passes on what
+            // the loads of `covered` and `begun` acquired. Relaxed on failure: the loop looks
+            // again.
             let exchanged =
                 word.compare_exchange(before, next, Ordering::SeqCst, Ordering::Relaxed);
             if exchanged.is_ok() {
@@ -175,8 +178,8 @@ impl Pending<'_> {
     #[inline]
     #[must_use]
     pub fn sum(self, covered: u64, begun: impl FnOnce() -> u64) -> u32 {
-        // SeqCst: pairs with `add`: an add that returned is found, and what its updater had
-        // acquired, when it dropped something or loaded the date, is acquired here.
+        // SeqCst: pairs with `add`: an add that returned is found. What its updater had acquired,
+        // when it dropped something or loaded the date, is acquired here too.
         let slots = self.0.map(|word| Slot::of(word.load(Ordering::SeqCst)));
         if slots[0].n | slots[1].n == 0 {
             return 0;

@@ -113,7 +113,7 @@ impl Core {
         })
     }
 
-    /// Not of a view: lookups compare names, and a name needs no order.
+    /// Bypasses the views: a name never changes, so that a lookup needs no fence to compare it.
     #[inline(always)]
     pub(super) fn name(&self) -> &str {
         self.name.as_str()
@@ -472,8 +472,8 @@ impl Future for Released<'_> {
         drop(old);
         self.ticket = Some(ticket);
         // AcqRel: Release pairs with the Acquire in `end_release`, so that it finds the list
-        // filled. Acquire as in `is_over`: in one location with the end, so that one of the two
-        // sees the other.
+        // filled. Acquire as in `is_over`: this and the end change one location, so that one of the
+        // two sees the other.
         let phase = life.phase.fetch_or(WAITING, Ordering::AcqRel);
         if phase & RELEASED != 0 || phase / LIFE != number {
             Poll::Ready(())

@@ -109,8 +109,8 @@ impl Count {
             fence(Ordering::Acquire);
             return Put::Last;
         }
-        // Relaxed: takes back what was too many. In between no `try_get` succeeds that would not
-        // have otherwise.
+        // Relaxed: takes back one reference too many. No `try_get` succeeds in between that would
+        // have failed otherwise.
         self.0.fetch_add(n * ONE, Ordering::Relaxed);
         Put::Below
     }
@@ -192,8 +192,8 @@ impl Count {
     /// visible without the rest, so that zero cannot be met on the way. With the lock held, biased.
     pub(super) fn fold(&self, sum: i64) -> Put {
         let add = sum.wrapping_mul(ONE).wrapping_sub(BIAS);
-        // AcqRel: Release hands on what the barrier (or the death of the locked rows) showed of
-        // other CPUs' puts; Acquire: it may be the last.
+        // AcqRel: Release passes on the puts of other CPUs that the barrier (or the death of the
+        // locked rows) showed; Acquire: this may be the last put.
         let after = self.0.fetch_add(add, Ordering::AcqRel).wrapping_add(add);
         match after >> 1 {
             0 => Put::Last,
@@ -212,7 +212,7 @@ impl Count {
     }
 
     pub(super) fn is_biased(&self) -> bool {
-        // Relaxed: changes with the lock held, which orders it for those that need to know.
+        // Relaxed: it changes with the lock held, which orders it for threads that depend on it.
         self.0.load(Ordering::Relaxed) >= BIAS / 2
     }
 

@@ -374,13 +374,13 @@ impl<S: Modelled> Model<S> {
         }
     }
 
-    /// Called when the count is exact, and nobody changes it.
+    /// Called when the count is exact, and no thread changes it.
     pub(super) fn must_be_exact(&self, what: &str) {
         let (counted, held) = (self.switch.count.exact(), self.held.load(Noted));
         assert_eq!(counted, Some(held.into()), "{what}: a get was lost");
     }
 
-    /// Called while a reference is held, and nobody kills.
+    /// Called while a reference is held, and no thread kills.
     pub(super) fn must_be_alive(&self) {
         let count = self.switch.count_since_opening();
         assert!(!count.is_dead() && count.exact() != Some(0), "told of another life");

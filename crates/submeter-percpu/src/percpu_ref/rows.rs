@@ -23,9 +23,8 @@ const DEAD: i64 = -(1 << 62);
 #[inline(always)]
 pub(super) fn add(row: &AtomicI64, n: i64) -> bool {
     // AcqRel: Release, a put's, pairs with the Acquire in `die`; Acquire, a get's, with the Release
-    // in `live`, so that neither a thread that is served here nor one that it hands the reference
-    // to meets the count of the life before. This spelling of the sum makes the compiler use the
-    // flags.
+    // in `live`, so that no thread that is served here, or gets the reference from one, meets the
+    // count of the life before. This spelling of the sum makes the compiler use the flags.
     row.fetch_add(n, Ordering::AcqRel).wrapping_add(n) >= 0
 }
 

@@ -164,7 +164,7 @@ impl<S: Slots> Switch<S> {
     ///
     /// A thread that is handed such a reference has the order of what was handed over. That orders
     /// the plain load too: on no machine that has sequences does one thread see a store which
-    /// another thread, told by the first, does not see yet.
+    /// another thread, to which the first one passed a message, does not see yet.
     #[inline]
     pub(super) fn count_since_opening(&self) -> &Count {
         // Acquire: pairs with the Release in `GatedWord::open`, which a sequence of this thread's

@@ -78,8 +78,8 @@ impl Slot {
 
     /// Torn if they are being written; whoever uses them finds another word then.
     fn load(&self) -> Option<Terms> {
-        // Acquire, all: pairs with the Release in `store`. Whoever finds terms of a later rate
-        // finds in the word that it was set, or that the one before was.
+        // Acquire, all: pairs with the Release in `store`. A thread that finds the terms of a later
+        // rate also finds in the word that this rate, or the one before it, was set.
         let burst = self.burst.load(Ordering::Acquire);
         let refill_ns = self.refill_ns.load(Ordering::Acquire);
         let token_ns = self.token_ns.load(Ordering::Acquire);
@@ -168,7 +168,7 @@ struct Refusal {
     by_share: bool,
 }
 
-/// What was taken of a bucket, as its give-back needs it.
+/// A take of a bucket, as its give-back needs it.
 struct Taken {
     sets: u64,
     cost_ns: u64,
@@ -193,9 +193,9 @@ impl Bucket {
 
     /// Exchanges the word if it is still the same.
     fn exchange(&self, from: Word, to: Word) -> bool {
-        // AcqRel: Release publishes the terms of a new rate for `word`, Acquire has a new rate
-        // written after the one before; takes carry on what `set` published. Relaxed on failure:
-        // everybody looks again.
+        // AcqRel: Release publishes the terms of a new rate for `word`; Acquire orders a new rate
+        // after the one before; takes pass on what `set` published. Relaxed on failure: the loop
+        // looks again.
         let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word.compare_exchange(from.0, to.0, done, failed).is_ok()
     }
@@ -288,7 +288,7 @@ impl Bucket {
         }
     }
 
-    /// Gives back what it must, and no more: see the module.
+    /// Gives back only what it must: see the module.
     fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
         loop {
             let word = self.word();

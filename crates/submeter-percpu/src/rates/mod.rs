@@ -14,7 +14,7 @@
 //! - A take of several buckets first looks at all, so that a refusal hardly ever takes anything;
 //!   then it takes of one after the other. Where one has become empty meanwhile, those before it
 //!   get their tokens back less what they earned since: a bucket that was full would have earned
-//!   nothing, and nobody can tell afterwards.
+//!   nothing, and afterwards the difference cannot be seen.
 //!
 //! Among the levels below it a rate is divided by [weight](share), where they have one.
 //!

@@ -121,8 +121,8 @@ impl Share {
     }
 
     fn join(&self, contenders: &Contenders, period: u32) {
-        // Relaxed, both: the exchange decides which of its takes counts it. Loaded first, as all
-        // but one take of a period find it counted.
+        // Relaxed, both: the exchange decides which take counts it. Loaded first, because all but
+        // one take of a period find it counted.
         if self.joined.load(Ordering::Relaxed) != period
             && self.joined.swap(period, Ordering::Relaxed) != period
         {

@@ -65,8 +65,8 @@ impl Count {
     /// Takes a reference; false once dead.
     #[inline]
     pub(super) fn get(&self, notify: impl Fn(Notice)) -> bool {
-        // Relaxed: who got here holds a reference, or found the pointer by an Acquire load, so
-        // that the object is visible already; success is only used under a branch on it.
+        // Relaxed: a caller holds a reference, or found the pointer by an Acquire load, so that the
+        // object is visible already; success is only used under a branch on it.
         if self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0 {
             return true;
         }
@@ -126,8 +126,8 @@ impl Count {
 
     /// Tells whether the object was released, for good.
     pub(super) fn is_dead(&self) -> bool {
-        // Acquire: pairs with the Release of the puts before the word was marked dead, so that
-        // who sees death also sees what the holders did.
+        // Acquire: pairs with the Release of the puts before the word was marked dead, so that a
+        // thread that sees the death also sees what the holders did.
         let now = self.0.load(Ordering::Acquire).cast_unsigned();
         now >= RELEASED && now != NOREF
     }
@@ -136,8 +136,8 @@ impl Count {
     #[inline(never)]
     fn get_slow(&self, notify: impl Fn(Notice)) -> bool {
         // Relaxed: only this word is looked at, and a thread never sees it older than its own
-        // increment. Reading again is sound here as it is not in `put_slow`: neither the dead
-        // nor the saturation zone is ever left, so a later value has the same meaning.
+        // increment. It is sound to read again here (in `put_slow` it is not): a count never leaves
+        // the dead or the saturated zone, so a later value means the same.
         let now = self.0.load(Ordering::Relaxed).cast_unsigned();
         if now <= MAXREF {
             return true;
@@ -162,8 +162,8 @@ impl Count {
     pub(super) fn put_slow(&self, notify: impl Fn(Notice)) -> bool {
         let (noref, dead) = (NOREF.cast_signed(), DEAD.cast_signed());
         // Acquire on success: pairs with the Release of every put, all of them earlier in this
-        // word's release sequence, so that the owner may destroy what they wrote.
-        // Relaxed on failure: the value decides only what becomes of the word itself.
+        // word's release sequence, so that the owner may destroy what they wrote. Relaxed on
+        // failure: the value only decides what this thread does to the word.
         let exchanged = self.0.compare_exchange(noref, dead, Ordering::Acquire, Ordering::Relaxed);
         let Err(now) = exchanged.map_err(i32::cast_unsigned) else { return true };
         if now > MAXREF && now < RELEASED {
@@ -186,7 +186,7 @@ impl Count {
             }
         }
         if now > MAXREF {
-            // Relaxed: as above. A store loses other operations, which count for nothing here.
+            // Relaxed: as above. A store overwrites other operations, which have no effect here.
             self.0.store(SATURATED.cast_signed(), Ordering::Relaxed);
         }
     }

@@ -132,7 +132,7 @@ fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
 #[test]
 fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
     explore_all(|| {
-        // `unexpected` is the check: nobody puts too often here, however the two puts meet.
+        // `unexpected` is the check: no thread puts too often here, however the two puts meet.
         let count = Arc::new(Count::new(1));
         assert_eq!(revive(&count, 1, put), 1);
     });

@@ -57,7 +57,7 @@ pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
 #[cfg(all(miri, not(submeter_real_epoch)))]
 pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
     struct Uncounted(Guard);
-    // SAFETY: 1. By the caller's second promise nobody touches what it would defer.
+    // SAFETY: 1. By the caller's second promise no thread touches what it would defer.
     unsafe impl Sync for Uncounted {}
     static UNCOUNTED: Uncounted = Uncounted(Guard(super::guard_model::Guard::UNCOUNTED));
     &UNCOUNTED.0

@@ -52,7 +52,7 @@ use crate::sync::model_const_fn;
 /// ```
 ///
 /// # Ordering
-/// What was done to a value before it was stored is visible to a thread that loads it. All
+/// A thread that loads a value sees everything that was done to it before it was stored. All
 /// operations but `peek` are SeqCst; `peek` is Acquire.
 ///
 /// # Differences from Linux

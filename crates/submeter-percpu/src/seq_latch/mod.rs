@@ -80,8 +80,8 @@ impl SeqLatch {
         // ones.
         let version = self.version().load(Ordering::Acquire);
         take(self.copy(version));
-        // Acquire: pairs with the Release fence in `write`, so that a word of a later write brings
-        // the later version along.
+        // Acquire: pairs with the Release fence in `write`, so that a reader that loads a word of a
+        // later write also sees the later version.
         fence(Ordering::Acquire);
         // Relaxed: ordered by the fence.
         self.version().load(Ordering::Relaxed) == version

@@ -22,11 +22,11 @@ pub(crate) struct Allocator {
     pages: Vec<Page>,
     /// Pages that are free and have their memory still.
     fresh: usize,
-    /// Whether free pages are out: what lies in them is nobody else's to take out meanwhile.
+    /// Whether free pages are out: what lies in them is no other thread's to take out meanwhile.
     are_out: bool,
 }
 
-/// What of a page is free.
+/// The free lines of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     free: usize,

@@ -84,8 +84,8 @@ impl Mapping {
             self.reservation.open(0, self.reservation.len())?;
             to = LINES;
         }
-        // Release: pairs with the Acquire in `open_lines`. The greatest of two that race: both have
-        // opened what they say.
+        // Release: pairs with the Acquire in `open_lines`. Of two that race the greater one stays:
+        // both have opened their lines.
         self.open.fetch_max(to, Ordering::Release);
         Ok(())
     }

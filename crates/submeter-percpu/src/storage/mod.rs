@@ -228,8 +228,8 @@ impl Area {
     /// Called with the allocator locked.
     fn publish_end(&self, allocator: &Allocator) {
         // Release: pairs with the Acquire in `lines_end`, so that a reader that learned of a line
-        // in the new range looks there: its load is ordered after the line was handed out.
-        // Not further than lines are open: those behind were not handed out after all.
+        // in the new range looks there: its load is ordered after the line was handed out. It goes
+        // no further than lines are open: lines behind that were not handed out.
         let end = allocator.end().min(self.inner.rows.open_lines());
         self.inner.lines_end.store(end, Ordering::Release);
     }

@@ -47,7 +47,7 @@ impl Tallies {
         &self.of(row).dirty
     }
 
-    /// What counts the rows with marks that are counted with those of a data row.
+    /// The counter of rows with marks, for the rows that are counted together with a data row.
     #[inline]
     pub(super) fn marked_rows_of(&self, row: usize) -> &AtomicU64 {
         &self.of(row).marked_rows
@@ -57,10 +57,10 @@ impl Tallies {
     #[inline]
     pub(super) fn dirty(&self, most: u64) -> u64 {
         // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
-        // this thread that found a mark which another set has loaded it plainly: without this, on
-        // machines that reorder loads, its count could be missed here, and the thread's own update
-        // with it. What a thread hands over after its sequence found such a mark is ordered by the
-        // machine, as for `percpu_ref::switch`'s `count_since_opening`.
+        // this thread may have found, by a plain load, a mark that another thread set. Without this
+        // Acquire, a machine that reorders loads could miss the count of that mark here, and with
+        // it the thread's own update. If the thread hands something over after such a sequence, the
+        // machine orders it, as for `percpu_ref::switch`'s `count_since_opening`.
         fence(Ordering::Acquire);
         let of = |tally: &CachePadded<Tally>| {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.

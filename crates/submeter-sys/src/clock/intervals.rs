@@ -1,11 +1,11 @@
-//! The intervals of a thread, told by the CPU's counter and set right by the kernel's clock.
+//! The intervals of a thread, measured by the CPU's counter and corrected by the kernel's clock.
 //!
-//! What passes in an interval is taken to be CPU time. Where the kernel says that less was used
-//! than passed, the interval that ends lacks the difference, and if that is not enough, those that
+//! The time of an interval is taken for CPU time. Where the kernel says that less was used than
+//! passed, the interval that ends lacks the difference, and if that is not enough, those that
 //! follow do: the sum is right at each question, and never falls.
 //!
-//! What passes between intervals is mostly a wait, and is charged to nobody. There is CPU time in
-//! it that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
+//! The time between intervals is mostly a wait, and is charged to no group. There is CPU time in it
+//! that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
 //! for each such time, is learned where the intervals had no wait, and taken for granted where one
 //! had.
 //!
@@ -47,7 +47,7 @@ pub(super) struct Intervals {
     /// How much of the time since then was outside, and how often.
     outside_ticks: u64,
     outside: u64,
-    /// How much CPU time each time outside had, when that could last be told.
+    /// How much CPU time each interval outside of groups had, when that was last known.
     outside_ns: u64,
     /// What the counter said then.
     learned_ticks: u64,
@@ -138,7 +138,7 @@ impl Intervals {
             return Err(Ends::Outside);
         }
         self.leave_out(now);
-        // What the kernel told beyond the intervals.
+        // What the kernel counted beyond the intervals.
         self.base_ns = self.base_ns.max(self.asked_ns);
         Ok(self.answer(now, elapsed(self.base_ticks, now)))
     }

@@ -28,7 +28,7 @@ pub enum Source {
     /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
     /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more, and
-    /// once a millisecond. A shorter interval is told with the waits in it.
+    /// once a millisecond. A shorter interval includes the waits in it.
     ///
     /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
     /// sequence overwrites it, and an update that looked at it first would still miss a switch
@@ -75,7 +75,8 @@ pub fn choice() -> &'static Choice {
     let mut known = CHOICE.load(Ordering::Acquire);
     if known.is_null() {
         let new = Box::into_raw(Box::new(decide()));
-        // Release: pairs with the Acquire above. Acquire on failure: another's answer is read then.
+        // Release: pairs with the Acquire above. Acquire on failure: this thread then reads
+        // another's answer.
         known = match CHOICE.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
@@ -99,12 +100,12 @@ pub fn choice() -> &'static Choice {
 /// ends that may have had a wait: by [`Source`]. What it tells never goes back. Not for signal
 /// handlers.
 ///
-/// So an interval may be told longer than it was by what nothing tells of: waits of less than 20 µs
-/// with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. What one
-/// has too much, the next ones lack, so that these errors do not add up; that is 1.1 ms at most. An
-/// interval that had a wait, and began by `begin_ns`, is also wrong by what the thread used between
-/// intervals since the kernel was last asked, less what it used there before: 1 ms at most, mostly
-/// some microseconds.
+/// So an interval may come out longer than it was by waits that leave no trace: waits of less than
+/// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. If
+/// one interval has too much, the next ones have less, so that these errors do not add up; that is
+/// 1.1 ms at most. An interval that had a wait, and began by `begin_ns`, is also wrong by what the
+/// thread used between intervals since the kernel was last asked, less what it used there before: 1
+/// ms at most, mostly some microseconds.
 ///
 /// # Examples
 /// ```
@@ -126,7 +127,7 @@ pub struct ThreadClock {
     watch: Watch,
     /// The process that `watch` is of.
     home: fork::Home,
-    /// What the kernel's answer is short of ours, since a fork.
+    /// By how much the kernel's answer is below ours, since a fork.
     offset_ns: u64,
     source: Source,
 }

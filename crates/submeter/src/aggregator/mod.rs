@@ -155,7 +155,7 @@ pub struct Aggregated<'a, D> {
 /// A handle to one aggregator of one tree. Cloning is a pointer copy. Dropping the last clone
 /// discards what it collected; [`Attached`] handles may still be updated, without effect.
 ///
-/// What a released group had collected is kept until the next flush *of the aggregator*: if groups
+/// The collection of a released group is kept until the next flush *of the aggregator*: if groups
 /// come and go but reads are rare, flush it from time to time, for example in
 /// [`FlusherBuilder::also`](crate::FlusherBuilder::also).
 pub struct Aggregator<C: Aggregate> {

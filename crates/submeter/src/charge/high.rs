@@ -12,16 +12,16 @@ use crate::unit::Unit;
 /// of 64 s for each batch of charges, and no more than 2 s.
 const PER_SQUARE: Duration = Duration::from_secs(64);
 const MOST: Duration = Duration::from_secs(2);
-/// What is shorter is not worth a switch of threads; Linux has the same.
+/// A shorter pause is not worth a switch of threads; Linux has the same bound.
 const LEAST: Duration = Duration::from_millis(10);
 
 impl Group {
     /// Sets or removes the usage of a quota above which this group's callers are asked to pause,
     /// and returns the usage at that moment.
     ///
-    /// It refuses nothing: whoever charges asks [`pause`](Group::pause) where pausing harms nobody
-    /// else, as between requests. Set it below a limit, so that a group slows down before it is
-    /// refused.
+    /// It refuses nothing: whoever charges asks [`pause`](Group::pause) where pausing harms no
+    /// other thread, as between requests. Set it below a limit, so that a group slows down before
+    /// it is refused.
     ///
     /// # Examples
     /// See [`pause`](Group::pause).

@@ -141,8 +141,8 @@ impl Group {
     /// # Errors
     /// When a limit on the way to the root would be exceeded; the error knows the group with that
     /// limit and those of its children that hold the most, and its text tells the tenant nothing of
-    /// them. A charge of another thread counts while it is decided, also one that is refused in the
-    /// end because a third takes the last room above meanwhile.
+    /// them. A charge of another thread counts while it is in progress, even if it is refused in
+    /// the end.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -162,7 +162,7 @@ impl Group {
     ///
     /// Costs as much as [`try_charge`](Group::try_charge). Each limit that it exceeds counts an
     /// [overdraft](Usage::overdrafts). Not where a refusal could be handled: limits hold only as
-    /// far as nobody forces charges.
+    /// far as no caller forces charges.
     ///
     /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
     /// rest of that stock to charges, although the limit is exceeded.

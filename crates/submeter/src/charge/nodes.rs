@@ -107,7 +107,7 @@ mod tests {
             let charges = scope.spawn(|| {
                 let held: Vec<_> =
                     groups.iter().rev().map(|group| group.try_charge(memory, 1)).collect();
-                // Relaxed: it ends the loop, and no more.
+                // Relaxed: it only ends the loop.
                 over.store(true, Ordering::Relaxed);
                 held
             });

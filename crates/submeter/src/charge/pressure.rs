@@ -13,11 +13,11 @@ impl Group {
     /// whichever limit on the way to the root.
     ///
     /// Costs a lock, which those that wait for this quota share, or a load where no charge of the
-    /// group ever waited. Nothing is timed where nobody waits. Charges that are refused do not
+    /// group ever waited. Nothing is timed where no charge waits. Charges that are refused do not
     /// wait: for these see [`Usage::refused`].
     ///
     /// Not for signal handlers. In a forked child in which another thread of the parent stayed
-    /// behind as it began to wait nobody can wait, and this is 0.
+    /// behind as it began to wait no charge can wait, and this is 0.
     ///
     /// # Differences from Linux
     /// A cgroup stalls in full while some of its tasks wait and none runs. Tasks are not known

@@ -30,12 +30,12 @@ pub struct Charging {
 impl Group {
     /// Charges `n` to this group and every ancestor as soon as all have room.
     ///
-    /// Those that wait for one limit are granted in the order in which they asked; whoever gives
-    /// something back grants it to those that fit, and wakes only these. A large request holds up
-    /// smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does not wait
-    /// for them, and may take what was released before.
+    /// Charges that wait for one limit are granted in the order in which they asked; a thread that
+    /// gives something back grants it to those that fit, and wakes only these. A large request
+    /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
+    /// not wait for them, and may take what was released before.
     ///
-    /// While nobody waits it costs as much as `try_charge`. While somebody waits for a limit,
+    /// While no charge waits it costs as much as `try_charge`. While somebody waits for a limit,
     /// charges and releases below that limit take the path that they take near it, and try those
     /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
     /// wakers are not for those.
@@ -178,7 +178,7 @@ impl Charging {
     }
 }
 
-/// What a charge that waits has to do once.
+/// The one thing that a waiting charge must do once.
 #[derive(Default)]
 struct Wait {
     begun: bool,

@@ -42,8 +42,8 @@ impl CheckpointError {
         matches!(self.kind, Kind::Restored)
     }
 
-    /// Returns whether the file has totals that this tree has not: nobody restored them, or another
-    /// tree has them.
+    /// Returns whether the file has totals that this tree has not: no process restored them, or
+    /// another tree has them.
     #[must_use]
     pub fn is_not_restored(&self) -> bool {
         matches!(self.kind, Kind::Unrestored | Kind::OfAnother)

@@ -110,7 +110,7 @@ impl CheckpointFile {
             State::Of(of) if of == tree => {}
             State::Of(_) => return Err(Kind::OfAnother.in_file(&self.path)),
             State::Unrestored => match self.path.try_exists() {
-                // Looked at before the first save only: nobody else writes to it.
+                // Looked at before the first save only: nothing else writes to it.
                 Ok(false) => {}
                 Ok(true) => return Err(Kind::Unrestored.in_file(&self.path)),
                 Err(cause) => return Err(failed("look for", cause).in_file(&self.path)),

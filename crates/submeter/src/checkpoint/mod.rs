@@ -5,7 +5,7 @@
 //! process that was started again. Counters and histograms are kept. Gauges and quotas are not:
 //! they say what a process holds, and a new one holds nothing.
 //!
-//! What a process counts after its last checkpoint is lost with it. That is not reported as zero:
+//! A process that dies loses its counts since the last checkpoint. That is not reported as zero:
 //! [`Restored::is_complete`] says whether anything may be missing, and [`Restored::at`] since when.
 //! Only [`Tree::checkpoint_last`] makes a file complete.
 //!
@@ -103,8 +103,8 @@ impl Tree {
     /// Adds what the file has to this tree, once, after creating the groups that are missing.
     /// Returns `None` where there is no file yet.
     ///
-    /// What killed groups had counted is in the totals of the groups above them, as before; there
-    /// it now counts as their own. Groups that exist keep what they counted: it is added to.
+    /// The counts of killed groups are in the totals of the groups above them, as before; there it
+    /// now counts as their own. Groups that exist keep what they counted: it is added to.
     ///
     /// # Errors
     /// When a tree has the file's totals already; when it is damaged, or has a metric that is

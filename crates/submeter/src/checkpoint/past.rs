@@ -1,4 +1,4 @@
-//! What each of the processes counted whose totals a checkpoint has, as JSON.
+//! The counts of each process whose totals are in a checkpoint, as JSON.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ pub const TOP_DEFAULT: usize = 100;
 /// `prefix_tree_start_time_seconds`; `prefix_tree_sequence` grows from scrape to scrape. They are
 /// those of [`Totals`](crate::Totals), and a forked child has its parent's.
 ///
-/// What was restored from a checkpoint is left out: the process that counted it was scraped, too,
+/// Totals restored from a checkpoint are left out: the process that counted it was scraped, too,
 /// and totals that go back to a checkpoint would count as new ones.
 ///
 /// # Cost
@@ -236,8 +236,8 @@ impl Export {
     /// that reads `_created` takes as an increase, and one that does not (Prometheus, unless told
     /// to) ignores. For the latter the default is right: increases add up to the tree's.
     ///
-    /// What a group counts that ends before any scrape is in the `other` above it all the same, and
-    /// so is what one counts between its last scrape and its end.
+    /// The counts of a group that ends before any scrape are in the `other` above it all the same,
+    /// and so is what one counts between its last scrape and its end.
     ///
     /// # Examples
     /// ```

@@ -75,7 +75,7 @@ pub(super) struct Entry {
     own: Option<Box<[i64]>>,
     /// What the group counted itself, or its subtree at the greatest depth.
     pub(super) shown: Series,
-    /// What groups below it counted that are not shown.
+    /// The counts of groups below it that are not shown.
     pub(super) other: Option<Series>,
     /// With descendants, if that is asked for.
     pub(super) subtree: Option<Box<[i64]>>,

@@ -62,8 +62,8 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began: one with a higher number covers every
     /// update that returned before this call.
     pub(crate) fn ask(&self) -> u64 {
-        // SeqCst: before the load: what happened before this call is visible to a flush whose
-        // `begin` comes after it, and which may issue no barrier; pairs with the fence in
+        // SeqCst: before the load. A flush whose `begin` comes after this fence sees what happened
+        // before this call, even if it issues no barrier; pairs with the fence in
         // `Rstat::note_begun`, and for marks, which are SeqCst, with the increment in `begin`. The
         // load alone orders nothing that came before it.
         fence(Ordering::SeqCst);
@@ -91,8 +91,8 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began.
     #[inline]
     pub(crate) fn begun(&self) -> u64 {
-        // Relaxed: not older than a number that an earlier load has acquired, as that was given
-        // out by the increment in `begin`.
+        // Relaxed: never older than a number that an earlier load has acquired, because the
+        // increment in `begin` gave that out.
         self.begun.load(Ordering::Relaxed)
     }
 
@@ -209,8 +209,8 @@ impl<T> Waiting<T> {
     /// Takes from the front, at most so many. What takes all takes the memory too.
     #[inline]
     fn take(&self, most: usize) -> VecDeque<T> {
-        // Acquire: pairs with the Release in `note_len`. A flush that has seen what came after an
-        // announcement sees this length, or a later one, and not the zero before it.
+        // Acquire: pairs with the Release in `note_len`. A flush that has seen something later than
+        // an announcement sees this length, or a later one, but not the zero before it.
         if self.len.load(Ordering::Acquire) == 0 { VecDeque::new() } else { self.take_some(most) }
     }
 

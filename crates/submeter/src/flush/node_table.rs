@@ -5,8 +5,8 @@ use super::reuse::empty;
 /// What of a group a flush works with.
 #[derive(Clone, Copy)]
 pub(crate) struct Node {
-    /// What of the group has something pending, a bit for each part. Not 0 means that the node is
-    /// in its level's list.
+    /// The parts of the group that have something pending, a bit for each. Not 0 means that the
+    /// node is in its level's list.
     dirty: u64,
     /// The parent in the lower 28 bits, the slot in the next 28, the depth in the next 7, and
     /// whether it ever had a child. The slot is where what it has pending is, while it is in its

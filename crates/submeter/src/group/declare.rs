@@ -1,4 +1,16 @@
 //! Sets of metrics that are added to a tree that exists, and the words of what was added.
+//!
+//! What is new in a set becomes a section, as sections share nothing but the groups. The tree gets
+//! another *version*, whose schema begins with the one before, so that no metric, section or word
+//! ever changes its number; versions are kept as long as the tree. A snapshot, an export and a
+//! flush look at one of them. What compares two moments (rates, `/metrics`, OTLP) takes zero for
+//! what the earlier one lacks.
+//!
+//! A group gets words of an added section with its first update, from the nearest ancestor that has
+//! some down: idle groups weigh what they did, and no walk over all groups is needed, which would
+//! miss those that were killed and are still held. The root's are made with the section. Quotas,
+//! rate limits, CPU time and events stay in the schema that the tree is made with: their words and
+//! nodes are laid out there, and a switch copies what it needs to know.
 
 use std::sync::Arc;
 

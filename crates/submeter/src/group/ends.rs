@@ -25,8 +25,8 @@ impl Group {
     /// for work that goes on until its tenant is gone. Ready at once if it was killed before.
     ///
     /// It works on every runtime, and any number may wait. Costs a lock for each poll that finds
-    /// the group alive, and nothing where nobody waits: neither updates nor charges know of it. A
-    /// future that is dropped leaves nothing behind. A charge that waits ends by itself: see
+    /// the group alive, and nothing where no charge waits: neither updates nor charges know of it.
+    /// A future that is dropped leaves nothing behind. A charge that waits ends by itself: see
     /// [`charge`](Group::charge).
     ///
     /// # Examples
@@ -168,9 +168,9 @@ impl KillWaits {
     }
 }
 
-/// What waits in groups that are dead. Dropped, it ends, and who waits is woken, with one look at
-/// all that wait in the tree for each quota: also when a kill panics. To be dropped without a lock,
-/// once no handle can be had any more.
+/// The waits in groups that are dead. When this is dropped, they end, and the waiters are woken,
+/// with one look at all that wait in the tree for each quota: also when a kill panics. To be
+/// dropped without a lock, once no handle can be had any more.
 pub(super) struct Ends<'a> {
     tree: &'a Group,
     wakers: Vec<Waker>,

@@ -102,8 +102,8 @@ impl Group {
     /// come before, or counts on top, as if it had come after. Sets of one group wait for each
     /// other, so that the last one holds.
     ///
-    /// What was set last stays in the totals above when the group is [killed](Group::kill), as all
-    /// that it counted does: set it to 0 then, by the handle that is left.
+    /// When the group is [killed](Group::kill), the last value stays in the totals above, like
+    /// everything that the group counted: set it to 0 then, by a handle that is left.
     ///
     /// Set a gauge or adjust it, not both at once: of a thread's `+1` and `-1` that run beside a
     /// set, the earlier may count on top and the later be set over, and what they leave stays until

@@ -1,19 +1,33 @@
-//! A guide in five short chapters, each a program that runs.
+//! A guide in short chapters, with programs that run.
 //!
+//! **Begin here**
 //! 1. [First steps](first_steps): a schema, a tree, groups, updates.
-//! 2. [Reads](reads): what a value costs, how exact it is, and how to keep it fresh.
-//! 3. [Limits](limits): quotas, charges, refusals, rates.
-//! 4. [The group switch](group_switch): charging CPU time to the tenant that a thread works for.
-//! 5. [Lifetimes](lifetimes): deleting tenants and their data while traffic runs, and
-//!    operating it all.
+//! 2. [Kinds](kinds): counter, gauge, histogram, quota or rate?
+//! 3. [Reads](reads): what a value costs, how exact it is, and how to keep it fresh.
+//! 4. [Limits](limits): quotas, charges, refusals, rates.
+//! 5. [Answers](answers): which error becomes which answer to a client.
+//! 6. [The group switch](group_switch): charging CPU time to the tenant that a thread works for.
+//! 7. [Lifetimes](lifetimes): deleting tenants and their data while traffic runs.
 //!
-//! An appendix lists [how the group travels](group_travel) with every kind of work.
-//!
-//! The examples at the root of the repository are whole programs to copy.
+//! **Look up**
+//! - [How the group travels](group_travel) into every kind of work.
+//! - [Exporting](exporting): which exporter, and what it does with groups that come and go.
+//! - [Testing](testing) a program that uses submeter.
+//! - [Costs](costs) of every verb.
+//! - [Platforms](platforms): kernels, systems, builds, and how to operate them.
 
-pub mod first_steps;
-pub mod group_switch;
-pub mod group_travel;
-pub mod lifetimes;
-pub mod limits;
-pub mod reads;
+/// Makes a module of each chapter, whose text a reader finds in the repository and on its site too.
+/// There, links to items have no target: these are apart.
+macro_rules! chapters {
+    ($($name:ident)*) => {$(
+        #[doc = include_str!(concat!(stringify!($name), ".md"))]
+        #[doc = ""]
+        #[doc = include_str!("links.txt")]
+        pub mod $name {}
+    )*};
+}
+
+chapters! {
+    first_steps kinds reads limits answers group_switch lifetimes
+    group_travel exporting testing costs platforms
+}

@@ -44,7 +44,7 @@ pin_project! {
     }
 }
 
-/// What counts a body, in whose group it is.
+/// Counts a body, in the group that it belongs to.
 #[derive(Debug)]
 pub(super) enum Meter {
     OfNobody,

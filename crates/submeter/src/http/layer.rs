@@ -173,7 +173,7 @@ pub(super) struct Exchange {
     begun: Instant,
     /// Whether the answer is that of a server that failed, whatever becomes of its body.
     failed: bool,
-    /// What of the promised bytes of its body was not handed over yet, if they are known.
+    /// How many of the promised bytes of its body are still to come, if that is known.
     left: Option<u64>,
     has_ended: bool,
 }

@@ -62,7 +62,7 @@ impl fmt::Display for FlushReport {
 }
 
 impl FlushReport {
-    /// This one and another, after it.
+    /// Adds the report of a later flush to this one.
     pub(crate) fn and(self, more: FlushReport) -> FlushReport {
         FlushReport {
             groups: self.groups + more.groups,
@@ -83,7 +83,7 @@ pub(crate) struct FlushState {
     which: ScopeLines,
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
-    /// Where readers are told of them.
+    /// Where readers find them.
     shown: Arc<Kept>,
     /// When this flush began, in ns after the tree's begin.
     now_ns: u64,
@@ -177,9 +177,9 @@ impl FlushState {
     /// Brings what dead groups have left to the totals above them, and forgets them. `ids` are in
     /// order.
     ///
-    /// Takes no barrier, and no mark but theirs: nobody adds to their words any more, and the adds
-    /// came before the end of the last handle, which a lock has told of. The pending error above
-    /// them counts until a flush, as this has no number.
+    /// Takes no barrier, and no mark but theirs: no thread adds to their words any more, and the
+    /// adds came before the end of the last handle, which a lock has told of. The pending error
+    /// above them counts until a flush, as this has no number.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
         let FlushState { area, propagator, kept, taken, .. } = self;
         kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);
@@ -246,7 +246,7 @@ impl FlushState {
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<bool> {
         let mut cleared = true;
-        // What keeps its mark needs no barrier.
+        // A line that keeps its mark needs no barrier.
         if !self.taken.is_empty() {
             if let Err(error) = barrier(&self.area) {
                 self.area.restore_dirty(&self.taken);

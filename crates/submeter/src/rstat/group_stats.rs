@@ -96,8 +96,8 @@ impl GroupStats {
         // So much and more is the most that a pending error can be, which makes bounds meaningless
         // until the next flush.
         let batches = u32::try_from(batches.unsigned_abs()).unwrap_or(u32::MAX);
-        // SeqCst: the update, before the look at which flushes have begun; pairs with the fence in
-        // `Rstat::note_begun`. A flush that is missed here finds the update.
+        // SeqCst: between the update and the look at which flushes have begun; pairs with the fence
+        // in `Rstat::note_begun`. If this thread misses a flush here, that flush finds the update.
         fence(Ordering::SeqCst);
         self.rstat.raise(self.block.block_ref(), word, batches);
     }

@@ -1,4 +1,9 @@
 //! Lines whose marks stay where they are, and for how long.
+//!
+//! A flush clears marks only once they are many: more than [`QUIET_MAX`]. It then clears those that
+//! it has just found and those of lines that no longer change, behind one barrier, and for a
+//! millisecond after that a flush clears none unless they are more than [`BUSY_MAX`]. More than
+//! [`COLD_MAX`] lines that have not changed for long are cleared too.
 
 use std::ops::Range;
 
@@ -64,7 +69,7 @@ pub(super) struct KeptLines {
     /// In this order, so that the lines of a group are side by side.
     words: Vec<Word>,
     len: usize,
-    /// Whether it is still as readers were told.
+    /// Whether readers have been shown the current state.
     is_published: bool,
 }
 

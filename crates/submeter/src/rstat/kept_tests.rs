@@ -84,7 +84,7 @@ impl Tree {
         let mut state = self.rstat.flushes.lock();
         state.take(scope, &[], 0, || self.rstat.flushes.take_births(usize::MAX));
         read();
-        // No barrier: nobody else adds.
+        // No barrier: no other thread adds.
         state.list_kept(scope);
         read();
         state.bring_up();

@@ -21,8 +21,8 @@
 //!
 //! # Groups that end
 //! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
-//! ends the last of them ([`BATCH`]): a flush of those alone, that needs no barrier, as nobody adds
-//! to their words any more.
+//! ends the last of them ([`BATCH`]): a flush of those alone. It needs no barrier, because no
+//! thread adds to their words any more.
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
@@ -212,8 +212,8 @@ impl Rstat {
         }
         let report = self.flush_or_panic(&mut state, scope);
         drop(state);
-        // What the dead had goes back to the system. Without the lock but for what only its holder
-        // has: readers wait for one range of pages, not for all.
+        // Return freed pages to the system, and lock one range at a time: readers then wait for one
+        // range, not for all.
         self.area.trim_when_due(|lines| {
             self.flushes.lock().discard(lines);
             true
@@ -226,8 +226,8 @@ impl Rstat {
         let FlushScope::Below(id) = scope else { return self.flushes.covers(asked) };
         self.flushes.covers(asked)
             || state.nodes().upward(id).any(|at| {
-                // Relaxed: written and read with `flushes` locked. Of an earlier group in the same
-                // block it is lower than what a group that is younger was asked at.
+                // Relaxed: written and read with `flushes` locked. A value of an earlier group in
+                // the same block is lower than any number at which a younger group was asked.
                 let number = self.flushed_words(at)[flushed::COVERED].load(Ordering::Relaxed);
                 number.cast_unsigned() > asked
             })
@@ -305,8 +305,8 @@ impl Rstat {
         turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         // Release: after the turn; pairs with the Acquire in `flushes_of`.
         words[flushed::BEGUN].store(flush.number.cast_signed(), Ordering::Release);
-        // SeqCst: before marks and words are loaded; pairs with the fence in
-        // `GroupStats::crossed`. What misses the number is of an update that this flush finds.
+        // SeqCst: before marks and words are loaded; pairs with the fence in `GroupStats::crossed`.
+        // An updater that misses the number made an update that this flush finds.
         fence(Ordering::SeqCst);
     }
 
@@ -346,7 +346,7 @@ impl Rstat {
         Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 
-    /// What there is of flushes of a group, where that is known of those above it.
+    /// What is known of a group's flushes, given that of the groups above it.
     fn flushes_of(&self, at: &BlockRef<Lineage>, above: Collections) -> Collections {
         let words = self.flushed_line(at.first_line());
         // Acquire, all: `begun` before `turn`, as it was stored after it; `covered` as in
@@ -425,7 +425,7 @@ impl Rstat {
         {
             self.reclaim_some(&mut state);
             drop(state);
-            // Memory of the owned rows may stay until a later time: it is not waited for either.
+            // The owned rows may be trimmed later: do not wait for the lock.
             self.area.trim_when_due(|lines| {
                 let state = self.flushes.try_lock();
                 state.map(|mut state| state.discard(lines)).is_some()
@@ -439,7 +439,7 @@ impl Rstat {
         while self.reclaim_some(&mut self.flushes.lock()) {}
     }
 
-    /// Takes it that there are so many groups; returns how many it was before.
+    /// Overrides the number of groups; returns the old one.
     #[cfg(test)]
     pub(crate) fn pretend_len(&self, len: usize) -> usize {
         // Relaxed: as in `admit`.

@@ -36,7 +36,8 @@ impl<'a> View<'a> {
         self.data.is_line(row, line, self.last.line(row, line))
     }
 
-    /// As [`is_same`](View::is_same), for readers, who may be told of a line that there is not.
+    /// As [`is_same`](View::is_same), but tolerates a line number that does not exist (any more):
+    /// a reader may have torn it.
     pub(super) fn is_same_where_there_is(self, row: usize, line: usize) -> bool {
         self.data.has(row, line) && self.is_same(row, line)
     }
@@ -92,8 +93,8 @@ impl<'a> View<'a> {
     fn add_to_total(self, line: usize, new: &Line) {
         let totals = &self.totals[line];
         for n in 0..LINE_WORDS {
-            // Relaxed for the load: only the flusher writes totals. Relaxed for the store:
-            // releasing the marks, and the flush's number, come after all totals and order them for
+            // Relaxed for the load: only the flusher writes totals. Relaxed for the store: the
+            // marks and the flush's number are released after all totals, and order them for
             // readers.
             let before = totals[n].load(Ordering::Relaxed);
             totals[n].store(before.wrapping_add(new[n]), Ordering::Relaxed);

@@ -8,7 +8,7 @@ use super::lineage::Lineage;
 use super::propagate::Propagator;
 use crate::flush::node_table::NodeTable;
 
-/// What a flush is to bring up to date.
+/// The groups that a flush brings up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushScope {
     Tree,
@@ -54,7 +54,7 @@ pub(super) struct ScopeLines {
     word: Cell<u32>,
     /// Those whose answers are known.
     known: Cell<u64>,
-    /// Those of them that are of the scope's groups.
+    /// The lines of the scope's groups among them.
     within: Cell<u64>,
 }
 

@@ -38,7 +38,7 @@ pub struct SchemaBuilder {
     pub(super) off_cpus: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
-    /// What there is already, where metrics are declared in a tree that exists.
+    /// The metrics that exist already, where a tree declares more.
     pub(super) base: Option<Base>,
 }
 
@@ -180,8 +180,9 @@ impl SchemaBuilder {
     /// Declares a counter that is charged the occurrences of `event` in each group: see
     /// [`switch`](crate::switch).
     ///
-    /// Costs a system call per event each time that a thread enters or leaves a group, and a file
-    /// descriptor per thread and event.
+    /// Costs a file descriptor per thread and event. At a switch, all events of the kernel together
+    /// cost one system call. Those of the CPU cost none where the kernel lets user mode read its
+    /// counters, and context switches and migrations none unless there was one.
     ///
     /// # Examples
     /// ```

@@ -28,7 +28,7 @@ pub enum SchemaError {
         /// The number of words that they need.
         words: usize,
     },
-    /// What is declared in a tree is something else there already.
+    /// The tree already has something else of that name.
     Clash {
         /// The name of both.
         name: String,
@@ -37,7 +37,7 @@ pub enum SchemaError {
         /// What was to be declared.
         declared: String,
     },
-    /// What is declared in a tree can only be in the schema that it is made with.
+    /// This can only be in the schema that a tree is made with, not declared later.
     Late {
         /// Its name.
         name: String,

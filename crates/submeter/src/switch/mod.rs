@@ -3,7 +3,7 @@
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema
 //! declares [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is
 //! added to the group that was left, as any other update; ancestors learn of it at the next flush.
-//! What a thread uses outside of all groups is charged to none:
+//! CPU time outside of all groups is charged to none:
 //! [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
 //! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context
 //! switches, cycles.

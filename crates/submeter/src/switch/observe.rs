@@ -45,7 +45,7 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 ///
 /// # What it costs
 /// Without observers, a load and a comparison at each switch to another group. The first switch
-/// after a change of the registry copies its list, for which it waits for nobody, and creates and
+/// after a change of the registry copies its list, for which it does not wait, and creates and
 /// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
 /// which metering CPU time needs as well. Entering the current group again calls none.
 ///
@@ -217,7 +217,7 @@ impl Observers {
     /// Returns whether there is an observer to call, or a new one to make.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: a change may be noticed late, as at a switch that came earlier.
+        // Relaxed: a change may be noticed late, as if this switch had come earlier.
         GENERATION.load(Ordering::Relaxed) != self.unfollowed
     }
 

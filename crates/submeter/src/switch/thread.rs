@@ -54,7 +54,7 @@ impl Entered {
     /// dropped, what was current before it is so again.
     ///
     /// For loops over requests of many tenants. Costs what [`Group::enter`] does: nothing but a
-    /// comparison if it is the group already. Of no effect while a guard lives that was made later.
+    /// comparison if it is the group already. It has no effect while a newer guard is alive.
     ///
     /// # Examples
     /// ```
@@ -133,7 +133,7 @@ struct Thread {
 
 /// What charges a group for the time that it was current.
 struct Time {
-    /// What the schema of the group meters; of the last group's where there is none.
+    /// What the schema of the current group meters; without a group, that of the last one.
     metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
@@ -175,7 +175,7 @@ static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 fn enter(group: &Group) -> Place {
-    // What enters is outside of the closure, which would hide where the caller is.
+    // Entering happens outside of the closure, which would hide the caller's place.
     let next = NOW.with(|now| (now.group.get() == address(group)).then(|| now.last.get().next()));
     match next {
         Some(Some(place)) => {
@@ -238,7 +238,7 @@ fn switch_to(group: &Group, place: &mut Place) {
         return;
     }
     let group = taking(group);
-    // What is given up is dropped outside: the end of a handle may be the end of a group.
+    // The old handle is dropped outside: its end may be the end of a group.
     let _left = with(|thread| thread.switch_to(group));
 }
 
@@ -358,7 +358,7 @@ fn apart(call: impl FnOnce()) {
     NOW.with(|now| now.group.set(group));
 }
 
-/// The address of no group, and not that of none.
+/// A sentinel: the address of no group, and not 0, which means "in no group".
 const NOWHERE: usize = usize::MAX;
 
 fn address(group: &Group) -> usize {

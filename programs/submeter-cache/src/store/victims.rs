@@ -8,8 +8,8 @@
 //! What is *protected* counts as not held: `low` at first, and where nobody has more than that,
 //! `min`. Where nobody has more than that either, the storing tenant pays with an item of its own,
 //! if it has any. An item goes only if what is left is no less than is protected, so that a tenant
-//! stays at its `low` but for items that other threads drop at the same time. A tenant's own limit
-//! heeds no protection of that tenant, since the search begins below it.
+//! stays at its `low` but for items that other threads drop at the same time. Protection does not
+//! apply against a tenant's own limit, since the search begins below it.
 //!
 //! What has expired may always go.
 
@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
                     // Nobody has more to spare, and this is less than an item.
                     break;
                 }
-                // Somebody else may have more than its fair share, or than whom a hint names.
+                // Another tenant may hold more than its share, or more than the hinted victim.
                 anew = true;
             }
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Verdict, compare_all};
-use crate::{benchmarks, definitions};
+use crate::{claims, definitions};
 
 /// The tables with ratios that must not become worse.
 const TABLES: [&str; 9] = [
@@ -32,7 +32,7 @@ const TURNS: usize = 2;
 /// # Errors
 /// One line: what cannot be read, built or run.
 pub(crate) fn run(root: &Path) -> Result<Verdict, String> {
-    let record = root.join(benchmarks::first_record(root)?);
+    let record = root.join(claims::first_record(root)?);
     let out = root.join("target/ci/regress");
     create(&out)?;
     build(root, &root.join("target"))?;

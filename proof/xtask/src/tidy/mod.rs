@@ -1,6 +1,8 @@
 //! The rules that no compiler checks. Each finding has a place, a problem and a remedy.
 
+mod drawings;
 mod excerpts;
+mod names;
 mod orderings;
 pub(crate) mod packages;
 mod paths;
@@ -37,9 +39,11 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to every file, in the order of paths and lines.
 pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
-    let rules: [fn(&Repo) -> Vec<Finding>; 10] = [
+    let rules: [fn(&Repo) -> Vec<Finding>; 12] = [
         parses,
+        drawings::check,
         excerpts::check,
+        names::check,
         orderings::check,
         paths::check,
         proofs::check,

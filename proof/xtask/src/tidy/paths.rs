@@ -78,25 +78,38 @@ fn require(repo: &Repo, file: &File, line: usize, path: &str, findings: &mut Vec
 
 /// Tries the path relative to the root, the file's directory, its crate and its crate's `src`.
 fn resolves(repo: &Repo, from: &str, path: &str) -> bool {
+    !resolved(repo, from, path).is_empty()
+}
+
+/// Returns the files and directories that a path in the file `from` may mean.
+pub(super) fn resolved<'r>(repo: &'r Repo, from: &str, path: &str) -> Vec<&'r str> {
     let path = path.split('#').next().unwrap_or("");
     let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
     let path = path.strip_suffix('/').unwrap_or(path);
-    if !path.contains('/') && repo.paths().any(|known| known.rsplit('/').next() == Some(path)) {
-        return true;
+    let named = |known: &&str| known.rsplit('/').next() == Some(path);
+    let bare: Vec<&str> =
+        if path.contains('/') { Vec::new() } else { repo.paths().filter(named).collect() };
+    if !bare.is_empty() {
+        return bare;
     }
     let dir = from.rsplit_once('/').map_or("", |(dir, _)| dir);
     let package = repo.package_of(from);
     let bases = ["", dir, package, &format!("{package}/src")];
-    bases.iter().filter_map(|base| normalise(base, path)).any(|path| matches(repo, &path))
+    let meant = bases.iter().filter_map(|base| normalise(base, path));
+    meant.flat_map(|path| matches(repo, &path)).collect()
 }
 
-fn matches(repo: &Repo, path: &str) -> bool {
+fn matches<'r>(repo: &'r Repo, path: &str) -> Vec<&'r str> {
     if !path.contains(['*', '{']) {
-        return repo.exists(path);
+        // The root has no entry of its own.
+        let root = path.is_empty().then_some("");
+        return root.into_iter().chain(repo.paths().filter(|known| *known == path)).collect();
     }
-    let Ok(glob) = GlobBuilder::new(path).literal_separator(true).build() else { return false };
+    let Ok(glob) = GlobBuilder::new(path).literal_separator(true).build() else {
+        return Vec::new();
+    };
     let glob = glob.compile_matcher();
-    repo.paths().any(|known| glob.is_match(known))
+    repo.paths().filter(|known| glob.is_match(known)).collect()
 }
 
 /// Joins the paths and resolves `.` and `..`; `None` for a path that leaves the repository.
@@ -115,7 +128,7 @@ fn normalise(base: &str, path: &str) -> Option<String> {
 }
 
 /// Returns whether a word is meant as a path of this repository.
-fn is_path(word: &str) -> bool {
+pub(super) fn is_path(word: &str) -> bool {
     let word = word.split('#').next().unwrap_or("");
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./*{},:".contains(c);
     if word.is_empty() || !word.chars().all(plain) || word.contains("::") || word.contains("//") {

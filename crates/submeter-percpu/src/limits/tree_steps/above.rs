@@ -95,7 +95,7 @@ fn a_charge_that_waits_for_a_leafs_limit_misses_no_release_into_stock_above() {
     waits::nothing_waits_that_fits(&above(&[Limit(101)]), Uncharge(0, 3), &[Wait(1, 3)]);
     waits::nothing_waits_that_fits(&above(&[]), Wait(1, 901), &[Uncharge(0, 3)]);
     waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 3), &[Wait(1, 901)]);
-    // What is taken and put back again may be what another waits for.
+    // Another thread may wait for the amount that is taken and put back.
     waits::nothing_waits_that_fits(&above(&[]), Charge(0, 1), &[Own(0, 63), Wait(1, 900)]);
 }
 

@@ -47,7 +47,7 @@ fn a_limit_that_is_enforced_while_stock_lies_below_what_exceeds_it_grants_nothin
 
 #[test]
 fn below_a_handler_a_charge_that_would_exceed_a_soft_limit_comes_to_an_end() {
-    // Full at first; then leaves open, and nobody can close them.
+    // Full at first; then leaves open, and no thread can close them.
     let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
     at_every_step(&start(&[Limit(100), Mode(LimitMode::Soft)]), Charge(0, 70), others);
 }

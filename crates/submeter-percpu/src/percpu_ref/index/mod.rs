@@ -126,7 +126,7 @@ impl<P: 'static> Index<P> {
         objects
     }
 
-    /// Takes all objects out, when nobody else can reach it any more.
+    /// Takes all objects out, when no other thread can reach it any more.
     #[cfg(not(loom))]
     pub(super) fn end(&mut self) -> impl Iterator<Item = NonNull<P>> + use<P> {
         let table = self.table.take();
@@ -173,9 +173,9 @@ impl<P> Table<P> {
     #[inline]
     fn find(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<NonNull<P>> {
         for place in self.path(hash) {
-            // Relaxed: a thread that may rely on an entry comes after its insertion, and hence sees
-            // no place before it on its path as free. A thread that sees an object without its
-            // hash, or the other way round, came before the insertion.
+            // Relaxed: a thread that may rely on an entry comes after its insertion, so it sees no
+            // free place before the entry on its path. A thread that sees an object without its
+            // hash, or a hash without its object, came before the insertion.
             let found = place.hash.load(Ordering::Relaxed);
             if found == 0 {
                 return None;

@@ -31,7 +31,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 ///
 /// The caller hashes, and compares the names that [`Options::name`] gave: they may be a part of
 /// what is looked for, or the other way round. Where names come from strangers the hash must be
-/// keyed. For values that nobody kills, a `HashMap` behind a lock is simpler.
+/// keyed. For values that no thread kills, a `HashMap` behind a lock is simpler.
 ///
 /// Its drop kills what is left in it.
 ///
@@ -53,7 +53,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 /// ```
 ///
 /// # Ordering
-/// What was done to a value before its owner was inserted is visible to a thread that finds it.
+/// A thread that finds a value sees everything that was done to it before its owner was inserted.
 ///
 /// [`Options::name`]: crate::percpu_ref::Options::name
 pub struct OwnerMap<T: 'static> {

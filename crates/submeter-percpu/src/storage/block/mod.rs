@@ -243,8 +243,8 @@ impl LockedHere<'_> {
     }
 }
 
-/// What follows an add whose sequence did not commit, or where there are none. Not on `Block`, so
-/// that a caller that has one in registers need not put it in memory for this.
+/// The cold path after an add whose sequence did not commit, or where there are no sequences. Not
+/// on `Block`, so that a caller that has one in registers need not put it in memory for this.
 impl Words {
     /// A word for sequences, where there are any.
     #[inline]

@@ -35,8 +35,9 @@ pub(crate) fn prepare_process() -> io::Result<()> {
     if errno != 0 {
         return Err(io::Error::from_raw_os_error(errno));
     }
-    // Release: pairs with the Acquire above and in `register`. Plain: one thread at a time decides,
-    // and a forked child that decides again makes another key, whose predecessor is harmless.
+    // Release: pairs with the Acquire above and in `register`. A store, no exchange: one thread at
+    // a time decides. A forked child that decides again makes another key, and the old one is
+    // harmless.
     KEY.store(u64::from(key) + 1, Ordering::Release);
     Ok(())
 }

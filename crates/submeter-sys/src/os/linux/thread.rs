@@ -28,7 +28,7 @@ pub(crate) fn beside<R>(
     Some(foreground())
 }
 
-/// Starts a thread that nobody joins, on which no handler of the program's runs.
+/// Starts a thread that no thread joins, on which no handler of the program's runs.
 ///
 /// # Errors
 /// As `pthread_create`.

@@ -16,9 +16,9 @@
 //!    once each thread of the process was seen not to run there, by its state or its CPU. A thread
 //!    that has run there since the round began is of that CPU until it is switched out.
 //!
-//! What committed is visible to the caller, and what the caller wrote before is visible to
-//! sequences that begin after the visit of their CPU: a context switch is a full barrier, and a
-//! lock orders caller and visitor.
+//! The caller sees whatever committed, and what the caller wrote before is visible to sequences
+//! that begin after the visit of their CPU: a context switch is a full barrier, and a lock orders
+//! caller and visitor.
 //!
 //! # Rejected
 //! - To visit only where the affinities of the threads let them run. The affinity of a thread
@@ -233,7 +233,7 @@ impl Drop for Inside {
     }
 }
 
-/// Returns whether the calling thread is the process's only one: nobody else is in a sequence.
+/// Returns whether the calling thread is the process's only one: no other thread is in a sequence.
 fn is_alone() -> bool {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: 1. The path ends with a NUL. 2. `stat` is live and writable.
@@ -260,8 +260,8 @@ fn visitor() -> &'static Visitor {
         // Relaxed: this process was forked from the one that set it.
         let stays = before.is_some_and(|before| before.stays.load(Ordering::Relaxed));
         let new = Box::into_raw(Box::new(Visitor::new(stays)));
-        // Release: a thread that finds it finds its fields set. Acquire on failure: another's is
-        // read then.
+        // Release: a thread that finds it finds its fields set. Acquire on failure: this thread
+        // then reads another's.
         known = match VISITOR.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
 
-/// What the range is aligned to. Of no other meaning: nothing is given back by the page.
+/// The alignment of the range. It has no other meaning: no page is given back here.
 const PAGE: usize = 4096;
 
 pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {

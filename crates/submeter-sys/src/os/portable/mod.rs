@@ -1,7 +1,7 @@
 //! Systems of which nothing is known but what POSIX, Windows or the standard library promise.
 //!
-//! What there is to ask differs: `unix` maps memory, notices forks and has a clock of threads,
-//! `windows` has such a clock, and `bare` is the rest, of which Miri is one.
+//! The systems differ: `unix` maps memory, notices forks and has a clock of threads, `windows` has
+//! such a clock, and `bare` is the rest, of which Miri is one.
 
 #[cfg(all(unix, not(miri)))]
 #[path = "unix.rs"]

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::quota::Quotas;
 
 /// The numbers of callbacks that freed nothing when one charge asked them, or that take too long:
-/// that charge asks them no more.
+/// that charge does not ask them again.
 pub(super) type PassedOver = BTreeSet<u64>;
 
 /// How often callbacks freed less than they were asked for, by number.
@@ -76,8 +76,8 @@ impl<'a> Below<'a> {
         })
     }
 
-    /// Asks one after another until nothing is missing. `missing` is told what was freed here.
-    /// Returns that.
+    /// Asks one after another until nothing is missing. `missing` gets the amount that was freed
+    /// here. Returns that.
     pub(super) fn ask(&self, missing: impl Fn(u64) -> u64, passed_over: &mut PassedOver) -> u64 {
         let (mut freed, mut calls, mut since) = (0, 0, Instant::now());
         let mut shortfalls = Shortfalls::new();

@@ -8,6 +8,18 @@
 //!
 //! Everything here runs after a refusal, on the thread of the charge that was refused, and with no
 //! lock held but that of the callback. No charge or release of others does anything for it.
+//!
+//! `try_charge` never calls a callback: its callers may hold locks or be signal handlers, so it
+//! never runs another tenant's code. Only `charge_reclaiming` and the verbs that wait do. They
+//! queue first; the release that frees room hands it to waiters in order. A charge that asked first
+//! and tried again then would find its room taken.
+//!
+//! Each callback is listed at every level up to the root, so that a limit finds those below it
+//! without a look at other groups, and each unit is asked of the lowest callback above it alone.
+//! Before each call one scan finds the group that uses most beyond its protection, so that
+//! protection is checked afresh. Calls of one callback never overlap: others wait for its end for a
+//! tenth of a second, and pass it over from then on. What a charge's thread charges inside of a
+//! callback asks nobody.
 
 mod ask;
 mod registry;
@@ -75,7 +87,7 @@ impl Group {
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
-    /// registrations, its own too. What is charged on its thread meanwhile asks nobody.
+    /// registrations, its own too. A charge on its thread meanwhile asks no callback.
     ///
     /// Calls of one callback never overlap. Others that want something back wait for one that is
     /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a

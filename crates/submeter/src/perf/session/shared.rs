@@ -201,7 +201,7 @@ impl Requests {
 }
 
 impl ThreadCounts {
-    /// Notes that the thread counts no more.
+    /// Notes that the thread has stopped counting.
     pub(super) fn end(&self) {
         // Release: pairs with the Acquire in `fold`.
         self.ended.store(true, Ordering::Release);

@@ -96,7 +96,7 @@ impl Deletions {
     }
 }
 
-/// Deletes a tenant, and returns what its client is told.
+/// Deletes a tenant, and returns the answer for the client.
 pub(super) async fn delete(cache: Cache, deleted: Deleted, path: String) -> Response {
     // Before it happens: the server may end in the middle of it.
     let found = cache.tree().get(&path).filter(|group| group.path() != "/");
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::commands::serve::shown::shown;
 
-    /// What a client of the page is told who deletes `target`.
+    /// The answer to a client of the page that deletes `target`.
     async fn ask(cache: &Cache, deleted: &Deleted, target: &str) -> (StatusCode, String) {
         let listen = Address::Tcp(([127, 0, 0, 1], 1).into());
         let app = submeter_http::router(shown(cache, &listen, deleted));

@@ -1,4 +1,10 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
+//!
+//! A lease that falls below what a tenant holds takes items from it at once, because what is held
+//! counts at the bank until it is given back. Each time the server has lost the bank, it tells the
+//! bank limits where there are none: as the bank had them half a minute ago at most, or else as its
+//! flags say. So what an operator set outlasts a bank that forgets. Where the bank is away, the
+//! server starts and runs all the same, by the rule that `--outage` declares.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -118,7 +118,7 @@ impl Limiter {
     }
 
     /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
-    /// after. What is limited no more is said aloud: nobody may have meant it.
+    /// after. It says which limits are gone: that may be a mistake.
     fn set(&self, limits: &Limits) -> Result<usize, String> {
         let settings = limits.settings();
         fleet::check(&self.args, &settings).map_err(|failure| failure.line().to_owned())?;
@@ -141,7 +141,7 @@ impl Limiter {
     }
 }
 
-/// Names the tenants that had limits which they have no more, and which.
+/// Names the tenants that lost limits, and these limits.
 fn lifted(before: &[(String, TenantLimits)], now: &[(String, TenantLimits)]) -> Vec<String> {
     let names = |limits: &TenantLimits| {
         let TenantLimits { memory, high, low, min, requests, weight } = limits;

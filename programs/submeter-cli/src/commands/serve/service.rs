@@ -1,4 +1,4 @@
-//! What the manager of services is told, where there is one, and the log.
+//! Messages to the service manager, where there is one, and to the log.
 
 use sd_notify::NotifyState;
 use submeter_cache::Address;

@@ -1,5 +1,14 @@
 //! `submeter fleet bill`: what the members of a fleet have counted, kept so that nothing is there
 //! twice, and its sums.
+//!
+//! For each epoch of a tree it keeps the reading with the largest sequence: what is read twice, or
+//! late, changes nothing. Totals include descendants. A deleted group stays as it was last read,
+//! and what it had counted then is taken off the group above, which got it at the deletion. So each
+//! tenant is billed for what it counted, and all lines add up to the roots.
+//!
+//! In the file a reading is one line, synced before the next is written, without the groups that
+//! have not changed; a torn last line is left out, and read again. In PostgreSQL a reading is one
+//! transaction, which replaces the run's row if its sequence is larger, and the invoice is a view.
 
 mod file;
 mod invoice;

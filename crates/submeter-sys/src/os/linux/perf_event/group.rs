@@ -41,7 +41,7 @@ impl Together {
     pub fn open(&mut self, config: &Config) -> io::Result<(Event, u64)> {
         let event = Event::open_with(&Attributes::new(config, WITH_TIMES), Some(&self.leader))?;
         let id = event.id()?;
-        // What joins a group that counts already may be left out until the thread is next switched:
+        // An event that joins a counting group may be left out until the next switch of the thread:
         // events of the clocks are. The whole group comes when its leader does.
         self.leader.control(super::IOC_DISABLE, 0)?;
         self.leader.control(super::IOC_ENABLE, 0)?;

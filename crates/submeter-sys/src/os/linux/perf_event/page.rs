@@ -151,8 +151,8 @@ impl Switches {
 
     /// Returns whether there may have been a switch since the last call; yes for the first one.
     ///
-    /// What is read after this is not older than the answer: a switch between the two is told the
-    /// next time.
+    /// A later read is not older than the answer: a switch between the two is reported the next
+    /// time.
     #[inline]
     pub fn happened(&mut self) -> bool {
         // SAFETY: 1. The page is mapped: `get` has compared the generation.

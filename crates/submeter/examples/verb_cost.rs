@@ -1,0 +1,143 @@
+//! What each verb costs on one thread, in nanoseconds: those that the other examples leave out too.
+//!
+//! `cargo run --release -p submeter --example verb_cost [rounds]`
+//!
+//! Every verb is measured once a round, so that what disturbs the machine disturbs all.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Rate, RateLimit,
+    Schema, Tree,
+};
+
+const ROUNDS: usize = 500;
+/// Calls of a sample.
+const CALLS: u32 = 500;
+
+struct Verb<'a> {
+    name: &'static str,
+    call: Box<dyn Fn() + 'a>,
+    ns: Vec<f64>,
+}
+
+impl Verb<'_> {
+    fn sample(&mut self) {
+        let start = Instant::now();
+        (0..CALLS).for_each(|_| (self.call)());
+        self.ns.push(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+    }
+}
+
+struct Keys {
+    requests: Counter<Count>,
+    sent: Counter<Bytes>,
+    waiting: Gauge<Count>,
+    latency: Histogram<Nanoseconds>,
+    memory: Quota<Bytes>,
+    rate: RateLimit<Count>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let rounds = std::env::args().nth(1).map_or(Ok(ROUNDS), |rounds| rounds.parse())?.max(1);
+    let mut schema = Schema::builder();
+    let keys = Keys {
+        requests: schema.counter("requests", "Requests"),
+        sent: schema.counter("sent", "Bytes sent"),
+        waiting: schema.gauge("waiting", "Requests that wait"),
+        latency: schema.histogram("latency", "Of answers", Buckets::LATENCY_NS),
+        memory: schema.quota("memory", "Memory held"),
+        rate: schema.rate_limit("rate", "Requests"),
+    };
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build()?)?;
+    let web = tree.get_or_create("/acme/web")?;
+    web.set_limit(keys.memory, Some(1 << 40));
+    // Never used up, so that no take is refused.
+    let rate = Rate { burst: 1 << 40, ..Rate::new(1 << 40, Duration::from_secs(1)) };
+    web.set_rate(keys.rate, Some(rate))?;
+    let names: Vec<String> = (0..1000).map(|n| format!("/acme/project-{n}")).collect();
+    let _all = names.iter().map(|name| tree.get_or_create(name)).collect::<Result<Vec<_>, _>>()?;
+
+    let next = Cell::new(0);
+    let mut verbs = updates(&web, &keys);
+    verbs.extend(charges(&tree, &web, &keys)?);
+    verbs.extend(lookups_and_reads(&tree, &web, &keys, &names, &next));
+    for _ in 0..rounds {
+        verbs.iter_mut().for_each(Verb::sample);
+    }
+    println!("{:<32}{:>8}{:>9}  {:>15}", "ns", "least", "median", "middle half");
+    for Verb { name, ns, .. } in &mut verbs {
+        ns.sort_by(f64::total_cmp);
+        let at = |quarter: usize| ns[(ns.len() - 1) * quarter / 4];
+        println!("{name:<32}{:>8.1}{:>9.1}  {:>6.1} – {:<6.1}", at(0), at(2), at(1), at(3));
+    }
+    assert!(tree.root().sum(cpu) > 0, "the switch charged nothing");
+    Ok(())
+}
+
+fn verb<'a>(name: &'static str, call: impl Fn() + 'a) -> Verb<'a> {
+    Verb { name, call: Box::new(call), ns: Vec::new() }
+}
+
+fn updates<'a>(web: &'a Group, keys: &'a Keys) -> Vec<Verb<'a>> {
+    vec![
+        verb("a call alone", move || _ = black_box(web)),
+        verb("add, a count", move || web.add(keys.requests, 1)),
+        verb("add, 512 bytes", move || web.add(keys.sent, 512)),
+        verb("add, 64 KiB of bytes", move || web.add(keys.sent, 1 << 16)),
+        verb("adjust, up and down", move || {
+            web.adjust(keys.waiting, 1);
+            web.adjust(keys.waiting, -1);
+        }),
+        verb("set", move || web.set(keys.waiting, 7)),
+        verb("record", move || web.record(keys.latency, 1_500_000)),
+        verb("enter and leave", move || drop(web.enter())),
+        verb("clone and drop", move || drop(black_box(web.clone()))),
+    ]
+}
+
+fn charges<'a>(
+    tree: &Tree,
+    web: &'a Group,
+    keys: &'a Keys,
+) -> Result<Vec<Verb<'a>>, submeter::Error> {
+    let free = tree.get_or_create("/acme/free")?;
+    Ok(vec![
+        verb("try_charge and its drop, 4 KiB", move || {
+            _ = black_box(web.try_charge(keys.memory, 4096))
+        }),
+        verb("try_charge and its drop, 1 MiB", move || {
+            _ = black_box(web.try_charge(keys.memory, 1 << 20));
+        }),
+        verb("try_take, one rate", move || _ = black_box(web.try_take(keys.rate, 1))),
+        verb("try_take, no rate", move || _ = black_box(free.try_take(keys.rate, 1))),
+    ])
+}
+
+fn lookups_and_reads<'a>(
+    tree: &'a Tree,
+    web: &'a Group,
+    keys: &'a Keys,
+    names: &'a [String],
+    next: &'a Cell<usize>,
+) -> Vec<Verb<'a>> {
+    let name = move || {
+        next.set((next.get() + 7) % names.len());
+        &names[next.get()]
+    };
+    let root = tree.root();
+    vec![
+        verb("child", move || _ = black_box(root.child("acme"))),
+        verb("get, two levels", move || _ = black_box(tree.get(name()))),
+        verb("get_or_create, two levels", move || _ = black_box(tree.get_or_create(name()))),
+        verb("read", move || _ = black_box(root.read(keys.requests))),
+        verb("usage", move || _ = black_box(web.usage(keys.memory))),
+        verb("add, then sum of the root", move || {
+            web.add(keys.requests, 1);
+            black_box(root.sum(keys.requests));
+        }),
+    ]
+}
