@@ -7,7 +7,7 @@ use super::super::sample::Row;
 use super::super::views::{Role, Views};
 use super::super::wire::VerdictKind;
 
-/// A tenant bursts that has so many times its usual rate and such a part of all. Below, it is noise.
+/// A tenant bursts if it has so many times its usual rate and such a part of all; below is noise.
 const BURSTS: f64 = 2.0;
 const BURST_PART: f64 = 0.25;
 

@@ -19,7 +19,7 @@ pub(super) struct Said {
     pub(super) past: [String; 2],
 }
 
-/// Makes one sentence of each kind that is found, in order; tracks are ordered by kind, the worst of
+/// Makes one sentence of each kind that is found. Tracks are in the order of kinds, the worst of
 /// each first.
 pub(super) fn sentences(tracks: &[&Track], views: &Views) -> Vec<Said> {
     let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
