@@ -1,5 +1,6 @@
 //! Helpers shared by the tests of per-CPU types.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use submeter_percpu::Area;
@@ -25,7 +26,9 @@ pub(crate) fn on_every_backend_with(shared_rows: usize, test: impl Fn(&Area)) {
 
 /// Moves the calling thread to the CPU of this `round`.
 pub(crate) fn migrate(round: usize) {
-    let possible = cpu::possible().unwrap_or(1);
+    // A file is read, which takes the interpreter as long as hundreds of adds.
+    static POSSIBLE: LazyLock<usize> = LazyLock::new(|| cpu::possible().unwrap_or(1));
+    let possible = *POSSIBLE;
     // Refused where that CPU is not ours, or the system lets nobody choose: yield to another thread
     // instead.
     if cpu::set_affinity(&[round % possible]).is_err() {

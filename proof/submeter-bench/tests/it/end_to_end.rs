@@ -83,7 +83,8 @@ fn assert_figures(json: &Value, variants: &[&str]) {
 #[test]
 fn both_servers_are_measured() {
     let path = std::env::var("PATH").unwrap_or_default();
-    let (out, json) = run(&path, &[]);
+    let tenants = TempFile::new("bench-both.csv", SMALL);
+    let (out, json) = run(&path, &["--tenants-file", tenants.path()]);
     let variants = if has_memcached() { [&OURS[..], &THEIRS].concat() } else { OURS.to_vec() };
     assert_figures(&json, &variants);
     for variant in variants {

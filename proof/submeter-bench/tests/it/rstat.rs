@@ -20,9 +20,9 @@ fn records() -> Vec<Record> {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut roll = |sides: usize| rng.usize(..sides) as u8;
     let mut records = Vec::new();
-    for n in 0..20_000 {
+    for n in 0..5_000 {
         let (cpu, group) = (roll(CPUS), roll(GROUPS.len()));
-        if n % 1000 == 999 {
+        if n % 250 == 249 {
             for flushed in 0..CPUS as u8 {
                 records.extend([(cpu, 1, group, flushed, 0), (cpu, 2, group, flushed, 0)]);
             }
