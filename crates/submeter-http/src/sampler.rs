@@ -6,14 +6,13 @@
 //! often, so as never to take more than 1 % of one processor unwatched.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter::Snapshot;
 use submeter::export::{Export, Format};
-use submeter_documents::{Document, Documents, Versions};
+use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api;
@@ -135,9 +134,11 @@ impl Sampler {
             Some(choose) => choose(export),
             None => export,
         };
-        // One part for each below.
-        let part = shown.answers_max / 5;
-        let versions = || Versions::new(VERSIONS_MAX, VERSION_PATIENCE).within(part).into();
+        let (held, most) = (Held::default(), shown.answers_max);
+        let versions = || {
+            let versions = Versions::new(VERSIONS_MAX, VERSION_PATIENCE);
+            versions.counted(&held).within(most).into()
+        };
         let sampler = Sampler {
             shared: Arc::new(Shared {
                 export,
@@ -216,10 +217,9 @@ impl Sampler {
         let make = move || {
             let sample = sampler.shared.state.lock().newest();
             let fresh = sampler.snapshot();
-            let json = api::tree(&fresh, &sample, &sampler.shared.shown).map_err(io::Error::from);
-            drop(fresh);
-            json.and_then(|json| coding.encode(json))
-                .map_err(|e| format!("the tree is not JSON: {e}"))
+            let shown = &sampler.shared.shown;
+            let json = api::tree(&fresh, &sample, shown, coding);
+            json.map_err(|e| format!("the tree is not JSON: {e}"))
         };
         match coding {
             Coding::Plain => self.shared.trees.get(make).await,
