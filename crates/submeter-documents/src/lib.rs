@@ -508,7 +508,9 @@ mod tests {
                     let document = Document::new(parts, &Held::default());
                     for at in [0, len / 2, len.saturating_sub(1)] {
                         let part = document.part(at).expect("not withdrawn");
-                        assert!(whole[at..len].starts_with(&part) && part.is_empty() == (at >= len));
+                        assert!(
+                            whole[at..len].starts_with(&part) && part.is_empty() == (at >= len)
+                        );
                     }
                     assert_eq!(document.part(len), Ok(Bytes::new()));
                 }
@@ -533,7 +535,8 @@ mod tests {
         assert!(timeout(Duration::ZERO, hasty).await.is_err() || documents.turn.try_lock().is_ok());
         let broken = documents.clone();
         let broken = tokio::spawn(async move {
-            let _ = broken.get::<Parts, ()>(|| std::panic::resume_unwind(Box::new("made wrong"))).await;
+            let _ =
+                broken.get::<Parts, ()>(|| std::panic::resume_unwind(Box::new("made wrong"))).await;
         });
         assert!(broken.await.expect_err("it panicked").is_panic());
         let made = timeout(Duration::from_secs(30), get(&documents, "after")).await;

@@ -39,8 +39,8 @@ impl Words {
             return 0;
         }
         let before = self.packed[..at / BITS].iter().map(|map| map.count_ones() as usize);
-        let before: usize = before.sum::<usize>()
-            + (map.cast_unsigned() & (bit - 1)).count_ones() as usize;
+        let before: usize =
+            before.sum::<usize>() + (map.cast_unsigned() & (bit - 1)).count_ones() as usize;
         self.packed[self.maps + before]
     }
 
