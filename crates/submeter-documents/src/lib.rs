@@ -162,8 +162,8 @@ impl Document {
         self.len
     }
 
-    /// Returns what follows from `at` on, [`PART_BYTES`] at most; nothing at the end. Costs no copy:
-    /// all who read this version share it.
+    /// Returns what follows from `at` on, [`PART_BYTES`] at most; nothing at the end. Costs no
+    /// copy: all who read this version share it.
     ///
     /// # Errors
     /// When the document was withdrawn.

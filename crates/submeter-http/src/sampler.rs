@@ -395,3 +395,30 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
         cost = last.elapsed();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Program;
+
+    #[tokio::test]
+    async fn all_answers_together_have_one_bound_and_each_has_one_version() {
+        let program = Program::new();
+        let sampler = |most| Sampler::new(program.shown().answers_max(most));
+        let (tree, totals) = {
+            let any = sampler(usize::MAX);
+            let tree = any.tree(Coding::Plain).await.expect("JSON").len();
+            (tree, any.totals().await.expect("JSON").len())
+        };
+        // Two versions of the totals fit, and not beside a tree.
+        let sampler = sampler(tree + totals + totals / 2);
+        let read = sampler.tree(Coding::Plain).await.expect("JSON");
+        let first = sampler.totals().await.expect("JSON");
+        let second = sampler.totals().await.expect("JSON");
+        assert!(Arc::ptr_eq(&first, &second), "who reads it is given time");
+        drop(read);
+        let second = sampler.totals().await.expect("JSON");
+        assert!(!Arc::ptr_eq(&first, &second), "there is room again");
+        first.part(0).expect("not withdrawn");
+    }
+}

@@ -63,8 +63,8 @@ pub(crate) enum List {
 }
 
 /// How many versions of a list may be on their way to slow clients, and how long the oldest of them
-/// is waited for before it is withdrawn. Together the lists take a quarter of the memory, or as much
-/// as one version of each.
+/// is waited for before it is withdrawn. Together the lists take a quarter of the memory, or as
+/// much as one version of each.
 const LISTS_MAX: usize = 4;
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
