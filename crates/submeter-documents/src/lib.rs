@@ -106,7 +106,7 @@ impl Held {
     /// Returns how many there are.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // Relaxed, as everywhere here: a sum, which nothing is read because of.
+        // Relaxed: a sum, because of which nothing else is read.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -120,6 +120,8 @@ struct Part {
 impl Part {
     fn shared(mut bytes: Vec<u8>, held: &Held) -> Bytes {
         bytes.shrink_to_fit();
+        // Relaxed, here and in `drop`: see `Held::bytes`. Its owner's last clone takes away what it
+        // added, which is before that in the order of this one word.
         held.0.fetch_add(bytes.len(), Ordering::Relaxed);
         Bytes::from_owner(Part { bytes, held: held.clone() })
     }
@@ -133,6 +135,7 @@ impl AsRef<[u8]> for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        // Relaxed: see `shared`.
         self.held.0.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
