@@ -3,22 +3,147 @@
 //! An answer about every tenant has megabytes. Made for each client, it would cost that much for
 //! each client that does not read. Here clients that ask at the same time share one version, and
 //! versions are counted, not clients: a version that must go is withdrawn from those who still read
-//! it. A client therefore copies a small part at a time, and never holds the whole.
+//! it. A version lies in parts, which clients share too: one that is being sent a part holds that,
+//! and never the whole.
 
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
+
+/// How much a part has, but for the last of a document: what a client that reads nothing keeps from
+/// being freed is a few of them.
+pub const PART_BYTES: usize = 32 << 10;
+
+/// The text of a [`Document`], written piece by piece. A text in one piece would be copied into
+/// ever larger ones as it grows.
+///
+/// # Examples
+/// ```
+/// use std::io::Write;
+/// use submeter_documents::Parts;
+///
+/// let mut parts = Parts::from(b"[1".to_vec());
+/// parts.write_all(b", 2]").expect("it takes all");
+/// assert_eq!(parts.len(), 6);
+/// ```
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// All are full but the last.
+    parts: Vec<Vec<u8>>,
+}
+
+impl Parts {
+    /// Returns how many bytes were written.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length to announce, not a collection")]
+    pub fn len(&self) -> usize {
+        let before = self.parts.len().saturating_sub(1) * PART_BYTES;
+        before + self.parts.last().map_or(0, Vec::len)
+    }
+}
+
+impl From<Vec<u8>> for Parts {
+    fn from(bytes: Vec<u8>) -> Parts {
+        let parts = match bytes.len() <= PART_BYTES {
+            true => vec![bytes],
+            false => bytes.chunks(PART_BYTES).map(<[u8]>::to_vec).collect(),
+        };
+        Parts { parts }
+    }
+}
+
+impl From<Parts> for Vec<u8> {
+    fn from(text: Parts) -> Vec<u8> {
+        text.parts.concat()
+    }
+}
+
+/// Takes all that is written.
+impl io::Write for Parts {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.parts.last().is_none_or(|last| last.len() == PART_BYTES) {
+            self.parts.push(Vec::with_capacity(PART_BYTES));
+        }
+        let last = self.parts.last_mut().expect("there is one");
+        let taken = &bytes[..bytes.len().min(PART_BYTES - last.len())];
+        last.extend_from_slice(taken);
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How many bytes of answers are in memory: of versions that clients may read, and of withdrawn
+/// ones the parts that are still being sent. Clones count together.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter_documents::{Held, Versions};
+///
+/// let held = Held::default();
+/// let mut versions = Versions::new(2, Duration::ZERO).counted(&held);
+/// let version = versions.add(b"text".to_vec());
+/// assert_eq!(held.bytes(), 4);
+/// drop(version);
+/// assert_eq!(held.bytes(), 0);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    /// Returns how many there are.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // Relaxed: a sum, because of which nothing else is read.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A part that is counted as long as somebody has it.
+struct Part {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl Part {
+    fn shared(mut bytes: Vec<u8>, held: &Held) -> Bytes {
+        bytes.shrink_to_fit();
+        // Relaxed, here and in `drop`: see `Held::bytes`. Its owner's last clone takes away what it
+        // added, which is before that in the order of this one word.
+        held.0.fetch_add(bytes.len(), Ordering::Relaxed);
+        Bytes::from_owner(Part { bytes, held: held.clone() })
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Relaxed: see `shared`.
+        self.held.0.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
 
 /// One version of a large answer. It lives as long as somebody reads it, and may be withdrawn.
 pub struct Document {
     len: usize,
-    bytes: Mutex<Option<Vec<u8>>>,
+    parts: Mutex<Option<Vec<Bytes>>>,
 }
 
 /// The error for reading a [`Document`] that was withdrawn, because newer versions took its place.
@@ -27,6 +152,12 @@ pub struct Document {
 pub struct WithdrawnError;
 
 impl Document {
+    fn new(text: Parts, held: &Held) -> Document {
+        let len = text.len();
+        let parts = text.parts.into_iter().map(|part| Part::shared(part, held)).collect();
+        Document { len, parts: Mutex::new(Some(parts)) }
+    }
+
     /// Returns its length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length to announce, not a collection")]
@@ -34,29 +165,22 @@ impl Document {
         self.len
     }
 
-    /// Hands `take` up to `most` bytes from `at` on, and returns how many; none at the end. Takes a
-    /// lock that all readers of this version share: `take` should copy and return.
+    /// Returns what follows from `at` on, [`PART_BYTES`] at most; nothing at the end. Costs no
+    /// copy: all who read this version share it.
     ///
     /// # Errors
     /// When the document was withdrawn.
-    pub fn read(
-        &self,
-        at: usize,
-        most: usize,
-        take: impl FnOnce(&[u8]),
-    ) -> Result<usize, WithdrawnError> {
-        let bytes = self.bytes.lock();
-        let bytes = bytes.as_ref().ok_or(WithdrawnError)?;
-        let part = &bytes[at.min(bytes.len())..];
-        let part = &part[..part.len().min(most)];
-        take(part);
-        Ok(part.len())
+    pub fn part(&self, at: usize) -> Result<Bytes, WithdrawnError> {
+        let parts = self.parts.lock();
+        let parts = parts.as_ref().ok_or(WithdrawnError)?;
+        let Some(part) = parts.get(at / PART_BYTES) else { return Ok(Bytes::new()) };
+        Ok(part.slice((at % PART_BYTES).min(part.len())..))
     }
 
     fn withdraw(&self) {
         // Freed outside of the lock.
-        let bytes = self.bytes.lock().take();
-        drop(bytes);
+        let parts = self.parts.lock().take();
+        drop(parts);
     }
 }
 
@@ -74,9 +198,7 @@ impl fmt::Debug for Document {
 /// use submeter_documents::{Document, Versions};
 ///
 /// let mut versions = Versions::new(2, Duration::ZERO);
-/// let read = |document: &Document| {
-///     document.read(0, 100, |_| {}).is_ok()
-/// };
+/// let read = |document: &Document| document.part(0).is_ok();
 /// let first = versions.add(b"1".to_vec());
 /// let second = versions.add(b"2".to_vec());
 /// assert!(read(&first) && read(&second));
@@ -87,6 +209,7 @@ impl fmt::Debug for Document {
 pub struct Versions {
     most: usize,
     bytes: usize,
+    held: Held,
     patience: Duration,
     /// How long the newest was, as long as which the next is taken to be.
     len: usize,
@@ -106,10 +229,17 @@ impl Versions {
     #[must_use]
     pub fn new(most: usize, patience: Duration) -> Versions {
         let (most, alive) = (most.max(1), VecDeque::new());
-        Versions { most, bytes: usize::MAX, patience, len: 0, alive }
+        Versions { most, bytes: usize::MAX, held: Held::default(), patience, len: 0, alive }
     }
 
-    /// Keeps no second version where both together would be longer than `bytes`.
+    /// Counts what is in memory in `held`, with whatever else is counted there.
+    #[must_use]
+    pub fn counted(self, held: &Held) -> Versions {
+        Versions { held: held.clone(), ..self }
+    }
+
+    /// Makes no second version where with it more than `bytes` would be held, of all that is
+    /// [`counted`](Versions::counted) together. There is always one.
     #[must_use]
     pub fn within(self, bytes: usize) -> Versions {
         Versions { bytes, ..self }
@@ -124,15 +254,14 @@ impl Versions {
     }
 
     /// Adds a version, and withdraws the oldest if there would be too many.
-    pub fn add(&mut self, bytes: Vec<u8>) -> Arc<Document> {
-        self.add_numbered(0, bytes)
+    pub fn add(&mut self, text: impl Into<Parts>) -> Arc<Document> {
+        self.add_numbered(0, text.into())
     }
 
-    fn add_numbered(&mut self, number: u64, mut bytes: Vec<u8>) -> Arc<Document> {
-        bytes.shrink_to_fit();
-        self.len = bytes.len();
+    fn add_numbered(&mut self, number: u64, text: Parts) -> Arc<Document> {
+        self.len = text.len();
         self.make_place();
-        let document = Arc::new(Document { len: bytes.len(), bytes: Mutex::new(Some(bytes)) });
+        let document = Arc::new(Document::new(text, &self.held));
         let version = Version { number, born: Instant::now(), document: Arc::downgrade(&document) };
         self.alive.push_back(version);
         document
@@ -150,9 +279,8 @@ impl Versions {
     }
 
     fn is_full(&self) -> bool {
-        let lens = self.alive.iter().filter_map(|version| version.document.upgrade());
-        let bytes = lens.map(|document| document.len).fold(self.len, usize::saturating_add);
         let is_first = self.alive.is_empty();
+        let bytes = self.held.bytes().saturating_add(self.len);
         self.alive.len() >= self.most || !is_first && bytes > self.bytes
     }
 
@@ -198,9 +326,9 @@ impl Documents {
     ///
     /// # Panics
     /// When `make` does.
-    pub async fn get<E: Send + 'static>(
+    pub async fn get<T: Into<Parts>, E: Send + 'static>(
         &self,
-        make: impl FnOnce() -> Result<Vec<u8>, E> + Send + 'static,
+        make: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<Arc<Document>, E> {
         let asked = self.state.lock().begun;
         // Held by the work, not by its client, who may hang up and ask again.
@@ -212,8 +340,8 @@ impl Documents {
         let work = move || {
             let _turn = turn;
             let number = state.lock().begin();
-            let bytes = make()?;
-            Ok(state.lock().versions.add_numbered(number, bytes))
+            let text = make()?.into();
+            Ok(state.lock().versions.add_numbered(number, text))
         };
         match spawn_blocking(work).await {
             Ok(made) => made,
@@ -265,7 +393,13 @@ mod tests {
 
     fn text(document: &Document) -> Result<String, WithdrawnError> {
         let mut text = Vec::new();
-        while document.read(text.len(), 3, |part| text.extend_from_slice(part))? > 0 {}
+        loop {
+            let part = document.part(text.len())?;
+            if part.is_empty() {
+                break;
+            }
+            text.extend_from_slice(&part);
+        }
         Ok(String::from_utf8(text).expect("text"))
     }
 
@@ -338,6 +472,56 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn clients_of_all_answers_hold_no_more_than_the_bound_or_one_version_of_each() {
+        const LEN: usize = 3 * PART_BYTES + 1;
+        let held = Held::default();
+        let answer =
+            || Documents::from(Versions::new(2, Duration::ZERO).counted(&held).within(3 * LEN));
+        let answers = [answer(), answer()];
+        let mut clients = Vec::new();
+        for _ in 0..100 {
+            for answer in &answers {
+                let Ok(document) = answer.get(|| Ok::<_, Infallible>(vec![0; LEN])).await;
+                clients.push(document);
+                assert!(held.bytes() <= 3 * LEN, "{} bytes", held.bytes());
+            }
+        }
+        let readable = clients.iter().filter(|document| document.part(0).is_ok()).count();
+        assert!(readable >= 2, "{readable} versions: there is one of each");
+        // A client that takes nothing keeps what it is being sent, and not the rest.
+        let sent = clients.last().expect("many").part(0).expect("the newest");
+        let Ok(newest) = answers[1].get(|| Ok::<_, Infallible>(Parts::default())).await;
+        drop((clients, newest));
+        assert_eq!((held.bytes(), sent.len()), (PART_BYTES, PART_BYTES));
+        drop(sent);
+        assert_eq!(held.bytes(), 0);
+    }
+
+    #[test]
+    fn a_text_is_read_as_it_was_written_wherever_its_parts_end() {
+        let whole: Vec<u8> = (0..3 * PART_BYTES + 7).map(|at| (at % 251) as u8).collect();
+        for len in [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, whole.len()] {
+            for piece in [1, 1000, PART_BYTES, whole.len()] {
+                let mut written = Parts::default();
+                for piece in whole[..len].chunks(piece) {
+                    io::Write::write_all(&mut written, piece).expect("it takes all");
+                }
+                for parts in [written, Parts::from(whole[..len].to_vec())] {
+                    assert_eq!(parts.len(), len);
+                    let document = Document::new(parts, &Held::default());
+                    for at in [0, len / 2, len.saturating_sub(1)] {
+                        let part = document.part(at).expect("not withdrawn");
+                        assert!(
+                            whole[at..len].starts_with(&part) && part.is_empty() == (at >= len)
+                        );
+                    }
+                    assert_eq!(document.part(len), Ok(Bytes::new()));
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn readers_of_a_young_version_are_given_time() {
         let documents = Documents::new(2, Duration::from_secs(3600));
         let first = get(&documents, "first").await;
@@ -350,11 +534,12 @@ mod tests {
     #[tokio::test]
     async fn who_hangs_up_or_panics_keeps_nobody_waiting() {
         let documents = Documents::new(2, Duration::ZERO);
-        let hasty = documents.get(|| Ok::<_, Infallible>(Vec::new()));
+        let hasty = documents.get(|| Ok::<_, Infallible>(Parts::default()));
         assert!(timeout(Duration::ZERO, hasty).await.is_err() || documents.turn.try_lock().is_ok());
         let broken = documents.clone();
         let broken = tokio::spawn(async move {
-            let _ = broken.get::<()>(|| std::panic::resume_unwind(Box::new("made wrong"))).await;
+            let _ =
+                broken.get::<Parts, ()>(|| std::panic::resume_unwind(Box::new("made wrong"))).await;
         });
         assert!(broken.await.expect_err("it panicked").is_panic());
         let made = timeout(Duration::from_secs(30), get(&documents, "after")).await;

@@ -51,7 +51,10 @@
 //! - What a deleted group still holds counts for the leases of its ancestors, not for its own.
 //! - A [soft](submeter::LimitMode) limit and forced charges exceed a lease as they exceed a limit.
 //! - A rate may be taken for one second at once, and at least one unit. A lease of nothing grants
-//!   nothing.
+//!   nothing. Each member saves up what it is lent, and all are lent the rate at most: in any span
+//!   of `t` seconds, wherever it begins, the fleet is granted `t + 1` times the rate at most. So a
+//!   single second may have up to twice the rate, and has more than the rate where load moves to
+//!   a member that was idle; a long span has the rate.
 //! - Clocks are those of [`Instant`](std::time::Instant), which on some systems stop while the
 //!   machine sleeps. A machine that wakes up has old leases until its next look.
 //! - A forked child has its parent's leases without its threads: neither is limited by what the

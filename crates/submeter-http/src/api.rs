@@ -1,12 +1,15 @@
 //! Turns samples into the documents of the JSON API.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use submeter::{
     GroupValues, HistogramSnapshot, LimitMode, Metric, MetricKind, Pressure, Schema, Snapshot,
     Stall, UnitKind, Value,
 };
+use submeter_documents::Parts;
 
+use super::gzip::Coding;
 use super::panel::Panel;
 use super::sample::{Sample, unix_ms};
 use super::shown::Shown;
@@ -53,7 +56,8 @@ pub(super) fn tree(
     sample: &Sample,
     verdicts: Vec<VerdictDoc>,
     shown: &Shown,
-) -> serde_json::Result<Vec<u8>> {
+    coding: Coding,
+) -> io::Result<Parts> {
     let group = |group: &GroupValues| {
         let mut figures = match sample.row(group.path()) {
             Some(row) => row.figures.clone(),
@@ -71,7 +75,7 @@ pub(super) fn tree(
             rates: rates(sample, group.path()),
         }
     };
-    serde_json::to_vec(&TreeDoc {
+    coding.json(&TreeDoc {
         format: FORMAT,
         server: shown.server.clone(),
         at_ms: unix_ms(fresh.system_time()),

@@ -15,9 +15,6 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::sampler::{Sampler, Tick};
 
-/// How much of a document a client holds at a time.
-const PART_BYTES: usize = 32 << 10;
-
 /// A client in the middle of a document.
 struct Reading {
     document: Arc<Document>,
@@ -29,13 +26,11 @@ impl Reading {
         Reading { document, at: 0 }
     }
 
-    /// Copies the next part; `None` at the end.
+    /// Returns the next part; `None` at the end.
     fn part(&mut self) -> Result<Option<Bytes>, WithdrawnError> {
-        let mut part = Bytes::new();
-        let take = |bytes: &[u8]| part = Bytes::copy_from_slice(bytes);
-        let n = self.document.read(self.at, PART_BYTES, take)?;
-        self.at += n;
-        Ok((n > 0).then_some(part))
+        let part = self.document.part(self.at)?;
+        self.at += part.len();
+        Ok((!part.is_empty()).then_some(part))
     }
 }
 

@@ -5,11 +5,13 @@
 //! not know how long the answer is. `/metrics` stays plain: Prometheus asks for gzip without being
 //! told to, day and night, and each scrape would take more of the processors that do the work.
 
-use std::io;
+use std::io::{self, BufWriter, Write};
 
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
+use serde::Serialize;
+use submeter_documents::Parts;
 
 /// Levels of compression: the least work, and the least bytes.
 const FAST: u32 = 1;
@@ -44,16 +46,23 @@ impl Coding {
         if is_taken { Coding::Gzip } else { Coding::Plain }
     }
 
-    /// Returns `plain` as the client takes it.
-    pub(super) fn encode(self, plain: Vec<u8>) -> io::Result<Vec<u8>> {
+    /// Returns `document` as JSON, as the client takes it.
+    pub(super) fn json(self, document: &impl Serialize) -> io::Result<Parts> {
+        let mut parts = Parts::default();
         if self == Coding::Plain {
-            return Ok(plain);
+            serde_json::to_writer(&mut parts, document)?;
+            return Ok(parts);
         }
         // What a better one saves is worth less than its work, which each request asks for anew.
-        gzip(&plain, FAST)
+        gzip(parts, FAST, |gzip| {
+            // JSON comes in pieces of a few bytes, none of which is worth a compressor's call.
+            let mut pieces = BufWriter::new(gzip);
+            serde_json::to_writer(&mut pieces, document)?;
+            pieces.flush()
+        })
     }
 
-    /// Says in `response` how its body, made by [`Coding::encode`], is to be read.
+    /// Says in `response` how its body, made by [`Coding::json`], is to be read.
     pub(super) fn declare(self, response: &mut Response) {
         let headers = response.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
@@ -63,17 +72,25 @@ impl Coding {
     }
 }
 
-/// Compresses the whole of `plain`.
+/// Compresses what `write` writes.
 #[cfg(feature = "gzip")]
-pub(super) fn gzip(plain: &[u8], level: u32) -> io::Result<Vec<u8>> {
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
-    io::Write::write_all(&mut gzip, plain)?;
+pub(super) fn gzip<W: Write>(
+    out: W,
+    level: u32,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
+    let mut gzip = flate2::write::GzEncoder::new(out, flate2::Compression::new(level));
+    write(&mut gzip)?;
     gzip.finish()
 }
 
 /// Not called, since no client is taken to ask for it.
 #[cfg(not(feature = "gzip"))]
-pub(super) fn gzip(_: &[u8], _: u32) -> io::Result<Vec<u8>> {
+pub(super) fn gzip<W: Write>(
+    _: W,
+    _: u32,
+    _: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -142,8 +159,7 @@ mod tests {
         let sampler = Sampler::new(Program::new().shown());
         let first = async |coding| {
             let document = sampler.tree(coding).await.expect("JSON");
-            let mut first = 0;
-            document.read(0, 1, |byte| first = byte[0]).expect("not withdrawn");
+            let first = document.part(0).expect("not withdrawn")[0];
             (first, document)
         };
         // More than there may be versions, and all are still read: the last ones are shared.

@@ -31,7 +31,7 @@ pub(super) const PAGE: &str = concat!(
 
 /// The same for clients that accept gzip, compressed when first asked for.
 pub(super) static GZIP: LazyLock<Bytes> = LazyLock::new(|| {
-    let page = gzip(PAGE.as_bytes(), BEST);
+    let page = gzip(Vec::new(), BEST, |gzip| gzip.write_all(PAGE.as_bytes()));
     Bytes::from(page.expect("a Vec takes all that is written to it"))
 });
 

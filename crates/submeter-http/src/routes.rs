@@ -1,6 +1,5 @@
 //! Which address answers what.
 
-use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -118,8 +117,7 @@ async fn group(State(sampler): State<Sampler>, uri: Uri, headers: HeaderMap) -> 
             let message = format!("no group {path:?}: /api/tree lists those that live\n");
             return Err((StatusCode::NOT_FOUND, message));
         };
-        let json = serde_json::to_vec(&detail).map_err(io::Error::from);
-        json.and_then(|json| coding.encode(json)).map_err(|error| {
+        coding.json(&detail).map(Vec::from).map_err(|error| {
             let message = format!("the group is not JSON: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message)
         })

@@ -6,14 +6,13 @@
 //! often, so as never to take more than 1 % of one processor unwatched.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter::Snapshot;
 use submeter::export::{Export, Format};
-use submeter_documents::{Document, Documents, Versions};
+use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api;
@@ -138,9 +137,11 @@ impl Sampler {
             Some(choose) => choose(export),
             None => export,
         };
-        // One part for each below.
-        let part = shown.answers_max / 5;
-        let versions = || Versions::new(VERSIONS_MAX, VERSION_PATIENCE).within(part).into();
+        let (held, most) = (Held::default(), shown.answers_max);
+        let versions = || {
+            let versions = Versions::new(VERSIONS_MAX, VERSION_PATIENCE);
+            versions.counted(&held).within(most).into()
+        };
         let sampler = Sampler {
             shared: Arc::new(Shared {
                 export,
@@ -229,11 +230,9 @@ impl Sampler {
                 (sample, verdicts)
             };
             let fresh = sampler.snapshot();
-            let json = api::tree(&fresh, &sample, verdicts, &sampler.shared.shown);
-            let json = json.map_err(io::Error::from);
-            drop(fresh);
-            json.and_then(|json| coding.encode(json))
-                .map_err(|e| format!("the tree is not JSON: {e}"))
+            let shown = &sampler.shared.shown;
+            let json = api::tree(&fresh, &sample, verdicts, shown, coding);
+            json.map_err(|e| format!("the tree is not JSON: {e}"))
         };
         match coding {
             Coding::Plain => self.shared.trees.get(make).await,
@@ -411,5 +410,32 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
         // A panic was reported by the panic hook; the next tick may do better.
         let _ = tokio::task::spawn_blocking(move || ticker.tick()).await;
         cost = last.elapsed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Program;
+
+    #[tokio::test]
+    async fn all_answers_together_have_one_bound_and_each_has_one_version() {
+        let program = Program::new();
+        let sampler = |most| Sampler::new(program.shown().answers_max(most));
+        let (tree, totals) = {
+            let any = sampler(usize::MAX);
+            let tree = any.tree(Coding::Plain).await.expect("JSON").len();
+            (tree, any.totals().await.expect("JSON").len())
+        };
+        // Two versions of the totals fit, and not beside a tree.
+        let sampler = sampler(tree + totals + totals / 2);
+        let read = sampler.tree(Coding::Plain).await.expect("JSON");
+        let first = sampler.totals().await.expect("JSON");
+        let second = sampler.totals().await.expect("JSON");
+        assert!(Arc::ptr_eq(&first, &second), "who reads it is given time");
+        drop(read);
+        let second = sampler.totals().await.expect("JSON");
+        assert!(!Arc::ptr_eq(&first, &second), "there is room again");
+        first.part(0).expect("not withdrawn");
     }
 }

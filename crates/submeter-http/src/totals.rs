@@ -1,15 +1,19 @@
 //! `/api/totals`: what to bill.
 
+use std::io;
+
 use submeter::{GroupTotals, Metric, MetricKind, Tree};
+use submeter_documents::Parts;
 
 use super::api;
+use super::gzip::Coding;
 use super::sample::unix_ms;
 use super::shown::Shown;
 use super::wire::Each;
 use super::wire::totals::{FORMAT, GroupTotalsDoc, ReadingDoc, TotalsDoc};
 
 /// Answers with what the tree has counted.
-pub(super) fn totals(tree: &Tree, shown: &Shown) -> serde_json::Result<Vec<u8>> {
+pub(super) fn totals(tree: &Tree, shown: &Shown) -> io::Result<Parts> {
     let readings = tree.totals();
     // After them: all that they have is in it, as a schema only grows.
     let schema = tree.schema();
@@ -21,7 +25,7 @@ pub(super) fn totals(tree: &Tree, shown: &Shown) -> serde_json::Result<Vec<u8>> 
         path: group.path.to_string(),
         totals: names.iter().map(|&name| name.to_owned()).zip(group.counters.clone()).collect(),
     };
-    serde_json::to_vec(&TotalsDoc {
+    Coding::Plain.json(&TotalsDoc {
         format: FORMAT,
         member: shown.member.clone().unwrap_or_else(|| shown.server.listen.clone()),
         units: counters().map(|metric| (metric.name().to_owned(), api::unit(metric))).collect(),

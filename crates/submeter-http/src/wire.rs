@@ -478,7 +478,7 @@ pub struct DetailDoc {
 /// A histogram's buckets.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HistogramDoc {
-    /// Exclusive upper bound of each bucket; `None` for the last, which is open.
+    /// The largest value of each bucket; `None` for the last, which is open.
     pub upper: Vec<Option<u64>>,
     /// Since the server started.
     pub total: Vec<u64>,

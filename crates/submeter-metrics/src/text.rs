@@ -83,8 +83,8 @@ fn buckets<W: Write>(
         cumulative = cumulative.saturating_add(count);
         match histogram.buckets().upper(index) {
             Some(upper) if upper.is_power_of_two() => {
-                // The largest value in the bucket. With the decimal point that a bound must have.
-                let bound = (upper - 1) as f64 / per_unit;
+                // With the decimal point that a bound must have.
+                let bound = upper as f64 / per_unit;
                 writeln!(out, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {cumulative}")?;
             }
             Some(_) => {}

@@ -223,9 +223,8 @@ impl Builder {
 
     /// Sends histograms as exponential ones, of scale 0, which need no bounds on the wire.
     ///
-    /// Their buckets contain their upper bound and not the lower one, submeter's the lower and not
-    /// the upper: of the values that are powers of two each is one bucket too high. What is below
-    /// the first bound is in the zero bucket, and the last bucket, which has no end, has one there.
+    /// What is up to the first bound is in the zero bucket, and the last bucket, which has no end,
+    /// has one there.
     pub fn exponential(mut self, exponential: bool) -> Builder {
         self.exponential = exponential;
         self

@@ -191,7 +191,7 @@ impl Encoder<'_> {
                         offset: low.ilog2().cast_signed(),
                         bucket_counts: counts[1..].to_vec(),
                     }),
-                    zero_threshold: (low - 1) as f64,
+                    zero_threshold: low as f64,
                     ..ExponentialHistogramDataPoint::default()
                 })
                 .collect();
@@ -199,8 +199,7 @@ impl Encoder<'_> {
             let histogram = ExponentialHistogram { data_points, aggregation_temporality };
             return (Data::ExponentialHistogram(histogram), n);
         }
-        // The largest value in each bucket.
-        let bounds = |n: usize| (0..n).map(|power| ((low << power) - 1) as f64).collect();
+        let bounds = |n: usize| (0..n).map(|power| (low << power) as f64).collect();
         let data_points: Vec<_> = seen
             .map(|(row, sum, count, counts)| HistogramDataPoint {
                 attributes: vec![attribute("group", row.group.path())],

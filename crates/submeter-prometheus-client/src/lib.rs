@@ -195,9 +195,9 @@ fn histogram(seen: &HistogramSnapshot, unit: UnitKind, to: &mut MetricEncoder<'_
     for (index, &n) in seen.counts().iter().enumerate() {
         count = count.saturating_add(n);
         match seen.buckets().upper(index) {
-            // The largest value in the bucket. The encoder adds what is before.
+            // The encoder adds what is before.
             Some(upper) if upper.is_power_of_two() => {
-                buckets.push((in_base(upper - 1, unit), std::mem::take(&mut count)));
+                buckets.push((in_base(upper, unit), std::mem::take(&mut count)));
             }
             Some(_) => {}
             None => buckets.push((f64::INFINITY, count)),

@@ -7,9 +7,10 @@ const SUB_BITS: u32 = 2;
 
 /// The buckets of a histogram.
 ///
-/// Values below `2^low` share the first bucket, values of `2^high` and more the last; between them
-/// each power of two is divided into four equal parts. A quantile is therefore off by at most 12.5
-/// % (half a bucket).
+/// Values up to `2^low` share the first bucket, values above `2^high` the last; between them each
+/// power of two is divided into four equal parts. A quantile is therefore off by at most 12.5 %
+/// (half a bucket). A bucket has its upper bound and not its lower one, as those of Prometheus and
+/// OpenTelemetry do: their bounds are these, and no value is on the other side there.
 ///
 /// # Examples
 /// ```
@@ -68,19 +69,20 @@ impl Buckets {
     /// ```
     #[must_use]
     pub const fn index(self, value: u64) -> usize {
-        if value >> self.low == 0 {
+        if value <= 1 << self.low {
             return 0;
         }
-        if value >> self.high != 0 {
+        if value > 1 << self.high {
             return self.len() - 1;
         }
+        // Of whole numbers those up to a bound are those below it, less one.
+        let value = value - 1;
         let exponent = 63 - value.leading_zeros();
         let sub = (value >> (exponent - SUB_BITS)) & ((1 << SUB_BITS) - 1);
         1 + (((exponent - self.low as u32) as usize) << SUB_BITS) + sub as usize
     }
 
-    /// Returns the first value above bucket `index` (its exclusive upper bound), or `None` for the
-    /// last bucket, which is open.
+    /// Returns the largest value of bucket `index`, or `None` for the last bucket, which is open.
     ///
     /// # Examples
     /// ```
@@ -94,7 +96,7 @@ impl Buckets {
         if index + 1 >= self.len() {
             return None;
         }
-        // Bucket `i ≥ 1` starts `i - 1` quarter octaves above `2^low`.
+        // Bucket `i ≥ 1` begins above what is `i - 1` quarter octaves above `2^low`.
         let quarters = index as u64;
         let exponent = self.low as u64 + (quarters >> SUB_BITS);
         let sub = quarters & ((1 << SUB_BITS) - 1);
@@ -264,20 +266,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_lies_below_the_upper_end_of_its_bucket_and_not_below_the_one_before() {
-        let buckets = Buckets::LATENCY_NS;
-        let mut values: Vec<u64> =
-            (0..64).flat_map(|e| [1u64 << e, (1 << e) + 1, (1u64 << e) - 1]).collect();
-        values.extend((0..100_000u64).map(|i| i * i * 37));
-        for value in values {
-            let index = buckets.index(value);
-            assert!(index < buckets.len());
-            if let Some(upper) = buckets.upper(index) {
-                assert!(value < upper, "{value} in bucket {index} below {upper}");
-            }
-            if index > 0 {
-                let lower = buckets.upper(index - 1).expect("only the last is open");
-                assert!(value >= lower, "{value} in bucket {index} from {lower}");
+    fn every_value_lies_in_a_bucket_up_to_its_bound_and_above_the_one_before() {
+        let borders = |e: u32| {
+            let quarters = (4u128..8).map(move |quarter| (quarter << e) >> 2);
+            quarters.flat_map(|border| [border.saturating_sub(1), border, border + 1])
+        };
+        let borders = (0..64).flat_map(borders).map(|value| value as u64);
+        let values: Vec<u64> = borders.chain((0..1_000).map(|i| i * i * 3_700)).collect();
+        let all =
+            (2..62).flat_map(|low| (low + 1..=62).map(move |high| Buckets::powers(low, high)));
+        for buckets in all {
+            for &value in &values {
+                let index = buckets.index(value);
+                assert!(index < buckets.len());
+                if let Some(upper) = buckets.upper(index) {
+                    assert!(value <= upper, "{value} in bucket {index} to {upper}");
+                }
+                if index > 0 {
+                    let lower = buckets.upper(index - 1).expect("only the last is open");
+                    assert!(value > lower, "{value} in bucket {index} above {lower}");
+                }
             }
         }
     }

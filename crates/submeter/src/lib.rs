@@ -77,7 +77,7 @@
 //!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
 //!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
-//!   bucket has its exclusive upper bound (null for the last one) and its count
+//!   bucket has the largest value in it (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
 //! - [`GroupValues`]: `{"path": "/acme", "values": {"requests": 3}}`
 //! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`

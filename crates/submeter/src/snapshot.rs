@@ -13,8 +13,10 @@ use crate::tree_stats::{Moment, TreeStats};
 use crate::unit::Unit;
 
 mod index;
+mod words;
 
 use index::Index;
+pub(crate) use words::Words;
 
 /// A copy of the values of every live group, each group before its children.
 ///
@@ -71,9 +73,9 @@ pub struct GroupValues {
     depth: usize,
     parent: Option<usize>,
     /// Section after section.
-    pub(crate) words: Box<[i64]>,
+    pub(crate) words: Words,
     /// As `words`, without descendants; only where it was asked for.
-    own: Option<Box<[i64]>>,
+    own: Option<Words>,
     /// In slot order.
     usage: Vec<Usage>,
     /// By slot, of quotas for which somebody waited.
@@ -225,8 +227,8 @@ fn copy(
             id: group.id(),
             depth: group.depth(),
             parent,
-            words: group.totals(schema),
-            own: own(&group),
+            words: Words::pack(&group.totals(schema)),
+            own: own(&group).map(|own| Words::pack(&own)),
             usage: Vec::with_capacity(schema.quotas()),
             pressure: group.pressures(),
         });
@@ -293,7 +295,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
-        self.place(counter.key).map_or(0, |word| self.words[word].cast_unsigned())
+        self.place(counter.key).map_or(0, |word| self.words.get(word).cast_unsigned())
     }
 
     /// Returns a gauge's value. Panics when it is of another schema.
@@ -313,7 +315,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
-        self.place(gauge.key).map_or(0, |word| self.words[word])
+        self.place(gauge.key).map_or(0, |word| self.words.get(word))
     }
 
     /// Returns a histogram's distribution. Panics when it is of another schema.
@@ -420,9 +422,9 @@ impl GroupValues {
     }
 
     /// Returns the value of any metric but a quota in `words`, which are the group's own or totals.
-    fn value_in(&self, words: &[i64], metric: &Metric) -> Value {
+    fn value_in(&self, words: &Words, metric: &Metric) -> Value {
         let place = self.place(metric.key);
-        let value = place.map_or(0, |word| words[word]);
+        let value = place.map_or(0, |word| words.get(word));
         match (metric.kind, metric.buckets) {
             (MetricKind::Counter, _) => Value::Counter(value.cast_unsigned()),
             (MetricKind::Gauge, _) => Value::Gauge(value),
@@ -453,10 +455,10 @@ impl GroupValues {
     }
 }
 
-fn histogram_at(words: &[i64], slot: Option<usize>, buckets: Buckets) -> HistogramSnapshot {
+fn histogram_at(words: &Words, slot: Option<usize>, buckets: Buckets) -> HistogramSnapshot {
     let Some(slot) = slot else { return HistogramSnapshot::none(buckets) };
-    let counts = words[slot + 1..=slot + buckets.len()].iter().map(|word| word.cast_unsigned());
-    HistogramSnapshot::new(buckets, counts.collect(), words[slot].cast_unsigned())
+    let counts = words.range(slot + 1..slot + 1 + buckets.len()).map(i64::cast_unsigned);
+    HistogramSnapshot::new(buckets, counts.collect(), words.get(slot).cast_unsigned())
 }
 
 const WRONG_SCHEMA: &str = "the metric belongs to the schema of another tree";

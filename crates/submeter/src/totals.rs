@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::schema::{Metric, MetricKind, Schema};
+use crate::snapshot::Words;
 use crate::{GroupValues, Snapshot, Tree};
 
 /// The totals of one process at one moment, as [`Tree::totals`] returns them.
@@ -134,11 +135,17 @@ impl Tree {
         let restored = self.restored().read_recursive();
         let mut snapshot = self.snapshot();
         for group in &mut snapshot.groups {
-            for base in bases(&restored, group.id()) {
-                for (word, base) in group.words.iter_mut().zip(base) {
+            let mut bases = bases(&restored, group.id()).peekable();
+            if bases.peek().is_none() {
+                continue;
+            }
+            let mut words = group.words.unpacked();
+            for base in bases {
+                for (word, base) in words.iter_mut().zip(base) {
                     *word = word.wrapping_sub(*base);
                 }
             }
+            group.words = Words::pack(&words);
         }
         snapshot
     }
@@ -187,7 +194,7 @@ fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored])
         let word = group.word(metric.key);
         // A metric may have been declared since.
         let bases = bases(restored, group.id()).filter_map(|base| base.get(word));
-        bases.fold(group.words[word], |own, base| own.wrapping_sub(*base)).cast_unsigned()
+        bases.fold(group.words.get(word), |own, base| own.wrapping_sub(*base)).cast_unsigned()
     };
     counters(snapshot.schema()).map(own).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter::Tree;
-use submeter_documents::{Document, Documents};
+use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
@@ -63,7 +63,8 @@ pub(crate) enum List {
 }
 
 /// How many versions of a list may be on their way to slow clients, and how long the oldest of them
-/// is waited for before it is withdrawn.
+/// is waited for before it is withdrawn. Together the lists take a quarter of the memory, or as
+/// much as one version of each.
 const LISTS_MAX: usize = 4;
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -89,6 +90,12 @@ impl Cache {
         let statistics = Statistics::default();
         let root = tree.root().clone();
         let connections = Arc::new(Connections::new(&config, &metrics, root));
+        let held = Held::default();
+        let most = usize::try_from(config.memory_max / 4).unwrap_or(usize::MAX);
+        let lists = || {
+            let versions = Versions::new(LISTS_MAX, LIST_PATIENCE);
+            Documents::from(versions.counted(&held).within(most))
+        };
         let inner = Inner {
             config,
             metrics,
@@ -98,9 +105,9 @@ impl Cache {
             statistics,
             shutdown: Notify::new(),
             connections,
-            tenant_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
-            prefix_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
-            connection_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
+            tenant_lists: lists(),
+            prefix_lists: lists(),
+            connection_lists: lists(),
         };
         Ok(Cache { inner: Arc::new(inner) })
     }

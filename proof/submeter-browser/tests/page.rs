@@ -165,6 +165,16 @@ async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outco
                      .map(([name]) => name)";
         assert_eq!(browser.value(small).await?, json!([]), "with {path:?} open");
     }
+    // Whose trouble it is counts for more than its line.
+    let whole = "(() => {
+        const row = [...table.nodes.values()].find((row) => row.group.path === '/beta/one');
+        const label = row.querySelector('.label');
+        label.textContent = 'checkout';
+        const tag = row.querySelector('.tag');
+        tag.textContent = tag.dataset.mark = 'over its limit';
+        return label.scrollWidth <= label.clientWidth;
+    })()";
+    assert_eq!(browser.value(whole).await?, true, "the name beside the widest badge");
     browser.close().await
 }
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 pub use world::World;
@@ -135,14 +136,27 @@ impl Running {
     /// Reads lines until one contains `part`, and returns that line.
     ///
     /// # Panics
-    /// When its output ends before.
+    /// When its output ends before, or it does not come in time.
     pub fn line_with(&mut self, part: &str) -> String {
+        self.line_within(part, PATIENCE)
+    }
+
+    fn line_within(&mut self, part: &str, patience: Duration) -> String {
+        let pid = self.child.id().to_string();
+        let (heard, waits) = mpsc::channel::<()>();
+        // A program that says nothing more is ended, and so is its output: a read has no timeout.
+        std::thread::spawn(move || {
+            if waits.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
         loop {
             let mut line = String::new();
             let n = self.stdout.read_line(&mut line).expect("readable");
             self.seen.push_str(&line);
             assert!(n > 0, "ended without {part}: {}", self.seen);
             if line.contains(part) {
+                drop(heard);
                 return line;
             }
         }
@@ -256,4 +270,19 @@ impl Drop for TempFile {
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "ended without a word")]
+    fn a_program_that_says_nothing_more_is_waited_for_no_longer_than_it_may_take() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo some; exec sleep 600"]);
+        let mut running = Running::spawn(command);
+        running.line_with("some");
+        running.line_within("a word", Duration::from_millis(50));
+    }
 }

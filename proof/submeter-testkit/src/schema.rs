@@ -206,7 +206,7 @@ impl Sums {
     /// Records a value in the histogram `n` times.
     pub fn record(&mut self, value: u64, n: u64) {
         // Uses the published bounds, not the arithmetic that finds a value's bucket.
-        let inside = |&index: &usize| BUCKETS.upper(index).is_none_or(|upper| value < upper);
+        let inside = |&index: &usize| BUCKETS.upper(index).is_none_or(|upper| value <= upper);
         self.buckets[(0..BUCKETS.len()).find(inside).expect("the last is open")] += n;
         self.recorded += value * n;
     }

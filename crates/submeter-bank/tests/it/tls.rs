@@ -121,6 +121,13 @@ fn etcd_that_asks_for_a_certificate_is_shown_one() {
     trusting().limits().expect_err("it shows none");
     let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
+    // As files are renewed of a bank that is asked for long.
+    let mut renewed = trusting();
+    let [authority, chain, key] = ["authority.pem", "server.pem", "server.key"].map(read);
+    renewed.renew(Some(&authority), Some((&chain, &key))).expect("PEM");
+    renewed.renew(Some(&authority), Some((&chain, b"none"))).expect_err("no key");
+    renewed.renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
+    assert_eq!(renewed.limits().expect("as it was renewed"), []);
     let strange = trusting().with_certificate(&read("stranger.pem"), &read("stranger.key"));
     strange.expect("PEM").limits().expect_err("no authority has signed it");
     for (chain, key, why) in [

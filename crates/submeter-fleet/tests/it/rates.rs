@@ -119,3 +119,51 @@ fn two_processes_together_are_granted_no_more_than_the_rate_of_the_fleet() {
     // Slow machines take less, but most of the time there was a lease.
     assert!(taken as f64 >= most / 4.0, "only {taken} were taken of {most}");
 }
+
+#[test]
+fn in_any_span_a_fleet_is_granted_its_rate_and_one_second_of_it_besides() {
+    const PER_SECOND: u64 = 2_000;
+    let budget = requests_of("/acme");
+    // None ends, so that what is idle keeps its lease for long enough to save up all that it may.
+    let bank = bank(LONG, &[(&budget, PER_SECOND)]);
+    let worlds = [World::new(), World::new()];
+    let mut drivers = worlds.each_ref().map(World::driver);
+    for (driver, world) in drivers.iter_mut().zip(&worlds) {
+        driver
+            .add_rate(&budget, world.requests, [world.answered], 100, Outage::Strict)
+            .expect("a group");
+    }
+    let start = Instant::now();
+    // Again on a machine that was too busy to grant what was saved up within little time.
+    until("something was saved up", || {
+        let mut grants = Vec::new();
+        // Each has a part, all save up, and then both want all at once.
+        for (eager, millis) in [(0..2, 300), (0..0, 1_200), (0..2, 200)] {
+            let until = start.elapsed() + Duration::from_millis(millis);
+            while start.elapsed() < until {
+                for driver in &mut drivers {
+                    step(driver, &bank);
+                }
+                for world in &worlds[eager.clone()] {
+                    let began = start.elapsed();
+                    let taken = (0..10_000).take_while(|_| world.take("/acme")).count();
+                    grants.push((began, start.elapsed(), taken as f64));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let mut saved = 0.0;
+        for (first, (began, ..)) in grants.iter().enumerate() {
+            let mut taken = 0.0;
+            for (_, ended, n) in &grants[first..] {
+                taken += n;
+                let rated = PER_SECOND as f64 * (*ended - *began).as_secs_f64();
+                saved = f64::max(saved, taken - rated);
+                // Each bucket may round up a token that is nearly there.
+                let most = rated + PER_SECOND as f64 + 2.0;
+                assert!(taken <= most, "{taken} of {most} in {:?}", *ended - *began);
+            }
+        }
+        saved > PER_SECOND as f64 / 2.0
+    });
+}

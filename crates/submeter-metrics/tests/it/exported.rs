@@ -26,7 +26,7 @@ fn the_text_has_the_programs_names_labels_and_descriptions() {
         "app_http_requests_total{group=\"/acme\",route=\"/a\\n\"} 2",
         "app_http_requests_total{group=\"/\",route=\"/a\\n\"} 2",
         "app_load{group=\"/acme\"} -0.125",
-        "app_wait_bucket{group=\"/acme\",le=\"0.255\"} 1",
+        "app_wait_bucket{group=\"/acme\",le=\"0.256\"} 1",
         "app_wait_bucket{group=\"/acme\",le=\"+Inf\"} 2",
         "app_wait_sum{group=\"/acme\"} 100.25",
         "app_wait_count{group=\"/acme\"} 2",

@@ -196,7 +196,7 @@ fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
     let receiver = Receiver::start(|_| Reply::Accept);
     let exporter = to(&receiver, &tree).start().expect("valid");
     // Both ends of a bucket, the first bucket, and the last.
-    for value in [0, 255, 256, 511, 512, 1 << 40] {
+    for value in [0, 256, 257, 512, 513, 1 << 40] {
         tree.root().record(wait, value);
     }
     exporter.export().expect("accepted");
@@ -204,9 +204,9 @@ fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
         panic!("not explicit")
     };
     let point = &sent.data_points[0];
-    assert_eq!(point.explicit_bounds, [255.0, 511.0, 1023.0, 2047.0, 4095.0]);
+    assert_eq!(point.explicit_bounds, [256.0, 512.0, 1024.0, 2048.0, 4096.0]);
     assert_eq!(point.bucket_counts, [2, 2, 1, 0, 0, 1]);
-    assert_eq!((point.count, point.sum), (6, Some((1534 + (1u64 << 40)) as f64)));
+    assert_eq!((point.count, point.sum), (6, Some((1538 + (1u64 << 40)) as f64)));
 }
 
 #[test]
@@ -231,10 +231,11 @@ fn an_exponential_histogram_is_within_its_limits_at_the_borders_of_all_values() 
     assert!(positive.bucket_counts.len() <= 160, "the size at which others merge buckets");
     let mut expected = vec![0; positive.bucket_counts.len()];
     for value in values.into_iter().filter(|value| *value as f64 > point.zero_threshold) {
-        // A bucket is for what is above its lower bound: a power of two is one too high.
-        expected[usize::try_from(value.ilog2().cast_signed() - positive.offset).expect("its")] += 1;
+        // A bucket is for what is above its lower bound, up to the upper one.
+        let power = (value - 1).ilog2().cast_signed();
+        expected[usize::try_from(power - positive.offset).expect("its")] += 1;
     }
-    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 3, 3.0));
+    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 4, 4.0));
     assert_eq!((positive.offset, &positive.bucket_counts), (2, &expected));
     assert_eq!(point.negative, None, "values are whole numbers from 0");
     assert_eq!(point.count, values.len() as u64);
@@ -251,7 +252,7 @@ fn an_exponential_histogram_has_the_same_counts() {
     let size = key.expect("declared");
     let receiver = Receiver::start(|_| Reply::Accept);
     let exporter = to(&receiver, &tree).exponential(true).start().expect("valid");
-    for value in [1, 7, 9, 15, 17, 100] {
+    for value in [1, 8, 9, 16, 17, 100] {
         tree.root().record(size, value);
     }
     exporter.export().expect("accepted");
@@ -259,11 +260,11 @@ fn an_exponential_histogram_has_the_same_counts() {
         panic!("not exponential")
     };
     let point = &sent.data_points[0];
-    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 2, 7.0));
+    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 2, 8.0));
     let positive = point.positive.clone().expect("some");
-    // From 8 to 16, to 32, to 64, and what is above.
+    // Above 8 to 16, to 32, to 64, and what is above.
     assert_eq!((positive.offset, positive.bucket_counts), (3, vec![2, 1, 0, 1]));
-    assert_eq!((point.count, point.sum), (6, Some(149.0)));
+    assert_eq!((point.count, point.sum), (6, Some(151.0)));
 }
 
 #[test]

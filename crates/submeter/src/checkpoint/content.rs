@@ -297,13 +297,13 @@ impl Content {
 
 /// Returns, for each group, its words without those of its live children: what it counted itself,
 /// and what killed groups left it.
-fn without_children(snapshot: &Snapshot) -> Vec<Box<[i64]>> {
+fn without_children(snapshot: &Snapshot) -> Vec<Vec<i64>> {
     let groups = snapshot.groups();
-    let mut rests: Vec<_> = groups.iter().map(|group| group.words.clone()).collect();
+    let mut rests: Vec<_> = groups.iter().map(|group| group.words.unpacked()).collect();
     for group in groups {
         let Some(parent) = group.parent() else { continue };
-        for (rest, word) in rests[parent].iter_mut().zip(&group.words) {
-            *rest = rest.wrapping_sub(*word);
+        for (rest, word) in rests[parent].iter_mut().zip(group.words.unpacked()) {
+            *rest = rest.wrapping_sub(word);
         }
     }
     rests

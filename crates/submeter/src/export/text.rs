@@ -281,7 +281,7 @@ impl Writer<'_> {
                 Some(upper)
                     if upper.is_power_of_two() && upper.ilog2() % self.style.powers == 0 =>
                 {
-                    let le = Bound { upper: upper - 1, unit };
+                    let le = Bound { upper, unit };
                     writeln!(out, "{name}_bucket{{group=\"{label}\",le=\"{le}\"}} {cumulative}")?;
                 }
                 Some(_) => {}

@@ -31,7 +31,7 @@ fn every_line_is_valid_and_every_value_is_read_back() {
     assert_eq!(value("app_requests_subtree", "app_requests_subtree_total"), "3");
     assert_eq!(value("app_memory_refused", "app_memory_refused_total"), "1");
     assert_eq!(value("app_latency_seconds", "app_latency_seconds_count"), "5");
-    assert_eq!(value("app_latency_seconds", "app_latency_seconds_sum"), "200.000001511");
+    assert_eq!(value("app_latency_seconds", "app_latency_seconds_sum"), "200.000001513");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn fewer_buckets_are_some_of_all() {
         let split = |line: &str| line.split_once("} ").map(|(a, b)| (a.to_owned(), b.to_owned()));
         buckets.map(|line| split(line).expect("a bucket")).collect()
     };
-    let some = [("3.0", 4), ("15.0", 16), ("63.0", 64), ("255.0", 256), ("+Inf", 300)];
+    let some = [("4.0", 5), ("16.0", 17), ("64.0", 65), ("256.0", 257), ("+Inf", 300)];
     assert_eq!(buckets(2), some.map(|(le, n)| (format!("\"{le}\""), n.to_string())));
     let all = buckets(1);
     assert_eq!(all.len(), 8);
@@ -158,11 +158,11 @@ fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
         families["app_latency_seconds"].samples[&key("app_latency_seconds_bucket", &labels)].clone()
     };
-    // 255 ns is on the first bound, 256 ns above it; 100 s is above the last one.
-    assert_eq!(at("0.000000255"), "1");
-    assert_eq!(at("0.000000511"), "2");
-    assert_eq!(at("0.000001023"), "3");
-    assert_eq!(at("68.719476735"), "3");
+    // 256 ns is on the first bound, 257 ns above it; 100 s is above the last one.
+    assert_eq!(at("0.000000256"), "1");
+    assert_eq!(at("0.000000512"), "2");
+    assert_eq!(at("0.000001024"), "3");
+    assert_eq!(at("68.719476736"), "3");
     assert_eq!(at("+Inf"), "5");
 }
 
@@ -236,7 +236,7 @@ fn sample() -> String {
     let held = web.try_charge(memory, 700).expect("fits");
     assert!(web.try_charge(memory, 301).is_err());
     let slot = web.try_charge(slots, 2).expect("no limit");
-    for ns in [255, 256, 1000, 100_000_000_000, 100_000_000_000] {
+    for ns in [256, 257, 1000, 100_000_000_000, 100_000_000_000] {
         web.record(latency, ns);
     }
     web.record(batch, 4);

@@ -44,9 +44,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long to look for what arrived before the server was told to stop.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// The part of a long list that is copied at a time.
-const LIST_BYTES: usize = 64 << 10;
-
 /// Serves one connection until its client leaves or the server stops.
 pub(super) async fn serve(
     stream: Stream,
@@ -452,13 +449,12 @@ impl Connection<'_> {
         let document = self.session.list(list, bytes_in).await;
         let mut at = 0;
         loop {
-            let out = &mut self.out;
-            let part = document.read(at, LIST_BYTES, |part| out.bytes(part));
-            let part = part.map_err(io::Error::other)?;
-            if part == 0 {
+            let part = document.part(at).map_err(io::Error::other)?;
+            if part.is_empty() {
                 return Ok(());
             }
-            at += part;
+            at += part.len();
+            self.out.bytes(&part);
             self.send_now()?;
             self.send().await?;
             // Others have their turn, also when the client reads faster than this writes.

@@ -31,7 +31,7 @@ pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::{AccessArgs, PageArgs};
 pub(crate) use serve::{OverRateArg, ServeArgs};
-pub(crate) use stat::StatArgs;
+pub(crate) use stat::{Names, StatArgs};
 pub(crate) use tenant_limit::TenantLimit;
 pub(crate) use top::TopArgs;
 pub(crate) use variables::misspelt;
@@ -39,6 +39,7 @@ pub(crate) use variables::misspelt;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use submeter_address::Address;
@@ -129,8 +130,10 @@ pub(crate) fn command() -> clap::Command {
 fn command_without(unset: &str) -> clap::Command {
     let named = Cli::command().mut_subcommand("serve", |serve| {
         serve.mut_args(|arg| match variable(&arg) {
-            // One sentence of the help names them all.
-            Some(name) => arg.env(name).hide_env(true),
+            // One sentence of the help names them all. A switch is on or off there in any of the
+            // words that mean one of them.
+            Some(name) if arg.get_action().takes_values() => arg.env(name).hide_env(true),
+            Some(name) => arg.env(name).hide_env(true).value_parser(BoolishValueParser::new()),
             None => arg,
         })
     });

@@ -30,7 +30,7 @@ impl From<OverRateArg> for OverRate {
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, and each but \
+Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g or SUBMETER_NO_EVICTIONS=1, and each but \
 --tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. An \
 empty variable is as none, except for those of files that close a door, which are refused. The file's \
 table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\".

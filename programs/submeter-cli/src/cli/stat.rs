@@ -1,5 +1,6 @@
 //! `submeter stat`.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +12,8 @@ use super::page::PageArgs;
 #[command(after_help = "\
 As with perf, the groups of -G are assigned to the events of -e in order, an empty name stands for \
 the whole process, and a single name applies to all events: `-e task-clock,context-switches -G acme,acme`, \
-or `-G acme`. Events without a group count the whole process. A group's count includes its descendants.
+or `-G acme`. Events without a group count the whole process. A group's count includes its descendants. \
+A comma in a name is written `\\,`.
 
 Events are counted while threads of the server work for a group. `<not supported>` means that this \
 machine or its kernel cannot count the event, `<not counted>` that no thread has worked for the group yet, \
@@ -29,11 +31,11 @@ pub(crate) struct StatArgs {
     #[arg(short, long = "event", value_name = "EVENTS", default_value = EVENTS)]
     pub(crate) events: Vec<String>,
     /// Groups of the tree, assigned to the events in order
-    #[arg(short = 'G', long = "group", value_name = "GROUP,...", value_delimiter = ',')]
-    pub(crate) groups: Vec<String>,
+    #[arg(short = 'G', long = "group", value_name = "GROUP,...", value_parser = names)]
+    pub(crate) groups: Vec<Names>,
     /// Count all events for each of these groups
-    #[arg(long, value_name = "GROUP,...", value_delimiter = ',', conflicts_with = "groups")]
-    pub(crate) for_each_group: Vec<String>,
+    #[arg(long, value_name = "GROUP,...", value_parser = names, conflicts_with = "groups")]
+    pub(crate) for_each_group: Vec<Names>,
     /// Print the counts every MS milliseconds, and the rest at Ctrl-C
     #[arg(short = 'I', long, value_name = "MS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
@@ -65,9 +67,50 @@ fn separator(text: &str) -> Result<String, String> {
     some.ok_or_else(|| "it is empty: give what stands between fields, such as ','".to_owned())
 }
 
+/// Names between commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+/// Parts a list at its commas. A name may have one, as a key of the cache may: `\,` is that, `\\` a
+/// backslash, and a backslash before anything else one as well.
+fn names(list: &str) -> Result<Names, Infallible> {
+    let mut names = vec![String::new()];
+    let mut marks = list.chars().peekable();
+    while let Some(mark) = marks.next() {
+        let last = names.last_mut().expect("there is one");
+        match mark {
+            ',' => names.push(String::new()),
+            '\\' => last.push(marks.next_if(|next| matches!(next, ',' | '\\')).unwrap_or(mark)),
+            mark => last.push(mark),
+        }
+    }
+    Ok(Names(names))
+}
+
 fn interval(text: &str) -> Result<Duration, String> {
     let fits = |ms: &u64| (INTERVAL_MIN_MS..=INTERVAL_MAX_MS).contains(ms);
     text.parse().ok().filter(fits).map(Duration::from_millis).ok_or_else(|| {
         format!("give milliseconds from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, such as 1000")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_can_name_each_group_that_a_key_can_make() {
+        for (list, expected) in [
+            ("", &[""][..]),
+            ("acme/web,,b", &["acme/web", "", "b"]),
+            (r"a\,b=c,d", &["a,b=c", "d"]),
+            (r"a\\,b\,", &[r"a\", "b,"]),
+            (r"a\b\", &[r"a\b\"]),
+        ] {
+            assert_eq!(
+                names(list).map(|names| names.0),
+                Ok(expected.iter().map(|&n| n.into()).collect())
+            );
+        }
+    }
 }

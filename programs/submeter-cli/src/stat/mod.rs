@@ -16,7 +16,7 @@ use tokio::runtime;
 
 use self::client::Client;
 use self::print::{Format, Printer};
-use crate::cli::StatArgs;
+use crate::cli::{Names, StatArgs};
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
 
@@ -26,7 +26,12 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
-    let wanted = plan::wanted(&args.events, &args.groups, &args.for_each_group)?;
+    let flat = |lists: &[Names]| lists.iter().flat_map(|names| names.0.clone()).collect::<Vec<_>>();
+    let (groups, for_each) = (flat(&args.groups), flat(&args.for_each_group));
+    let wanted = plan::wanted(&args.events, &groups, &for_each)?;
+    if let Some(separator) = &args.field_separator {
+        plan::told_apart(&wanted, separator)?;
+    }
     // The server's interval is the one that is printed, or the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
     let client = Client::new(&args.page, &wanted, every)?;

@@ -57,6 +57,18 @@ pub(super) fn wanted(
     Ok(wanted)
 }
 
+/// Refuses a separator after which a group's field would be two.
+pub(super) fn told_apart(wanted: &[Wanted], separator: &str) -> Result<(), Failure> {
+    let groups = wanted.iter().filter_map(|wanted| wanted.group.as_deref());
+    match groups.into_iter().find(|group| group.contains(separator)) {
+        Some(group) => Err(Failure::new(format_args!(
+            "{separator:?} is a part of the name {group:?}, whose field would be two: give -x \
+             another, or use --json"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Returns the path with its leading slash, which may be omitted; `None` for an empty name.
 fn path(group: &str) -> Option<String> {
     match group.trim().trim_start_matches('/') {

@@ -179,6 +179,17 @@ fn an_error_is_blamed_on_what_it_would_not_be_without() {
 }
 
 #[test]
+fn a_switch_is_on_or_off_in_any_word_that_means_it() {
+    for (word, evicts) in
+        [("1", false), ("yes", false), ("TRUE", false), ("0", true), ("Off", true)]
+    {
+        let mut server = SUBMETER.start_in(&FREE, &[("SUBMETER_NO_EVICTIONS", word)]);
+        let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+        assert_eq!(setting(&client, "evictions"), if evicts { "on" } else { "off" }, "{word}");
+    }
+}
+
+#[test]
 fn a_variable_that_is_wrong_is_named() {
     for (variable, value, parts) in [
         ("SUBMETER_MEMORY", "lots", &["lots", "memory: SUBMETER_MEMORY"][..]),

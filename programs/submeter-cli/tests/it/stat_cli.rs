@@ -191,6 +191,8 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     let (_server, page, _) = server();
     SUBMETER.refuses(&["stat", "-e", "cylces", &page], &["cylces"]);
     SUBMETER.refuses(&["stat", "-x", ""], &["--field-separator", "it is empty"]);
+    let list = ["stat", "-e", "task-clock", "-x", ",", "-G", r"a\,b=c", &page];
+    SUBMETER.refuses(&list, &["\",\"", "\"/a,b=c\"", "-x", "--json"]);
     SUBMETER.refuses(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
     for (group, named) in [("nobody", "no group \"/nobody\""), ("a\u{1}b", "\"/a\\u{1}b\"")] {
         SUBMETER.refuses(&["stat", "-e", "task-clock", "-G", group, &page], &[named]);

@@ -1,0 +1,91 @@
+//! Words of which most are zero, in the memory of those that are not.
+
+use std::ops::Range;
+
+/// What one word of the map has bits for.
+const BITS: usize = u64::BITS as usize;
+
+/// The words of one group, read only.
+///
+/// A histogram has a word for each of a hundred buckets, of which a group's values fall into a few:
+/// a tree of 10,000 tenants of the cache server took 16 MB a copy for nothing but zeros, and a page
+/// has three copies. A bit for each word says whether it has a value; the values follow in order.
+/// Pairs of place and value would be shorter only for groups that counted next to nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    /// How many words of `packed` are the map.
+    maps: usize,
+    packed: Box<[i64]>,
+}
+
+impl Words {
+    pub(crate) fn pack(words: &[i64]) -> Words {
+        let maps = words.len().div_ceil(BITS);
+        let used = words.iter().filter(|word| **word != 0).count();
+        let mut packed = Vec::with_capacity(maps + used);
+        packed.extend(words.chunks(BITS).map(|part| {
+            let bits = part.iter().enumerate().map(|(at, word)| u64::from(*word != 0) << at);
+            bits.sum::<u64>().cast_signed()
+        }));
+        packed.extend(words.iter().filter(|word| **word != 0));
+        Words { maps, packed: packed.into() }
+    }
+
+    /// Returns the word at `at`; zero beyond the last, which the map has no bit for.
+    pub(crate) fn get(&self, at: usize) -> i64 {
+        let Some(&map) = self.packed[..self.maps].get(at / BITS) else { return 0 };
+        let bit = 1u64 << (at % BITS);
+        if map.cast_unsigned() & bit == 0 {
+            return 0;
+        }
+        let before = self.packed[..at / BITS].iter().map(|map| map.count_ones() as usize);
+        let before: usize =
+            before.sum::<usize>() + (map.cast_unsigned() & (bit - 1)).count_ones() as usize;
+        self.packed[self.maps + before]
+    }
+
+    pub(crate) fn range(&self, range: Range<usize>) -> impl Iterator<Item = i64> {
+        range.map(|at| self.get(at))
+    }
+
+    /// Returns them one after the other. The last may be followed by zeros that nobody packed.
+    pub(crate) fn unpacked(&self) -> Vec<i64> {
+        let mut values = self.packed[self.maps..].iter();
+        let mut words = Vec::with_capacity(self.maps * BITS);
+        for map in &self.packed[..self.maps] {
+            let has = |at: usize| map.cast_unsigned() >> at & 1 == 1;
+            words.extend((0..BITS).map(|at| match has(at) {
+                true => *values.next().expect("a value for each bit"),
+                false => 0,
+            }));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unpacked_is_what_was_packed_wherever_the_zeros_are() {
+        for len in [0, 1, 63, 64, 65, 128, 300] {
+            for every in [1, 2, 3, 63, 64, 65, 1000] {
+                let word = |at: usize| match at % every {
+                    0 => at as i64 - 70,
+                    _ => 0,
+                };
+                let words: Vec<i64> = (0..len).map(word).collect();
+                let packed = Words::pack(&words);
+                let read: Vec<i64> = packed.range(0..len).collect();
+                assert_eq!(read, words, "{len} words, each {every}th");
+                let unpacked = packed.unpacked();
+                assert_eq!(unpacked[..len], words);
+                assert!(unpacked[len..].iter().all(|word| *word == 0));
+                assert_eq!(packed.get(len + 1000), 0, "beyond the last");
+                let used = words.iter().filter(|word| **word != 0).count();
+                assert_eq!(packed.packed.len(), len.div_ceil(64) + used);
+            }
+        }
+    }
+}
