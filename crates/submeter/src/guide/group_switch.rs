@@ -48,7 +48,7 @@
 //! that the CPU time so far is charged now and not at the next switch: tokio's `on_thread_park` is
 //! the place.
 //!
-//! **What it costs.** A switch reads the CPU's counter; the kernel is asked once a millisecond, and
+//! **What it costs.** A switch reads the CPU's counter; the kernel is asked twice a millisecond, and
 //! where a thread may have waited. Containers mostly refuse the perf events that tell of each wait:
 //! there every stay of 20 µs or more asks, and a shorter wait in a shorter stay is charged at first
 //! and made up for by the next stays. `submeter doctor` says which of the two it is.
