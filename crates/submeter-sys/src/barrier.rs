@@ -61,7 +61,12 @@ pub fn wait() -> io::Result<()> {
     wait_at_most(None)
 }
 
-/// As [`wait`], but for five seconds at most: for callers that can do without.
+/// For how long [`try_wait`] waits: a thousand times what a round takes on a busy machine, and
+/// several times what a real-time thread that the kernel holds to 95 % of each second may add to
+/// one.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// As [`wait`], but for [`PATIENCE`] at most: for callers that can do without.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] with [`Barrier::Visits`]: at once, if the round under way has taken
@@ -71,9 +76,6 @@ pub fn wait() -> io::Result<()> {
 /// # Ordering
 /// As [`wait`], unless it fails.
 pub fn try_wait() -> io::Result<()> {
-    /// A thousand times what a round takes on a busy machine, and several times what a real-time
-    /// thread that the kernel holds to 95 % of each second may add to one.
-    const PATIENCE: Duration = Duration::from_secs(5);
     wait_at_most(Some(PATIENCE))
 }
 

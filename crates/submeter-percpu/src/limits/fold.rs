@@ -20,7 +20,7 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
 /// done, by whomever: see [`Path::below`]. Where the barrier takes too long, the leaves stay
-/// closed, and the next fold goes on.
+/// closed, charges take the longer way, and the next fold or [`loosen`] goes on.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
     fold_behind(path, level, Stock::try_barrier)
@@ -40,7 +40,7 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
     let tight = level.tight();
     let tightening = match Level::state(tight) {
         Tight::Loose => {
-            level.turn_over(tight);
+            level.turn_over_at(tight, path.leaf().stock.now_ms());
             level.tight()
         }
         _ => tight,
@@ -52,8 +52,21 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
     if !empty(path, level, &|_| true, barrier) {
         return false;
     }
-    level.drained(tightening, path.leaf().stock.now_ms());
+    level.turn_over_at(tightening, path.leaf().stock.now_ms());
     true
+}
+
+/// Lets leaves below the levels of a path open again, where there is room for `twice` what one has
+/// and they have rested. One that a fold left half done is drained first: where charges fit, no
+/// refusal would ever do that.
+pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
+    let now_ms = path.leaf().stock.now_ms();
+    for level in path.levels() {
+        if level.was_left(now_ms) {
+            _ = fold(path, level);
+        }
+        level.loosen(twice, now_ms);
+    }
 }
 
 /// Gives one leaf's stock back, behind a barrier, where others may still charge it.

@@ -1,12 +1,18 @@
 //! One level of a tree of limits: what is held below it, how much may be, and whether there may be
 //! stock.
 
+use submeter_sys::barrier::PATIENCE;
+
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::{Ordering, fence};
 
 /// For how long a level stays exact at least, in milliseconds: a limit that is always near costs a
 /// barrier in that time, not one a refusal.
 pub(super) const REST_MS: u32 = 10;
+
+/// How long after its start a fold must have given up, if it has not ended: it waits for one
+/// barrier.
+pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
 /// What a limit does with a charge that exceeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,8 +51,9 @@ pub(crate) struct Level {
     /// Bits: a [`Tight`] and how many there were before. Writers: folds, and who loosens, only by
     /// exchange.
     tight: AtomicU32,
-    /// When it was drained last. Writer: folds.
-    drained_ms: AtomicU32,
+    /// When it was drained last, or began to be. Writers: folds, and who takes up one that was
+    /// left.
+    since_ms: AtomicU32,
     /// Charges that wait for this level. Writers: whoever has the queue.
     awaited: AtomicU32,
     /// Bits: whether its limit is soft. Writer: whoever sets it.
@@ -186,7 +193,7 @@ impl Level {
             held: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
             tight: AtomicU32::new(0),
-            drained_ms: AtomicU32::new(0),
+            since_ms: AtomicU32::new(0),
             awaited: AtomicU32::new(0),
             soft: AtomicU32::new(0),
             openings: AtomicU64::new(0),
@@ -442,11 +449,25 @@ impl Level {
         }
     }
 
-    /// Has a fold that has closed all leaves below come to its end.
-    pub(super) fn drained(&self, tightening: u32, now_ms: u32) {
+    /// Has a fold begin, or one that has closed all leaves below come to its end.
+    pub(super) fn turn_over_at(&self, from: u32, now_ms: u32) {
         // Relaxed: the state publishes it.
-        self.drained_ms.store(now_ms, Ordering::Relaxed);
-        self.turn_over(tightening);
+        self.since_ms.store(now_ms, Ordering::Relaxed);
+        self.turn_over(from);
+    }
+
+    /// Whether a fold was left half done, as its barrier took too long or its thread was not forked
+    /// with the others. Says so to one caller in [`LEFT_MS`], which goes on with it.
+    pub(super) fn was_left(&self, now_ms: u32) -> bool {
+        // In this order: the state publishes when it began.
+        let tightens = Level::state(self.tight()) == Tight::Tightening;
+        // Relaxed, both: one that is late comes again.
+        let since_ms = self.since_ms.load(Ordering::Relaxed);
+        let is_over = tightens && now_ms.wrapping_sub(since_ms) >= LEFT_MS;
+        let take_up = |now_ms| {
+            self.since_ms.compare_exchange(since_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        is_over && take_up(now_ms).is_ok()
     }
 
     /// Sets the limit.
@@ -459,7 +480,7 @@ impl Level {
     pub(super) fn loosen(&self, twice: u64, now_ms: u32) {
         let tight = self.tight();
         // Relaxed: the state publishes it.
-        let rested = now_ms.wrapping_sub(self.drained_ms.load(Ordering::Relaxed)) >= REST_MS;
+        let rested = now_ms.wrapping_sub(self.since_ms.load(Ordering::Relaxed)) >= REST_MS;
         if Level::state(tight) == Tight::Drained && rested && self.room() >= twice {
             self.turn_over(tight);
         }

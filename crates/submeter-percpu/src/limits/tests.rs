@@ -7,7 +7,7 @@ use submeter_sys::Backend;
 use super::Inside;
 use super::flat::Flat;
 use super::leaf::Phase;
-use super::level::Refusal;
+use super::level::{LEFT_MS, REST_MS, Refusal};
 use super::rows::StockRows;
 use super::stock::Stock;
 use crate::storage::Area;
@@ -195,6 +195,31 @@ fn a_fold_whose_barrier_takes_too_long_is_a_refusal_and_ended_by_the_next() {
         is_late(false);
         assert!(!fits(&flat, LIMIT - 2) && fits(&flat, LIMIT - 3), "to the unit");
         assert_eq!((flat.leaf.phase(), held(&flat)), (Phase::Closed, LIMIT));
+    });
+}
+
+#[test]
+fn a_fold_whose_barrier_takes_too_long_is_ended_in_time_though_nothing_is_refused_any_more() {
+    on_each(|Flat { leaf, .. }| {
+        let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
+        let late = Still(leaf.stock, AtomicU32::new(u32::MAX - 7), AtomicBool::new(true));
+        let flat = Flat::new(late, cap, rows, ZERO, ZERO + LIMIT);
+        stocked(&flat);
+        assert!(!fits(&flat, LIMIT - 2), "the fold is given up");
+        let after = |ms| {
+            // Relaxed: one thread.
+            flat.leaf.stock.1.fetch_add(ms, Ordering::Relaxed);
+            assert!(fits(&flat, 1));
+            flat.release(1);
+            flat.leaf.phase()
+        };
+        assert_eq!(after(LEFT_MS - 1), Phase::Closing, "it may go on still");
+        assert_eq!(after(1), Phase::Closing, "the barrier is late again");
+        // Relaxed: one thread.
+        flat.leaf.stock.2.store(false, Ordering::Relaxed);
+        assert_eq!(after(LEFT_MS - 1), Phase::Closing, "not tried by each charge");
+        assert_eq!(after(1), Phase::Closed);
+        assert_eq!(after(REST_MS), Phase::Open);
     });
 }
 

@@ -29,7 +29,7 @@
 
 use super::Inside;
 use super::common::Common;
-use super::fold::{fold, fold_patiently, settle};
+use super::fold::{fold, fold_patiently, loosen, settle};
 use super::leaf::{Leaf, Phase};
 use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, after_openings};
 use super::stock::Stock;
@@ -499,8 +499,7 @@ fn open_lowest<P: Path>(path: &P) {
         return;
     };
     if !path.levels().all(Level::is_loose) {
-        let now = path.leaf().stock.now_ms();
-        path.levels().for_each(|level| level.loosen(twice, now));
+        loosen(path, twice);
     }
     // From the root's end: a look at each node by itself would read the time for each.
     let is_far = |at: &P| at.level().is_loose() && at.level().room() >= twice;

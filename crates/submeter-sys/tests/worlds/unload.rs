@@ -12,10 +12,12 @@ use crate::again::{again, is_child};
 type Add = extern "C" fn() -> i32;
 
 /// Returns the path of the library: the file that `SUBMETER_TEST_LIBRARY` names, for machines
-/// without cargo, or one that is built here, with these flags, in a target directory of its own.
+/// without cargo, with flags that beside it, or one that is built here, with these flags, in a
+/// target directory of its own.
 fn library(flags: &str) -> PathBuf {
     if let Some(path) = std::env::var_os("SUBMETER_TEST_LIBRARY") {
-        return path.into();
+        let path = PathBuf::from(path);
+        return if flags.is_empty() { path } else { path.with_extension("plugin.so") };
     }
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("unloadable{flags}"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

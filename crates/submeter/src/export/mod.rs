@@ -67,9 +67,12 @@ pub const TOP_DEFAULT: usize = 100;
 /// peaks, stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms
 /// are cumulative; values are integers in the schema's unit, so the bound of a bucket is the
 /// largest value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
-/// `prefix_backend_info` has the process's [backend](crate::backend), and where the schema meters
-/// CPU time, `prefix_process_cpu_seconds` is that of the whole process: what it has more than all
-/// groups together was in [no group](Tree::cpu_balance).
+/// `prefix_backend_info` has the process's [backend](crate::backend), and
+/// `prefix_barrier_wait_seconds` is for how long the oldest barrier has waited for a CPU now, 0 if
+/// none does. Seconds mean that a real-time thread or another cpuset keeps that CPU from the
+/// process: nothing that ended is released until then. Where the schema meters CPU time,
+/// `prefix_process_cpu_seconds` is that of the whole process: what it has more than all groups
+/// together was in [no group](Tree::cpu_balance).
 ///
 /// So that totals of many processes can be added up, and over restarts: `prefix_tree_info` has the
 /// `epoch`, a number of the tree's own, with which counters began at 0 at
@@ -390,6 +393,8 @@ impl Export {
         for Info { name, help, labels } in &self.infos {
             text::info(style, name, help, labels, &mut out)?;
         }
+        let barrier = self.name("barrier_wait_seconds");
+        text::barrier(style, &barrier, submeter_sys::barrier::waiting(), &mut out)?;
         let counted = self.name("tree");
         text::tree(style, &counted, began, moment, self.exact, &mut out)?;
         let process_cpu = self.name("process_cpu_seconds");
@@ -401,7 +406,7 @@ impl Export {
         groups.sort_unstable_by(|a, b| path::compare(a.path, b.path));
         let infos = self.infos.iter();
         let taken = infos.flat_map(|info| [format!("{}_info", info.name), info.name.clone()]);
-        let taken = taken.chain([format!("{process_cpu}_total"), process_cpu]);
+        let taken = taken.chain([barrier, format!("{process_cpu}_total"), process_cpu]);
         let taken = taken.chain(text::tree_names(&counted));
         for family in names::families(schema, &self.prefix, self.subtrees, taken) {
             text::family(style, schema, &family, &state.columns, &groups, &mut out)?;

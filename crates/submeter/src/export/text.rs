@@ -1,7 +1,7 @@
 //! The text of an exposition, in either format.
 
 use std::fmt::{self, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::format::Format;
 use super::names::{Family, Part};
@@ -116,6 +116,19 @@ impl fmt::Display for Seconds {
         let since = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         write!(f, "{}.{:03}", since.as_secs(), since.subsec_millis())
     }
+}
+
+/// Writes for how long a barrier has waited, if one does: for which CPU, and for how long.
+pub(super) fn barrier(
+    style: Style,
+    name: &str,
+    waiting: Option<(usize, Duration)>,
+    out: &mut String,
+) -> fmt::Result {
+    let help = "For how long a barrier has waited for a CPU, now; seconds mean that a real-time \
+                thread or another cpuset keeps it";
+    let ns = waiting.map_or(0, |(_, waited)| waited.as_nanos() as u64);
+    gauge(style, name, Some("seconds"), help, &Number::new(ns, UnitKind::Nanoseconds), out)
 }
 
 /// Writes how much CPU time the process used, whichever group it was for.
@@ -365,4 +378,20 @@ fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_barrier_that_waits_is_told_of_in_seconds() {
+        let style = Style { format: Format::Text, created: false, powers: 1 };
+        for (waiting, value) in [(None, "0"), (Some((3, Duration::from_millis(6_250))), "6.25")] {
+            let mut out = String::new();
+            barrier(style, "app_barrier_wait_seconds", waiting, &mut out).expect("a string");
+            let last = out.lines().last().expect("some");
+            assert_eq!(last, format!("app_barrier_wait_seconds {value}"));
+        }
+    }
 }

@@ -48,6 +48,17 @@ fn the_backend_is_one_sample_with_its_reason() {
 }
 
 #[test]
+fn a_scrape_says_for_how_long_a_barrier_waits_for_a_cpu() {
+    let families = parse(&sample());
+    let family = &families["app_barrier_wait_seconds"];
+    assert_eq!((family.kind.as_str(), family.samples.len()), ("gauge", 1));
+    // Other tests of this process may be under way to a CPU.
+    let waited: f64 =
+        family.samples[&key("app_barrier_wait_seconds", &[])].parse().expect("seconds");
+    assert!((0.0..5.0).contains(&waited), "{waited}");
+}
+
+#[test]
 fn a_scrape_says_which_tree_counted_since_when_and_the_later_one_has_the_larger_number() {
     let tree = |name: &str| {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("room");

@@ -4,7 +4,8 @@
 //! Threads burn CPU time in three groups; there are more threads than CPUs. Each is in a control
 //! group that belongs to its group, so that the kernel counts the same threads, and each switches
 //! all the time between children of its group, which the kernel does not see. Some time is burned
-//! outside any group, so that the time charged to none is checked too.
+//! outside any group, so that the time charged to none is checked too: before, and where no control
+//! groups are compared, which would count it, all the time in between.
 
 use std::hint::black_box;
 use std::io;
@@ -28,6 +29,10 @@ const GROUPS: [(&str, usize); 3] = [("one", 1), ("two", 2), ("three", 3)];
 const BURN: Duration = Duration::from_millis(200);
 /// The time that each thread burns outside any group.
 const APART: Duration = Duration::from_millis(2);
+/// How often a thread enters all children before it leaves its group for a moment.
+const ROUNDS: usize = 10;
+/// The most that it burns there, or waits.
+const MOMENT: Duration = Duration::from_micros(100);
 /// Iterations between two switches: about 5 µs, so that a single CPU makes more than 100,000
 /// switches per second.
 const ITERATIONS: u64 = 6_000;
@@ -231,17 +236,21 @@ impl Burners {
         // All that the thread has used so far; the rest of its time, except its exit, is within a
         // group.
         let apart_ns = clock::thread_cpu_ns();
-        let home = self.group.enter();
-        let (until, mut switches) = (Instant::now() + BURN, 1);
+        let mut used = Used { apart_ns, ..Used::default() };
+        let until = Instant::now() + BURN;
         while Instant::now() < until {
-            for child in &self.children {
+            let home = self.group.enter();
+            for child in std::iter::repeat_n(&self.children, ROUNDS).flatten() {
                 child.run(work);
             }
-            switches += 2 * self.children.len() as u64;
+            drop(home);
+            used.switches += 2 * (ROUNDS * self.children.len() + 1) as u64;
+            if self.cgroup.is_none() {
+                used.apart_ns += apart(used.switches);
+            }
         }
-        drop(home);
-        let ns = clock::thread_cpu_ns() - apart_ns;
-        Ok(Used { apart_ns, ns, switches: switches + 1 })
+        used.ns = clock::thread_cpu_ns() - used.apart_ns;
+        Ok(used)
     }
 }
 
@@ -250,6 +259,26 @@ impl Burners {
 fn cpu_time(group: &'static str, variant: &'static str, used_ns: u64) -> Reading {
     let reading = Reading::of("ms", vec![used_ns as f64 / 1e6]).of_variant(variant);
     reading.with("measure", "cpu_time").with("group", group).summed()
+}
+
+/// Burns for some time outside of all groups, and waits in some; returns how long that took, by the
+/// thread's clock. `seed` says which.
+fn apart(seed: u64) -> u64 {
+    let start = clock::thread_cpu_ns();
+    // What a reading takes: half of the first one and half of the last are not seen below.
+    let from = clock::thread_cpu_ns();
+    let reading = from - start;
+    let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let moment = MOMENT * (random % 256) as u32 / 256;
+    if random & 256 == 0 {
+        thread::sleep(moment);
+    } else {
+        let begun = Instant::now();
+        while begun.elapsed() < moment {
+            black_box(random);
+        }
+    }
+    clock::thread_cpu_ns() - start + reading
 }
 
 fn work() {
