@@ -10,8 +10,8 @@ use submeter_sys::{clock, cpu, kernel, probe};
 pub(crate) struct Machine {
     /// The processor's model name.
     pub(crate) cpu_model: Option<String>,
-    /// Which design that is: the name alone is that of several, which differ by 2 to 3 times in what
-    /// a sequence costs.
+    /// Which design that is: the name alone is that of several, which differ by 2 to 3 times in
+    /// what a sequence costs.
     pub(crate) cpu_design: Option<String>,
     /// The instruction set.
     pub(crate) arch: &'static str,

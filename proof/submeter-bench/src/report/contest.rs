@@ -24,8 +24,8 @@ pub(super) struct Bout<'a> {
     higher_is_better: bool,
 }
 
-/// Returns the definition's contests, one for each of our rows that another has too. Counts and shares
-/// are none: more of them in a histogram's bucket is neither better nor worse.
+/// Returns the definition's contests, one for each of our rows that another has too. Counts and
+/// shares are none: more of them in a histogram's bucket is neither better nor worse.
 pub(super) fn bouts<'a>(record: &'a Record, definition: &'a Definition) -> Vec<Bout<'a>> {
     let higher_is_better = definition.better == "higher";
     let of = |contest: &'a Contest, ours: &'a Row| {

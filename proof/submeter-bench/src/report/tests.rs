@@ -284,6 +284,9 @@ fn a_contest_is_of_all_our_rows_and_not_of_histograms() {
     assert!(text.contains("In 1 of the 2 rows"), "one contest finds both: {text}");
     definition.contest[0].variant = "base".to_owned();
     definition.contest[0].against = vec!["other".to_owned()];
+    let (bucket, same) = (r#""1-"}, "variant": "base""#, r#""0-1"}, "variant": "other""#);
+    assert!(ANSWERS.contains(bucket));
+    let record = Record::parse(&ANSWERS.replace(bucket, same)).expect("a record");
     let text = markdown(&record, &[definition]).replace('\u{a0}', " ");
     assert!(text.contains("In 1 of the 1 rows"), "buckets are no contest: {text}");
     assert!(text.contains("| base, workload build, measure flush | 4 µs |"), "named: {text}");
