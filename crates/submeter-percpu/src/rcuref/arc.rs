@@ -71,7 +71,10 @@ impl<T> RcuArc<T> {
         RcuArc(raw::Owned::new(value))
     }
 
-    /// Drops a reference under the caller's guard: one locked instruction.
+    /// Drops a reference under the caller's guard: one locked instruction, and no look before it.
+    ///
+    /// For references that CPUs take and drop at the same time: where a drop's exchange fails, it
+    /// enters a guard of its own. Who has a guard for its lookups has it already.
     #[inline]
     pub fn release(this: RcuArc<T>, guard: &Guard) {
         this.0.release(guard);

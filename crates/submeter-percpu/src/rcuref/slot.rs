@@ -87,6 +87,10 @@ impl<T> RcuSlot<T> {
     }
 
     /// Borrows the object that is in the slot, without a reference: a plain load.
+    ///
+    /// For a look that ends with the guard, of whatever many look at: it writes nothing, so that
+    /// CPUs which look at the same object do not wait for each other, as they do by turns for a
+    /// count. For what is kept longer, [`load`](RcuSlot::load).
     #[inline]
     #[must_use]
     pub fn peek<'g>(&self, guard: &'g Guard) -> Option<RcuBorrow<'g, T>> {

@@ -10,6 +10,9 @@ use submeter_sys::{clock, cpu, kernel, probe};
 pub(crate) struct Machine {
     /// The processor's model name.
     pub(crate) cpu_model: Option<String>,
+    /// Which design that is: the name alone is that of several, which differ by 2 to 3 times in
+    /// what a sequence costs.
+    pub(crate) cpu_design: Option<String>,
     /// The instruction set.
     pub(crate) arch: &'static str,
     /// How many CPUs this process may use.
@@ -48,8 +51,10 @@ impl Machine {
         let probe = probe();
         let cpus = cpu::affinity().unwrap_or_default();
         let read = |path| std::fs::read_to_string(path).ok();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
         Machine {
-            cpu_model: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
+            cpu_model: cpu_model(&cpuinfo),
+            cpu_design: cpu_design(&cpuinfo),
             arch: std::env::consts::ARCH,
             cpus: cpus.len().max(1),
             kernel: kernel::release(),
@@ -78,9 +83,27 @@ fn pinning(cpus: &[usize]) -> String {
 
 /// Finds the model name in `/proc/cpuinfo`; ARM kernels give none.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-    let (_, name) = line.split_once(':')?;
+    let name = field(cpuinfo, "model name")?;
     Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Finds the numbers of the processor's design in `/proc/cpuinfo`: on x86 family, model and
+/// stepping, on ARM implementer, part and variant.
+fn cpu_design(cpuinfo: &str) -> Option<String> {
+    let x86 = [("family", "cpu family"), ("model", "model"), ("stepping", "stepping")];
+    let arm =
+        [("implementer", "CPU implementer"), ("part", "CPU part"), ("variant", "CPU variant")];
+    let numbers = |names: [(&str, &str); 3]| {
+        let number = |(name, key)| Some(format!("{name} {}", field(cpuinfo, key)?));
+        names.map(number).into_iter().collect::<Option<Vec<_>>>()
+    };
+    Some(numbers(x86).or_else(|| numbers(arm))?.join(", "))
+}
+
+/// Returns the first value of that name.
+fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
 fn load_average(loadavg: &str) -> Option<[f64; 3]> {
@@ -99,6 +122,12 @@ mod tests {
             "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.70GHz\n\nprocessor\t: 1\n";
         assert_eq!(cpu_model(cpuinfo).as_deref(), Some("Intel(R) Xeon(R) CPU @ 2.70GHz"));
         assert_eq!(cpu_model("processor\t: 0\nBogoMIPS\t: 243.75\n"), None);
+        assert_eq!(cpu_design(cpuinfo), None);
+        let x86 = "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n";
+        assert_eq!(cpu_design(x86).as_deref(), Some("family 25, model 17, stepping 1"));
+        let arm = "CPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+        let design = "implementer 0x41, part 0xd0c, variant 0x3";
+        assert_eq!(cpu_design(arm).as_deref(), Some(design));
         assert_eq!(load_average("12.08 9.30 7.77 12/197 7482\n"), Some([12.08, 9.30, 7.77]));
         assert_eq!(load_average("12.08 x"), None);
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use submeter::refs::{RcuArc, RcuRef, RcuSlot, pin};
+use submeter::refs::{Guard, RcuArc, RcuRef, RcuSlot, pin};
 
 use super::runner::{Cell, Plan};
 use super::threads::{Work, rate_cell, settings};
@@ -55,9 +55,10 @@ fn variants() -> Vec<(&'static str, Work)> {
     ours().into_iter().chain(others()).collect()
 }
 
-fn ours() -> [(&'static str, Work); 2] {
+fn ours() -> [(&'static str, Work); 4] {
     let rcuref = CachePadded::new(RcuRef::new());
     let rcuarc = RcuArc::new(CachePadded::new(0_u8));
+    let (released, slot) = (rcuarc.clone(), RcuSlot::new(rcuarc.clone()));
     [
         (
             "rcuref",
@@ -78,7 +79,32 @@ fn ours() -> [(&'static str, Work); 2] {
                 }
             }),
         ),
+        ("rcuarc_released", requests(move |guard| RcuArc::release(released.clone(), guard))),
+        (
+            "rcuarc_peeked",
+            requests(move |guard| {
+                let item = slot.peek(guard).expect("the item is there");
+                // The look that a reference would be taken for.
+                black_box(**item);
+            }),
+        ),
     ]
+}
+
+/// How many lookups a request makes, under one guard.
+const LOOKUPS: u32 = 16;
+
+/// Makes requests, each with a guard for its lookups.
+fn requests(lookup: impl Fn(&Guard) + Send + Sync + 'static) -> Work {
+    Arc::new(move |pairs| {
+        let mut left = pairs;
+        while left > 0 {
+            let guard = pin();
+            let now = left.min(LOOKUPS);
+            (0..now).for_each(|_| lookup(&guard));
+            left -= now;
+        }
+    })
 }
 
 fn others() -> [(&'static str, Work); 5] {

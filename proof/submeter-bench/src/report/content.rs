@@ -64,7 +64,9 @@ pub(super) fn report<'a>(record: &'a Record, definitions: &'a [Definition]) -> V
     blocks.extend(warnings.map(Block::Paragraph));
     let (documents, own): (Vec<&Definition>, Vec<&Definition>) =
         definitions.iter().partition(|definition| definition.document.is_some());
-    for definition in documents.into_iter().chain(own) {
+    let definitions = || documents.iter().chain(&own).copied();
+    behind(&mut blocks, record, definitions());
+    for definition in definitions() {
         let rows: Vec<&Row> = record.table(&definition.table).collect();
         if !rows.is_empty() {
             section(&mut blocks, record, definition, &rows);
@@ -76,8 +78,10 @@ pub(super) fn report<'a>(record: &'a Record, definitions: &'a [Definition]) -> V
 /// Returns what a reader must know of the machine, with its names.
 pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
     let unknown = || "not recorded".to_owned();
+    let design = machine.cpu_design.iter().map(|design| format!(" ({design})"));
+    let processor = machine.cpu_model.clone().unwrap_or_else(unknown);
     let mut facts = vec![
-        ("processor", machine.cpu_model.clone().unwrap_or_else(unknown)),
+        ("processor", processor + &design.collect::<String>()),
         ("CPUs", format!("{} ({})", machine.cpus, machine.arch)),
         ("kernel", machine.kernel.clone()),
         ("rseq", machine.backend.clone()),
@@ -94,6 +98,28 @@ pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
         facts.push(("load", load.to_owned()));
     }
     facts
+}
+
+/// Writes every bout that was lost, of all tables.
+fn behind<'a>(
+    blocks: &mut Vec<Block<'a>>,
+    record: &'a Record,
+    definitions: impl Iterator<Item = &'a Definition>,
+) {
+    let (mut all, mut lost) = (0, Vec::new());
+    for definition in definitions {
+        for bout in contest::bouts(record, definition) {
+            all += 1;
+            lost.extend(bout.is_lost().then(|| bout.cells_behind(definition)));
+        }
+    }
+    if all > 0 {
+        blocks.push(Block::Caption(contest::BEHIND.to_owned()));
+        blocks.push(Block::Paragraph(contest::behind(lost.len(), all)));
+    }
+    if !lost.is_empty() {
+        blocks.push(Block::Table(Table::new("ttntnn", contest::HEADING_BEHIND, lost)));
+    }
 }
 
 fn section<'a>(

@@ -10,6 +10,10 @@ pub(super) const TITLE: &str = "Who is ahead";
 pub(super) const HEADING: [&str; 6] =
     ["what", "submeter", "best other", "its figure", "submeter ÷ it", "ahead"];
 
+pub(super) const BEHIND: &str = "Where submeter is behind";
+pub(super) const HEADING_BEHIND: [&str; 6] =
+    ["table", "what", "submeter", "best other", "its figure", "submeter ÷ it"];
+
 /// Ratios closer to 1 than this are nobody's lead: two runs of one program differ as much.
 pub(super) const EVEN: f64 = 0.03;
 
@@ -20,11 +24,11 @@ pub(super) struct Bout<'a> {
     higher_is_better: bool,
 }
 
-/// Returns the definition's contests for which the record has rows of both sides.
+/// Returns the definition's contests, one for each of our rows that another has too. Counts and
+/// shares are none: more of them in a histogram's bucket is neither better nor worse.
 pub(super) fn bouts<'a>(record: &'a Record, definition: &'a Definition) -> Vec<Bout<'a>> {
     let higher_is_better = definition.better == "higher";
-    let of = |contest: &'a Contest| {
-        let ours = record.find(&definition.table, &contest.variant, &contest.params)?;
+    let of = |contest: &'a Contest, ours: &'a Row| {
         let others = contest.against.iter().filter_map(|other| {
             let row = record
                 .table(&definition.table)
@@ -35,24 +39,57 @@ pub(super) fn bouts<'a>(record: &'a Record, definition: &'a Definition) -> Vec<B
         let (best, _) = others.min_by(|(_, a), (_, b)| merit(*a).total_cmp(&merit(*b)))?;
         ours.figure().map(|_| Bout { ours, best, higher_is_better })
     };
-    definition.contest.iter().filter_map(of).collect()
+    let ours = |contest: &'a Contest| {
+        let mine = |row: &&Row| row.variant == contest.variant && row.params.has(&contest.params);
+        let rows = record
+            .table(&definition.table)
+            .filter(|row| !["count", "%"].contains(&row.unit.as_ref()));
+        rows.filter(mine).filter_map(move |row| of(contest, row))
+    };
+    definition.contest.iter().flat_map(ours).collect()
+}
+
+/// Says how many bouts were lost.
+pub(super) fn behind(lost: usize, all: usize) -> String {
+    let percent = EVEN * 100.0;
+    match lost {
+        0 => format!("In none of the {all} rows that others have too, by more than {percent} %."),
+        _ => format!("In {lost} of the {all} rows that others have too, by more than {percent} %:"),
+    }
 }
 
 impl Bout<'_> {
     /// Returns what is in the columns of [`HEADING`].
     pub(super) fn cells(&self) -> [String; 6] {
         let verdict = rows::verdict(self.ours, self.best);
+        let what = match &*self.ours.variant {
+            "submeter" => self.ours.params.to_string(),
+            variant => format!("{variant}, {}", self.ours.params),
+        };
         [
-            self.ours.params.to_string(),
+            what,
             rows::figure(self.ours),
             self.best.variant.to_string(),
             rows::figure(self.best),
-            verdict.clone().unwrap_or_else(|| "–".to_owned()),
-            self.ahead(verdict.as_deref()).to_owned(),
+            verdict.unwrap_or_else(|| "–".to_owned()),
+            self.ahead().to_owned(),
         ]
     }
 
-    fn ahead(&self, verdict: Option<&str>) -> &str {
+    /// Returns what is in the columns of [`HEADING_BEHIND`].
+    pub(super) fn cells_behind(&self, definition: &Definition) -> [String; 6] {
+        let [what, ours, best, figure, ratio, _] = self.cells();
+        [definition.table.clone(), what, ours, best, figure, ratio]
+    }
+
+    /// Returns whether another is ahead.
+    pub(super) fn is_lost(&self) -> bool {
+        self.ahead() == self.best.variant
+    }
+
+    fn ahead(&self) -> &str {
+        let verdict = rows::verdict(self.ours, self.best);
+        let verdict = verdict.as_deref();
         let ratio = self.ours.figure().zip(self.best.figure()).map(|(ours, best)| ours / best);
         match ratio {
             Some(ratio) if ratio.is_finite() && verdict != Some(rows::NOISY) => {

@@ -27,6 +27,8 @@ pub(crate) struct Record {
 pub(super) struct Machine {
     #[serde(default)]
     pub(super) cpu_model: Option<String>,
+    #[serde(default)]
+    pub(super) cpu_design: Option<String>,
     pub(super) arch: String,
     pub(super) cpus: u64,
     pub(super) kernel: String,

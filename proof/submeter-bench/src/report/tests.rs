@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::definition::{Definition, TEXTS};
 use super::format::amount;
 use super::{Record, definitions, html, markdown};
-use crate::row::{Row, quantile};
+use crate::row::{Params, Row, quantile};
 
 /// A record with a bit of everything, including text that looks like HTML.
 const RECORD: &str = r#"{
@@ -265,10 +265,31 @@ fn the_report_says_who_is_ahead_also_where_it_is_not_submeter() {
     let ahead = "workload made, measure flush | 2 µs | other | 4 µs | 0.500 × | submeter |";
     let text = markdown(&record, std::slice::from_ref(&definition)).replace('\u{a0}', " ");
     assert!(text.contains(behind) && text.contains(ahead), "{text}");
+    let summary = "In 1 of the 2 rows that others have too, by more than 3 %:";
+    let lost = "| t | workload build, measure flush | 3 µs | other | 2 µs | 1.50 × |";
+    assert!(text.contains(summary) && text.contains(lost), "{text}");
     // Where more is better, the same figures say the opposite.
     let higher = Definition { better: "higher".to_owned(), ..definition };
     let text = markdown(&record, &[higher]).replace('\u{a0}', " ");
     assert!(text.contains("3 µs | base | 4 µs | 0.750 × | base |"), "{text}");
+}
+
+#[test]
+fn a_contest_is_of_all_our_rows_and_not_of_histograms() {
+    let record = Record::parse(ANSWERS).expect("a record");
+    let mut definition = Definition::parse(ANSWERED).expect("a definition");
+    definition.contest.truncate(1);
+    definition.contest[0].params = Params::default();
+    let text = markdown(&record, std::slice::from_ref(&definition)).replace('\u{a0}', " ");
+    assert!(text.contains("In 1 of the 2 rows"), "one contest finds both: {text}");
+    definition.contest[0].variant = "base".to_owned();
+    definition.contest[0].against = vec!["other".to_owned()];
+    let (bucket, same) = (r#""1-"}, "variant": "base""#, r#""0-1"}, "variant": "other""#);
+    assert!(ANSWERS.contains(bucket));
+    let record = Record::parse(&ANSWERS.replace(bucket, same)).expect("a record");
+    let text = markdown(&record, &[definition]).replace('\u{a0}', " ");
+    assert!(text.contains("In 1 of the 1 rows"), "buckets are no contest: {text}");
+    assert!(text.contains("| base, workload build, measure flush | 4 µs |"), "named: {text}");
 }
 
 #[test]
