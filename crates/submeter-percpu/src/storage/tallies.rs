@@ -6,7 +6,7 @@
 //! would be the shortest to read, and every CPU would wait for it. So there are a few: a row has
 //! one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -56,12 +56,7 @@ impl Tallies {
     /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
     #[inline]
     pub(super) fn dirty(&self, most: u64) -> u64 {
-        // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
-        // this thread that found a mark which another set has loaded it plainly: without this, on
-        // machines that reorder loads, its count could be missed here, and the thread's own update
-        // with it. What a thread hands over after its sequence found such a mark is ordered by the
-        // machine, as for `percpu_ref::switch`'s `count_since_opening`.
-        fence(Ordering::Acquire);
+        crate::dirty::after_own_updates();
         let of = |tally: &CachePadded<Tally>| {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
             let dirty = tally.dirty.load(Ordering::SeqCst);
