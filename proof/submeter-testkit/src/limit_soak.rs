@@ -2,7 +2,7 @@
 
 use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Barrier, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,11 @@ const LEAVES: std::ops::Range<usize> = 3..9;
 /// Of the root, a parent and a leaf. Each is less than what lies below may hold together, and many
 /// times what CPUs keep in stock, so that leaves open and close.
 const LIMITS: [u64; 3] = [16 << 20, 10 << 20, 5 << 20];
+/// What each thread charges of what fits exactly. More than twice what CPUs keep in stock, so that
+/// leaves open.
+const SHARE: u64 = 1 << 20;
+/// Longer than a level rests once it was near its limit: then leaves open again.
+const REST: Duration = Duration::from_millis(12);
 /// How long a charge waits at most. All room comes back long before.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -44,6 +49,8 @@ pub struct LimitTally {
     pub compared: u64,
     /// Charges that waited until they were granted.
     pub waited: u64,
+    /// How often threads charged together what fits to the unit, and all were granted.
+    pub exact: u64,
 }
 
 impl LimitTally {
@@ -52,6 +59,7 @@ impl LimitTally {
         self.refused += other.refused;
         self.compared += other.compared;
         self.waited += other.waited;
+        self.exact += other.exact;
     }
 }
 
@@ -154,6 +162,53 @@ impl LimitSoak {
         });
         tallies.into_iter().for_each(|tally| self.tally.add(tally));
         notes.compare();
+        self.assert_empty();
+    }
+
+    /// Has `threads` charge, `cycles` times, what fits to the unit once all have: whoever is refused
+    /// is refused what fits, whatever else goes on at that moment.
+    ///
+    /// # Panics
+    /// When a charge was refused, or a total is wrong.
+    pub fn exact(&mut self, threads: u64, cycles: u64) {
+        let (groups, quota) = (self.groups(), self.quota);
+        let limit = threads.min(limit(0) / SHARE) * SHARE;
+        groups[0].set_limit(quota, Some(limit));
+        let (together, refused) = (Barrier::new((limit / SHARE) as usize), AtomicU64::new(0));
+        let rngs: Vec<Rng> = (0..limit / SHARE).map(|_| self.rng.fork()).collect();
+        thread::scope(|scope| {
+            for (leaf, mut rng) in zip(LEAVES.cycle(), rngs) {
+                let (groups, together, refused) = (&groups, &together, &refused);
+                scope.spawn(move || {
+                    for _ in 0..cycles {
+                        let (mut left, mut held) = (SHARE, Vec::new());
+                        while left > 0 {
+                            // Some all at once, beside others that go on in small steps.
+                            let n = if rng.u16(..1024) == 0 { left } else { amount(&mut rng) };
+                            match groups[leaf].try_charge(quota, n.min(left)) {
+                                Ok(charge) => {
+                                    left -= charge.amount();
+                                    held.push(charge);
+                                }
+                                // Relaxed: read after the threads have ended.
+                                Err(_) => _ = refused.fetch_add(1, Ordering::Relaxed),
+                            }
+                        }
+                        if together.wait().is_leader() {
+                            let all = groups[0].usage(quota).current;
+                            // Relaxed: as above. Not a panic, for which others would wait here.
+                            refused.fetch_add(u64::from(all != limit), Ordering::Relaxed);
+                        }
+                        together.wait();
+                        drop(held);
+                        thread::sleep(REST);
+                        together.wait();
+                    }
+                });
+            }
+        });
+        assert_eq!(refused.into_inner(), 0, "refused though it fits, or a wrong total");
+        self.tally.exact += cycles;
         self.assert_empty();
     }
 
