@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 
 use super::cpu_words::{CpuWords, Kept};
 use super::loom_models::{Cpu, MASK};
 use super::overflows::Overflows;
 use crate::models::{either_first, explore, witness};
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::cpu_words::{CpuWords, Kept};
@@ -15,6 +14,7 @@ use super::overflows::Overflows;
 use super::setter::Setter;
 use crate::models::{explore, witness};
 use crate::overflow::batch_overflow;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// The word of one CPU.
 #[derive(Default)]

@@ -5,10 +5,10 @@
 
 use std::cell::Cell;
 
-use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 
 use super::stock::Stock;
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 loom::thread_local! {
     /// The CPU that the calling thread runs on.

@@ -256,10 +256,8 @@ fn a_charge_that_waits_beside(before: u64, other: fn(&Model)) -> impl Fn(&Model)
             released.take();
         });
         let push = |queue: &mut Queue<At>| queue.push(at(tree, 0), 60, Waker::noop().clone());
-        let mut queue = tree.queue.lock().unwrap();
+        let number = push(&mut tree.queue.lock().unwrap());
         witness("a release before the wait", done.is_taken());
-        let number = push(&mut queue);
-        drop(queue);
         at(tree, 0).serve();
         witness("a release after it", !done.is_taken());
         other.join().unwrap();

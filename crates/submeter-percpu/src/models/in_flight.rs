@@ -6,11 +6,11 @@
 //! interrupts. The guard is the real one.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::thread;
 
 use super::{explore, witness};
 use crate::overflow::{InFlight, batch_overflow, in_flight};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// One less than the batch.
 const MASK: u64 = 1;

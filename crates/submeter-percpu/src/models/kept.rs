@@ -3,13 +3,13 @@
 //! Sequences, their barrier and handlers are modelled as in `sequences`; the marks and what readers
 //! compare are the real ones. A line has one word here, which is also its place.
 
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{either_first, explore, explore_apart, witness};
 use crate::dirty::{DirtyBits, Kept, Unread};
 use crate::pending::Numbers;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 const LINES: usize = 3;
 

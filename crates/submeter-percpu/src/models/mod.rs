@@ -5,8 +5,11 @@
 // Not the checker's: what it does not explore.
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::sync::atomic::take_sites;
 
 mod in_flight;
 mod kept;
@@ -111,6 +114,7 @@ fn executions(
     builder.max_branches = 5_000;
     let model = Arc::new(model);
     let mut most = 0;
+    take_sites();
     IS_ORDERED.set(false);
     WITNESSED.take();
     for others_first in [false, true] {
@@ -128,5 +132,21 @@ fn executions(
             break;
         }
     }
+    note_sites();
     most
+}
+
+/// Where `SUBMETER_MODELLED` names a directory, adds to the file of the test there which lines with
+/// an atomic the model has executed: `cargo xtask modelled` reads them.
+fn note_sites() {
+    let sites = take_sites();
+    let Some(to) = std::env::var_os("SUBMETER_MODELLED") else {
+        return;
+    };
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("main").rsplit("::").next().unwrap_or_default();
+    let lines: String = sites.iter().map(|(file, line)| format!("{file}:{line}\n")).collect();
+    let path = std::path::Path::new(&to).join(name);
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(lines.as_bytes())).expect("SUBMETER_MODELLED exists");
 }

@@ -6,12 +6,12 @@
 //! also tries what no handler could do. The barrier waits for the section under way. The marks are
 //! the real ones.
 
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{explore, witness};
 use crate::dirty::DirtyBits;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// One CPU's word and its marks.
 ///

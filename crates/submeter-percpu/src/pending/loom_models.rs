@@ -1,11 +1,11 @@
 //! An updater, a collector that may fail, and a reader; and what each mistake leads to.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::{Collections, Noted, Pending, Updated};
 use crate::models::witness;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// What is wrong, if anything.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use loom::thread;
 use super::count::{Count, Kill, Put};
 use super::models::{Locked, Mistake, Model, Modelled, Sequences, was_per_cpu};
 use super::switch::Stopping;
-use crate::models::{Note, explore, explore_all, explore_within, witness};
+use crate::models::{Note, either_first, explore, explore_all, explore_within, witness};
 
 /// Instantiates a model for both ways to hold words.
 macro_rules! on_both {
@@ -242,8 +242,7 @@ fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
             model.to_atomic();
         }
     });
-    // A look, after which others may have run.
-    model.switch.slots.is_open();
+    either_first();
     witness("a fold behind a later opening", opened.is_taken());
     fold(&model, first);
     user.join().unwrap();

@@ -3,11 +3,11 @@
 //! What is read as of one moment must be of one: a value, and times that are multiples of it. Four
 //! models are of mistakes, and pass only while loom finds them.
 
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 use super::SeqLatch;
 use crate::models::witness;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A value, and how long it could have been counted and was: by the value, which moment they are of
 /// is known.
