@@ -13,6 +13,7 @@ use crate::sync::atomic::take_sites;
 
 mod in_flight;
 mod kept;
+mod kept_cpu;
 mod linked;
 mod sequences;
 

@@ -367,8 +367,8 @@ impl Life {
             }
             let next = (phase & !(LIFE - 1)).wrapping_add(LIFE);
             // AcqRel: Acquire pairs with the Release in `end_release`, Release with the Acquire
-            // there and in `is_over`, so that a life comes after the one before. Relaxed on failure:
-            // the loop looks again.
+            // there and in `is_over`, so that a life comes after the one before. Relaxed on
+            // failure: the loop looks again.
             match self.phase.compare_exchange_weak(phase, next, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return true,

@@ -1,7 +1,7 @@
 //! The rules that no compiler checks. Each finding has a place, a problem and a remedy.
 
 mod excerpts;
-mod orderings;
+pub(crate) mod orderings;
 pub(crate) mod packages;
 mod paths;
 mod proofs;
@@ -24,7 +24,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
+    pub(crate) fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
         Finding { path: path.to_owned(), line, what: what.into() }
     }
 }
@@ -37,10 +37,11 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to every file, in the order of paths and lines.
 pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
-    let rules: [fn(&Repo) -> Vec<Finding>; 10] = [
+    let rules: [fn(&Repo) -> Vec<Finding>; 11] = [
         parses,
         excerpts::check,
         orderings::check,
+        crate::modelled::check,
         paths::check,
         proofs::check,
         rooms::check,
