@@ -223,7 +223,7 @@ impl LimitSoak {
                             thread::sleep(REST);
                             together.wait();
                         }
-                        leaf.kill();
+                        leaf.kill().expect("it lives");
                     });
                 }
             }

@@ -367,8 +367,8 @@ impl Rstat {
         }
         let mut flushes = Collections::default();
         for &at in path[..groups].iter().rev().flatten() {
+            flushes = self.flushes_of(at, flushes, updated);
             let of = |above, at| self.flushes_of(at, above, updated);
-            flushes = of(flushes, at);
             let again = || upward(at).fold(Collections::default(), of);
             self.pending_error(at, word).add(flushes, batches, again);
         }
