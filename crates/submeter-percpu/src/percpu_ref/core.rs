@@ -206,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Runs the release: once per life, as the count says only once that a put was the last.
+    /// Runs the release, once per life.
     #[cold]
     pub(super) fn release(&self, release: impl FnOnce()) {
         /// Ends the release even if the callback panics, so that waiters wake.
@@ -216,8 +216,10 @@ impl Core {
                 self.0.end_release();
             }
         }
-        let _end = End(&self.life);
-        release();
+        if self.life.begin_release() {
+            let _end = End(&self.life);
+            release();
+        }
     }
 
     /// Reports a kill of what was dead already.
@@ -303,17 +305,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// The release callback has returned.
-const RELEASED: u32 = 1;
+/// The release callback runs, or has returned.
+const RELEASING: u32 = 1;
+/// The callback has returned.
+const RELEASED: u32 = 2;
 /// There may be waiters.
-const WAITING: u32 = 2;
+const WAITING: u32 = 4;
 /// The number of the life, above the flags.
-const LIFE: u32 = 4;
+const LIFE: u32 = 8;
 
 /// The place of a count in its lives: the release, once per life, and the waiters for its end.
 #[derive(Debug)]
 struct Life {
-    /// Bits: as above. Writers: the last putter sets the first, waiters the second, `restart`
+    /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart`
     /// starts over.
     phase: AtomicU32,
     /// What was reported, in all lives.
@@ -335,8 +339,16 @@ struct Waiters {
 impl Life {
     /// A count that starts dead has nothing to release: it counts as released.
     fn new(dead: bool, reinit: bool) -> Life {
-        let phase = AtomicU32::new(if dead { RELEASED } else { 0 });
+        let phase = AtomicU32::new(if dead { RELEASING | RELEASED } else { 0 });
         Life { phase, reported: Reported::new(), reinit, waiters: OnceBox::new() }
+    }
+
+    /// Elects the one that releases. The count elects too, but a put of no reference at zero is
+    /// its last as well.
+    fn begin_release(&self) -> bool {
+        // Acquire: pairs with the Release in `restart`, so that the releases of successive lives
+        // are in order. What was done under the references is ordered by the count.
+        self.phase.fetch_or(RELEASING, Ordering::Acquire) & RELEASING == 0
     }
 
     /// Notes that the release is over, and wakes the waiters.
@@ -366,9 +378,9 @@ impl Life {
                 return false;
             }
             let next = (phase & !(LIFE - 1)).wrapping_add(LIFE);
-            // AcqRel: Acquire pairs with the Release in `end_release`, Release with the Acquire
-            // there and in `is_over`, so that a life comes after the one before. Relaxed on
-            // failure: the loop looks again.
+            // AcqRel: Acquire pairs with the Release in `end_release`, Release with the Acquire in
+            // `begin_release`, so that a life comes after the one before. Relaxed on failure: the
+            // loop looks again.
             match self.phase.compare_exchange_weak(phase, next, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return true,
@@ -487,5 +499,23 @@ impl Drop for Released<'_> {
 impl fmt::Debug for Released<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Released(life {})", self.number)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_runs_once_also_where_it_is_asked_for_again_while_it_runs() {
+        let core = Core::new(Options::new(), "test").expect("room");
+        let _after = core.switch.to_atomic();
+        let mut releases = 0;
+        core.release(|| {
+            releases += 1;
+            core.release(|| panic!("again, while it runs"));
+        });
+        core.release(|| panic!("again, when it is over"));
+        assert_eq!(releases, 1);
     }
 }
