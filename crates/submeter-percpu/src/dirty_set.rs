@@ -310,6 +310,8 @@ mod loom_tests {
             after_take();
             let seen = found && shared.state.load(Ordering::Relaxed) == 1;
             updater.join().expect("no panic");
+            crate::models::witness("a change that is seen", seen);
+            crate::models::witness("a change that is not", !seen);
             assert!(seen || shared.is_marked_at_all(), "a change was lost");
         });
     }

@@ -5,7 +5,8 @@
 //! `std::sync::atomic` itself is invisible to the models.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic;
+#[path = "models/atomic.rs"]
+pub(crate) mod atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
 

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     while start.elapsed() < total && !stop.load(Ordering::Relaxed) {
         soak.strict(threads, 200_000);
         soak.wild(50_000);
+        soak.exact(8, 100);
         if said.elapsed() > Duration::from_secs(10) {
             said = Instant::now();
             println!("limit_soak: {:4.0} s: {:?}", start.elapsed().as_secs_f64(), soak.tally());

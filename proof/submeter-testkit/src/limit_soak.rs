@@ -2,7 +2,7 @@
 
 use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Barrier, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,11 @@ const LEAVES: std::ops::Range<usize> = 3..9;
 /// Of the root, a parent and a leaf. Each is less than what lies below may hold together, and many
 /// times what CPUs keep in stock, so that leaves open and close.
 const LIMITS: [u64; 3] = [16 << 20, 10 << 20, 5 << 20];
+/// For each CPU, what a thread charges of what fits exactly: more than twice what CPUs keep in
+/// stock, so that leaves open.
+const SHARE: u64 = 1 << 18;
+/// Longer than a level rests once it was near its limit: then leaves open again.
+const REST: Duration = Duration::from_millis(12);
 /// How long a charge waits at most. All room comes back long before.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -44,6 +49,8 @@ pub struct LimitTally {
     pub compared: u64,
     /// Charges that waited until they were granted.
     pub waited: u64,
+    /// How often threads charged together what fits to the unit, and all were granted.
+    pub exact: u64,
 }
 
 impl LimitTally {
@@ -52,6 +59,7 @@ impl LimitTally {
         self.refused += other.refused;
         self.compared += other.compared;
         self.waited += other.waited;
+        self.exact += other.exact;
     }
 }
 
@@ -154,6 +162,74 @@ impl LimitSoak {
         });
         tallies.into_iter().for_each(|tally| self.tally.add(tally));
         notes.compare();
+        self.assert_empty();
+    }
+
+    /// Has pairs of threads charge, each `cycles` times, what fits to the unit once both have:
+    /// whoever is refused is refused what fits, whatever the other does at that moment.
+    ///
+    /// # Panics
+    /// When a charge was refused, or a total is wrong.
+    pub fn exact(&mut self, pairs: u64, cycles: u64) {
+        self.tree.root().set_limit(self.quota, None);
+        let cpus = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let (share, quota) = (SHARE * cpus, self.quota);
+        let wrong = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for pair in 0..pairs {
+                let path = format!("/pairs/{pair}");
+                let both = self.tree.get_or_create(&path).expect("a small tree");
+                both.set_limit(quota, Some(2 * share));
+                let shared = Arc::new((Barrier::new(2), AtomicU64::new(share)));
+                for (leaf, waits) in [("x", false), ("y", true)] {
+                    let leaf = self.tree.get_or_create(&format!("{path}/{leaf}"));
+                    let (leaf, both) = (leaf.expect("a small tree"), both.clone());
+                    let (shared, mut rng, wrong) = (Arc::clone(&shared), self.rng.fork(), &wrong);
+                    scope.spawn(move || {
+                        let (together, others) = &*shared;
+                        for _ in 0..cycles {
+                            let (mut left, mut held) = (share, Vec::new());
+                            while left > 0 {
+                                // In small steps; of the one, the second half at once, when the
+                                // other is about to end, and has little left but stock.
+                                let all = waits && left < share / 2;
+                                let n = if all { left } else { rng.u64(1..1 << 13).min(left) };
+                                let least = rng.u64(..share / 32);
+                                // Relaxed, both: only when it is tried depends on it.
+                                while all && others.load(Ordering::Relaxed) > least {
+                                    thread::yield_now();
+                                }
+                                if !waits {
+                                    others.store(left - n, Ordering::Relaxed);
+                                }
+                                match leaf.try_charge(quota, n) {
+                                    Ok(charge) => {
+                                        left -= n;
+                                        held.push(charge);
+                                    }
+                                    // Relaxed: read after the threads have ended. Not a panic, for
+                                    // which the other would wait below.
+                                    Err(_) => _ = wrong.fetch_add(1, Ordering::Relaxed),
+                                }
+                            }
+                            together.wait();
+                            let all = both.usage(quota).current == 2 * share;
+                            // Relaxed: as above.
+                            wrong.fetch_add(u64::from(!all), Ordering::Relaxed);
+                            together.wait();
+                            drop(held);
+                            // Relaxed: the barrier orders it.
+                            others.store(share, Ordering::Relaxed);
+                            thread::sleep(REST);
+                            together.wait();
+                        }
+                        leaf.kill().expect("it lives");
+                    });
+                }
+            }
+        });
+        assert_eq!(wrong.into_inner(), 0, "refused what fits, or a wrong total");
+        self.tally.exact += pairs * cycles;
         self.assert_empty();
     }
 

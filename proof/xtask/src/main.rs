@@ -1,11 +1,12 @@
-//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions`, `benchmarks`,
-//! `pictures` and `site`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `modelled`, `regress`, `definitions`,
+//! `benchmarks`, `pictures` and `site`.
 
 #![forbid(unsafe_code)]
 
 mod benchmarks;
 mod claims;
 mod definitions;
+mod modelled;
 mod pictures;
 mod regress;
 mod repo;
@@ -16,14 +17,16 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress [OLD NEW]..., definitions RECORD, \
-    benchmarks [--check], pictures, or site";
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], modelled DIRECTORY, regress [OLD NEW]..., \
+    definitions RECORD, benchmarks [--check], pictures, or site";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy_at(&workspace_root()),
         ["tidy", root] => tidy_at(Path::new(root)),
+        ["modelled", noted] => modelled_in(Path::new(noted)),
+        ["modelled", ..] => refuse("modelled needs the directory of SUBMETER_MODELLED"),
         ["regress"] => verdict(regress::turns::run(&workspace_root())),
         ["regress", ref files @ ..] if files.len() % 2 == 0 => verdict(regress::compare_all(files)),
         ["regress", ..] => {
@@ -64,6 +67,21 @@ fn tidy_at(root: &Path) -> ExitCode {
     } else {
         eprintln!("tidy: {} findings in {} files", findings.len(), repo.files().len());
         ExitCode::FAILURE
+    }
+}
+
+/// Writes which atomics models have executed; fails when one has neither a model nor an argument.
+fn modelled_in(noted: &Path) -> ExitCode {
+    let root = workspace_root();
+    let missing = repo::Repo::open(&root)
+        .map_err(|error| format!("{}: {error}", root.display()))
+        .and_then(|repo| modelled::run(&root, &repo, noted));
+    match missing {
+        Err(error) => refuse(&error),
+        Ok(missing) => {
+            missing.iter().for_each(|site| println!("neither executed nor argued for: {site}"));
+            if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
     }
 }
 

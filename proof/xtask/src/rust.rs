@@ -184,7 +184,7 @@ impl<'ast> Visit<'ast> for Items {
 }
 
 /// Returns whether an attribute is `#[test]`, `#[tokio::test]`, or a `cfg` that requires `test`
-/// (not its absence).
+/// (not its absence), or `loom`, which has nothing but models.
 fn is_test(attribute: &syn::Attribute) -> bool {
     let path = attribute.path();
     if path.segments.last().is_some_and(|segment| segment.ident == "test") {
@@ -193,7 +193,7 @@ fn is_test(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let words = list.tokens.to_string();
     let has = |word| words.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word);
-    path.is_ident("cfg") && has("test") && !has("not")
+    path.is_ident("cfg") && (has("test") || has("loom")) && !has("not")
 }
 
 #[cfg(test)]

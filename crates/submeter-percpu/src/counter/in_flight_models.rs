@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 
 use super::cpu_words::{CpuWords, Kept};
 use super::loom_models::{Cpu, MASK};
 use super::overflows::Overflows;
-use crate::models::{either_first, explore};
+use crate::models::{either_first, explore, witness};
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,8 @@ impl Counter {
         // SeqCst: as above.
         let returned = self.returned.load(Ordering::SeqCst);
         let read = self.overflows.read(|| MASK, MASK + 1);
+        witness("a read beside an add in flight", read.high() - read.low() > MASK.cast_signed());
+        witness("a read that finds one of the adds returned", returned == 1);
         let (least, most) = (start + self.sign * returned, start + self.sign * adds);
         let (low, high) = (least.min(most), least.max(most));
         assert!(
@@ -246,6 +248,8 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
             }
             _ => counter.overflows.read(missing, MASK + 1),
         };
+        let in_use = read.high() - read.low();
+        witness("a read beside the first add of a row", in_use > MASK.cast_signed());
         // The word at its boundary is in either.
         let covers = |truth: i64| read.low() <= truth && truth <= read.high();
         assert!(covers(1) || covers(4), "{mistake:?}: {read:?} is of neither 1 nor 4");
@@ -285,6 +289,7 @@ fn a_read_beside_whole_batches(n: i64, sign: i64) {
         let start = i64::from(sign > 0);
         let reads = |returned: i64, adds: i64| {
             let read = counter.overflows.read(|| MASK, MASK + 1);
+            witness("a read beside the steps", returned < adds && read.low() != start);
             let holds = |truth: i64| read.low() <= truth && truth <= read.high();
             let steps = || (returned..=adds).map(|steps| start + sign * steps);
             assert!(steps().any(|truth| holds(truth) || holds(truth + n)), "{n}: {read:?}");

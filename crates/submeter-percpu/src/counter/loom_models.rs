@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::cpu_words::{CpuWords, Kept};
 use super::overflows::Overflows;
 use super::setter::Setter;
-use crate::models::explore;
+use crate::models::{explore, witness};
 use crate::overflow::batch_overflow;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// The word of one CPU.
 #[derive(Default)]
@@ -91,6 +91,7 @@ fn loom_counter_sum_is_never_off_by_a_fold_in_progress() {
             thread::spawn(move || counter.add(cpu, 3))
         });
         let sum = counter.sum();
+        witness("a sum that has one of two adds", sum == 4);
         assert!([1, 4, 7].contains(&sum), "{sum}");
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         counter.must_hold(7);
@@ -150,6 +151,8 @@ fn two_sets(set: fn(&Setter, &Counter, i64)) {
     set(&shared.0, &shared.1, 10_000);
     other.join().unwrap();
     let sum = shared.1.sum();
+    witness("the one set last", sum == 100);
+    witness("the other set last", sum == 10_000);
     assert!([100, 10_000].contains(&sum), "{sum}: neither of what was set");
 }
 

@@ -1,7 +1,7 @@
 //! Every interleaving of updates, marks and flushes, and of the mistakes that the protocol avoids.
 
 use super::*;
-use crate::models::{either_first, explore, explore_all};
+use crate::models::{Note, either_first, explore, explore_all, witness};
 use crate::sync::atomic::AtomicI64;
 use loom::sync::Arc;
 use loom::thread;
@@ -104,6 +104,7 @@ fn loom_a_flush_finds_every_update_that_returned() {
         let second = spawn_add(&shared, 0);
         let mut flusher = Flusher::default();
         let mut total = shared.flush(&mut flusher);
+        witness("a flush that finds one of two updates", total == 1);
         second.join().expect("no panic");
         // `second` returned: this flush must find it even if `updater` is half-way through.
         total += shared.flush(&mut flusher);
@@ -124,6 +125,7 @@ fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
         let second = spawn_add(&shared, 1);
         let mut flusher = Flusher::default();
         let mut total = shared.flush_part(&mut flusher, 1);
+        witness("a flush of a part that finds what is under way beside it", total == 1);
         second.join().expect("no panic");
         total += shared.flush_part(&mut flusher, 1);
         assert_eq!(total, 1, "a returned update was not found");
@@ -185,7 +187,10 @@ fn loom_a_count_of_zero_means_that_the_total_has_all() {
         let reader = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                if shared.row().count() == 0 {
+                let count = shared.row().count();
+                witness("a reader that finds no mark", count == 0);
+                witness("a reader that finds one of two", count == 1);
+                if count == 0 {
                     let total = shared.total.load(Ordering::Relaxed);
                     assert!(total >= 1, "exact, but it is not");
                 }
@@ -317,14 +322,15 @@ fn loom_testing_the_mark_before_a_locked_add_loses_it() {
 #[test]
 fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
     explore(|| {
-        let shared = Shared::new();
+        let (shared, handler) = (Shared::new(), Note::default());
         let updater = {
-            let shared = Arc::clone(&shared);
+            let (shared, handled) = (Arc::clone(&shared), handler.clone());
             thread::spawn(move || {
                 shared.words[0].fetch_add(1, Ordering::SeqCst);
                 crate::sync::seq_cst_order();
                 if !shared.row().is_dirty(0) {
                     // The handler: on the same thread, to its end.
+                    handled.take();
                     shared.add(0);
                     shared.row().mark(0);
                 }
@@ -333,8 +339,11 @@ fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
         either_first();
         let mut flusher = Flusher::default();
         let mut total = shared.flush(&mut flusher);
+        witness("a flush beside a handler", handler.is_taken() && total > 0);
         updater.join().expect("no panic");
-        total += shared.flush(&mut flusher);
+        let rest = shared.flush(&mut flusher);
+        witness("what was interrupted marks a line that was drained", total == 2 && rest == 0);
+        total += rest;
         assert_eq!(total, shared.words[0].load(Ordering::SeqCst), "an update was lost");
         // Not stuck: the next one marks, and is found.
         shared.add(0);

@@ -137,7 +137,9 @@ mod loom_models {
                 // Relaxed: a sequence's plain load.
                 thread::spawn(move || shared.mark.load(Ordering::Relaxed) == 1)
             };
-            if finding.join().expect("no panic") {
+            let found = finding.join().expect("no panic");
+            crate::models::witness("a mark that is found", found);
+            if found {
                 assert!(shared.has(steps.fence), "an update that returned is not looked for");
             }
             marking.join().expect("no panic");
@@ -182,6 +184,7 @@ mod loom_models {
             let marked = shared.mark.load(Ordering::SeqCst);
             seq_cst_order();
             let counted = shared.count.load(Ordering::SeqCst);
+            crate::models::witness("one mark of two", marked == 1);
             assert!(marked == 0 || counted > 0, "a mark in a row that is not counted");
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             assert_eq!(shared.count.load(Ordering::SeqCst), 1);

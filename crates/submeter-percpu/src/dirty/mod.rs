@@ -43,8 +43,19 @@ pub use kept::{Kept, Unread};
 #[cfg(not(loom))]
 pub(crate) use marked_rows::MarkedRows;
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::seq_cst_order;
+
+/// Before a thread counts marks: those that its own updates found are counted.
+#[inline]
+pub(crate) fn after_own_updates() {
+    // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
+    // thread that found a mark which another set has loaded it plainly: without this, on machines
+    // that reorder loads, its count could be missed, and the thread's own update with it. What a
+    // thread hands over after its sequence found such a mark is ordered by the machine, as for
+    // `percpu_ref::switch`'s `count_since_opening`.
+    fence(Ordering::Acquire);
+}
 
 /// Returns the numbers of the bits that are set in word `word` of a set.
 #[inline]

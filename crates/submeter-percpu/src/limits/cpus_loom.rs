@@ -5,14 +5,47 @@
 
 use std::cell::Cell;
 
-use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 
 use super::stock::Stock;
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 loom::thread_local! {
     /// The CPU that the calling thread runs on.
     pub(super) static CPU: Cell<usize> = Cell::new(0);
+}
+
+/// What became of stock since the model's own part began.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub(super) opened: u32,
+    pub(super) closed: u32,
+    /// Charges from stock, and releases into it.
+    pub(super) taken: u32,
+    pub(super) put: u32,
+    pub(super) refilled: u32,
+    /// How many wait for a barrier, and waited at most.
+    waiting: u32,
+    pub(super) waiting_max: u32,
+}
+
+// Not loom's: it runs all threads of a model on one.
+std::thread_local! {
+    static SEEN: Cell<Seen> = Cell::default();
+}
+
+pub(super) fn forget() {
+    SEEN.set(Seen::default());
+}
+
+pub(super) fn seen() -> Seen {
+    SEEN.get()
+}
+
+fn note(change: impl FnOnce(&mut Seen)) {
+    let mut seen = SEEN.get();
+    change(&mut seen);
+    SEEN.set(seen);
 }
 
 /// What a model leaves out.
@@ -81,19 +114,27 @@ impl Stock for Cpus {
         let done = open && looked.unwrap_or_else(load).wrapping_add(n).cast_unsigned() <= cap;
         if done {
             word.store(load() + n, Ordering::Relaxed);
+            note(|seen| *(if n < 0 { &mut seen.taken } else { &mut seen.put }) += 1);
         }
         done
     }
 
     fn add_again(&self, n: i64, cap: u64) -> bool {
-        self.add(n, cap)
+        let done = self.add(n, cap);
+        if done && n > 0 {
+            // All but the first look of a charge or a release.
+            note(|seen| (seen.put, seen.refilled) = (seen.put - 1, seen.refilled + 1));
+        }
+        done
     }
 
     fn open(&self) {
+        note(|seen| seen.opened += 1);
         self.gate.store(true, Ordering::Release);
     }
 
     fn close(&self) {
+        note(|seen| seen.closed += 1);
         // Relaxed: the barrier orders it.
         self.gate.store(false, Ordering::Relaxed);
         if self.mistake == Mistake::SummedEarly {
@@ -102,9 +143,14 @@ impl Stock for Cpus {
     }
 
     fn barrier(&self) {
+        note(|seen| {
+            seen.waiting += 1;
+            seen.waiting_max = seen.waiting_max.max(seen.waiting);
+        });
         if self.mistake != Mistake::NoBarrier {
             self.sections.iter().for_each(|section| drop(section.lock().unwrap()));
         }
+        note(|seen| seen.waiting -= 1);
     }
 
     fn sum(&self) -> i64 {

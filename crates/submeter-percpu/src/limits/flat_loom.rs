@@ -4,11 +4,11 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::cpus_loom::{CPU, Cpus, Mistake, sections};
+use super::cpus_loom::{CPU, Cpus, Mistake, forget, sections, seen};
 use super::flat::Flat;
 use super::level::REST_MS;
 use super::stock::Stock;
-use crate::models::either_first;
+use crate::models::{either_first, witness};
 
 /// What it starts with, as a counter does; everything below comes on top.
 const ZERO: u64 = 1 << 63;
@@ -30,6 +30,7 @@ fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + '
             assert!(flat.try_charge(n).is_ok());
         }
         assert_eq!((charged(&flat), held(&flat)), (LIMIT - FREE, LIMIT - FREE + 2));
+        forget();
         model(&flat);
     });
 }
@@ -57,6 +58,7 @@ fn loom_limits_flat_two_folds_at_once_give_stock_back_once() {
     explore(Mistake::None, 0, |flat| {
         let both = [charges(flat, 0, &[FREE]), charges(flat, 1, &[FREE])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("two folds at once", seen().waiting_max > 1);
         assert_eq!(granted, FREE, "one of two that do not both fit");
         assert_eq!((charged(flat), held(flat)), (LIMIT, LIMIT));
     });
@@ -66,6 +68,8 @@ fn loom_limits_flat_two_folds_at_once_give_stock_back_once() {
 fn a_fold_beside_a_charge_from_stock(flat: &Model) {
     let both = [charges(flat, 0, &[2]), charges(flat, 1, &[4, 2])];
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+    witness("a fold that finds the stock taken", seen().taken > 0 && seen().closed > 0);
+    witness("a fold that gives it back", seen().taken == 0 && seen().closed > 0);
     assert!(granted <= FREE, "the limit is exceeded by {}", granted - FREE);
     assert_eq!(granted, FREE, "something was refused that fits");
     assert_eq!((charged(flat), held(flat)), (LIMIT, LIMIT));
@@ -89,6 +93,8 @@ fn two_on_one_cpu(flat: &Model) {
     let own = flat.leaf.stock.add(-2, flat.leaf.cap);
     // Whether from stock or not, what is held covers it.
     other.join().unwrap();
+    witness("the one that takes what there is", own);
+    witness("the other that takes it", !own && seen().taken > 0);
     let (charged, held) = (charged(flat), held(flat));
     assert!(charged <= held, "{charged} of {held} held");
     assert_eq!(charged, LIMIT - FREE + 2 + if own { 2 } else { 0 });
@@ -111,8 +117,10 @@ fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
         flat.release(20);
+        forget();
         let both = [charges(flat, 0, &[1, 1]), charges(flat, 1, &[FREE + 18])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("an opening and a fold", seen().opened > 0 && seen().closed > 0);
         assert_eq!((granted, charged(flat)), (FREE + 20, LIMIT), "all of it fits");
     });
 }
@@ -122,8 +130,9 @@ fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
 #[test]
 fn loom_limits_flat_a_lowered_limit_grants_nothing_from_stock() {
     explore(Mistake::None, REST_MS, |flat| {
-        let other = charges(flat, 1, &[1, 1]);
+        let other = charges(flat, 0, &[1, 1]);
         flat.set_limit(ZERO + 30);
+        witness("a charge from stock beside it", seen().taken > 0);
         assert!(flat.try_charge(1).is_err(), "more than the limit is held");
         other.join().unwrap();
         assert!(flat.try_charge(1).is_err() && charged(flat) == held(flat), "no stock is left");
@@ -139,6 +148,9 @@ fn loom_limits_flat_a_sum_beside_a_fold_counts_no_stock() {
         let (low, high) = (held - width - ZERO, held - ZERO);
         assert!(low <= LIMIT && LIMIT - FREE <= high && (width > 0 || high <= LIMIT), "{high}");
         let sum = charged(flat);
+        witness("a sum before the fold", sum == LIMIT - FREE && seen().closed == 0);
+        witness("a sum in the middle of it", sum == LIMIT - FREE && seen().closed > 0);
+        witness("a sum after it", sum == LIMIT);
         assert!([LIMIT - FREE, LIMIT].contains(&sum), "{sum}");
         assert_eq!(folds.join().unwrap(), 6, "it fits once stock was given back");
     });
@@ -149,12 +161,16 @@ fn loom_limits_flat_a_sum_beside_a_fold_counts_no_stock() {
 fn loom_limits_flat_a_sum_beside_an_opening_counts_no_stock() {
     explore(Mistake::None, REST_MS, |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
-        flat.release(20);
-        let opens = charges(flat, 0, &[1, 3]);
+        flat.release(40);
+        forget();
+        // It opens, takes what its word still holds, and fills that again.
+        let opens = charges(flat, 0, &[1, 2, 1]);
         either_first();
-        let before = LIMIT - FREE - 20;
+        let before = LIMIT - FREE - 40;
         let sum = charged(flat);
-        assert!([0, 1, 4].map(|n| before + n).contains(&sum), "{sum}");
+        witness("a sum after an opening", seen().opened > 0 && seen().refilled == 0);
+        witness("a sum after a refill", seen().refilled > 0);
+        assert!([0, 1, 3, 4].map(|n| before + n).contains(&sum), "{sum}");
         assert_eq!((opens.join().unwrap(), charged(flat)), (4, before + 4));
     });
 }
@@ -175,7 +191,9 @@ fn a_look_after_a_charge_from_stock(look: fn(&Model)) {
             let flat = Arc::clone(flat);
             thread::spawn(move || {
                 CPU.with(|own| own.set(0));
-                if flat.leaf.stock.add(-1, flat.leaf.cap) {
+                let takes = flat.leaf.stock.add(-1, flat.leaf.cap);
+                witness("one that takes from what was opened", takes);
+                if takes {
                     look(&flat);
                 }
             })

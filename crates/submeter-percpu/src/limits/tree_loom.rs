@@ -6,11 +6,12 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::common::Common;
-use super::cpus_loom::{CPU, Cpus, Mistake, sections};
+use super::cpus_loom::{CPU, Cpus, Mistake, forget, sections, seen};
 use super::leaf::Leaf;
 use super::level::{Level, REST_MS};
 use super::tree::{Path, charge_forced, release, set_limit, try_charge};
 use super::wait::{Polled, Queue};
+use crate::models::{Note, witness};
 
 const LIMIT: u64 = 200;
 /// What both leaves hold at first; 3 more lie in stock, and 6 are free.
@@ -119,8 +120,15 @@ fn explore_from(
         set_limit(&at(&tree, 0), &tree.root, LIMIT);
         start(&tree);
         assert_eq!(tree.root.held(), CHARGED + 3);
+        forget();
         model(&tree);
     });
+}
+
+/// A fold of stock that somebody else wants meanwhile.
+fn witness_a_fold_beside_a_charge_from_stock() {
+    witness("a fold that finds the stock taken", seen().taken > 0 && seen().closed > 0);
+    witness("a fold that gives it back", seen().taken == 0 && seen().closed > 0);
 }
 
 fn charges(tree: &Model, cpu: usize, leaf: usize, all: &'static [u64]) -> thread::JoinHandle<u64> {
@@ -135,6 +143,7 @@ fn charges(tree: &Model, cpu: usize, leaf: usize, all: &'static [u64]) -> thread
 fn a_fold_beside_a_charge_of_another_leaf(tree: &Model) {
     let both = [charges(tree, 0, 0, &[2]), charges(tree, 1, 1, &[7])];
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+    witness_a_fold_beside_a_charge_from_stock();
     assert!(granted <= 9, "the limit is exceeded by {}", granted - 9);
     let held = tree.root.held();
     let charged = CHARGED + granted;
@@ -161,12 +170,13 @@ fn loom_limits_tree_finds_that_a_gate_read_outside_the_sequence_grants_stock_twi
     explore(Mistake::GateOutside, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
-/// Two folds of the root at once, with an opening and a refill in between.
+/// Two folds of the root at once.
 #[test]
 fn loom_limits_tree_two_folds_at_once_give_stock_back_once() {
     explore(Mistake::None, REST_MS, |tree| {
         let both = [charges(tree, 0, 0, &[9]), charges(tree, 1, 1, &[9])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("two folds at once", seen().waiting_max > 1);
         assert_eq!(granted, 9, "one of two that do not both fit");
         assert_eq!(tree.root.held(), LIMIT);
     });
@@ -178,6 +188,7 @@ fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
         let other = charges(tree, 0, 0, &[1]);
         let lowered = Arc::clone(tree);
         set_limit(&at(&lowered, 1), &lowered.root, CHARGED - 10);
+        witness_a_fold_beside_a_charge_from_stock();
         let refused = try_charge(&at(tree, 1), 1).is_err();
         other.join().unwrap();
         assert!(refused, "10 more than the limit are held");
@@ -192,6 +203,7 @@ fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
         let other = charges(tree, 0, 0, &[1, 2]);
         charge_forced(&at(tree, 1), 30);
         let granted = other.join().unwrap();
+        witness_a_fold_beside_a_charge_from_stock();
         assert_eq!(tree.root.held(), CHARGED + 30 + granted, "what lies in stock may be charged");
         try_charge(&at(tree, 0), 1).expect_err("the limit is exceeded");
     });
@@ -203,9 +215,13 @@ fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
     explore(Mistake::None, REST_MS, |tree| {
         try_charge(&at(tree, 0), 10).expect_err("one too many, so that it folds");
         release(&at(tree, 0), 51);
+        forget();
         // There is room for all stock twice again.
-        let both = [charges(tree, 0, 0, &[1, 2]), charges(tree, 1, 1, &[57])];
+        // The first opens, takes what its word still holds, and fills that again.
+        let both = [charges(tree, 0, 0, &[1, 2, 1]), charges(tree, 1, 1, &[56])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("an opening and a fold", seen().opened > 0 && seen().closed > 0);
+        witness("a refill", seen().refilled > 0);
         assert_eq!(granted, 60, "all of it fits");
         assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
     });
@@ -216,8 +232,11 @@ fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
 fn loom_limits_tree_a_refusal_beside_a_refill_is_exact() {
     explore(Mistake::None, 0, |tree| {
         release(&at(tree, 0), 64);
-        let both = [charges(tree, 0, 0, &[3]), charges(tree, 1, 1, &[LIMIT - CHARGED + 64 - 3])];
+        // The 1 from stock; then 2, for which its word must be filled again, by 2 at most.
+        let rest = &[LIMIT - CHARGED + 64 - 3];
+        let both = [charges(tree, 0, 0, &[1, 2]), charges(tree, 1, 1, rest)];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("a refill and a fold", seen().refilled > 0 && seen().closed > 0);
         assert_eq!(granted, LIMIT - CHARGED + 64, "both fit");
         assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
     });
@@ -229,14 +248,18 @@ fn loom_limits_tree_a_refusal_beside_a_refill_is_exact() {
 fn a_charge_that_waits_beside(before: u64, other: fn(&Model)) -> impl Fn(&Model) {
     move |tree| {
         release(&at(tree, 1), before);
-        let beside = Arc::clone(tree);
+        let (beside, done) = (Arc::clone(tree), Note::default());
+        let released = done.clone();
         let other = thread::spawn(move || {
             CPU.with(|own| own.set(1));
             other(&beside);
+            released.take();
         });
         let push = |queue: &mut Queue<At>| queue.push(at(tree, 0), 60, Waker::noop().clone());
         let number = push(&mut tree.queue.lock().unwrap());
         at(tree, 0).serve();
+        witness("a release before it tries", done.is_taken());
+        witness("a release that finds it waiting", !done.is_taken());
         other.join().unwrap();
         let polled = tree.queue.lock().unwrap().poll(number, &mut Waker::noop().clone());
         assert!(matches!(polled, Polled::Done(Ok(()))), "it waits, and there is room");
@@ -266,6 +289,7 @@ fn a_fold_beside_a_charge_at_a_leafs_limit(tree: &Model) {
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
     let (charged, held) = (CHARGED + granted, tree.root.held());
     assert!(held >= charged, "{charged} are charged, but {held} held");
+    witness_a_fold_beside_a_charge_from_stock();
     assert_eq!((granted, held), (9, LIMIT), "something was refused that fits, or room is lost");
     assert_eq!([0, 1].map(|leaf| tree.own[leaf].held()), [39, 161]);
 }
@@ -293,6 +317,7 @@ fn loom_limits_tree_what_a_leafs_limit_refuses_in_the_end_goes_back() {
     explore_from(open_root, Mistake::None, 0, |tree| {
         let both = [charges(tree, 0, 0, &[2]), charges(tree, 0, 0, &[2])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        witness("one that puts back what it took", seen().put > 0);
         assert_eq!((granted, tree.own[0].held()), (2, 39), "one of two that do not both fit");
         assert_eq!(tree.root.held() - tree.leaves[ROOT].stocked(), CHARGED + 2);
     });
@@ -304,6 +329,8 @@ fn loom_limits_tree_a_release_into_the_stock_above_beside_a_fold_loses_nothing()
         let fold = charges(tree, 1, 1, &[LIMIT - CHARGED]);
         release(&at(tree, 0), 1);
         assert_eq!(fold.join().unwrap(), LIMIT - CHARGED, "it fits");
+        witness("a release into stock that a fold finds", seen().put > 0 && seen().closed > 0);
+        witness("one that finds it closed", seen().put == 0 && seen().closed > 0);
         assert_eq!(tree.root.held() - tree.leaves[ROOT].stocked(), LIMIT - 1);
         assert_eq!(tree.own[0].held(), 36);
     });

@@ -6,11 +6,11 @@
 //! interrupts. The guard is the real one.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::thread;
 
-use super::explore;
+use super::{explore, witness};
 use crate::overflow::{InFlight, batch_overflow, in_flight};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// One less than the batch.
 const MASK: u64 = 1;
@@ -77,6 +77,7 @@ impl Shared {
         // SeqCst: as the real ones.
         let order = Ordering::SeqCst;
         let noted = self.pending.load(order);
+        witness("a flush that resets an overflow", noted != 0);
         self.total.store(self.word.load(order), order);
         self.pending.fetch_sub(noted, order);
     }
@@ -88,6 +89,7 @@ impl Shared {
         let early = (first == First::InFlight).then(|| in_flight(&self.in_flight));
         let pending = self.pending.load(order);
         let in_flight = early.unwrap_or_else(|| crate::overflow::in_flight(&self.in_flight));
+        witness("a read beside an overflow in flight", in_flight != 0);
         let total = self.total.load(order);
         let bound = pending + (1 + in_flight.cast_signed()) * MASK.cast_signed();
         assert!(total + bound >= before, "less than had returned");

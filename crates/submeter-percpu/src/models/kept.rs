@@ -1,170 +1,15 @@
 //! Marks that a flush leaves: without a barrier while they stay, behind one when they go.
 //!
 //! Sequences, their barrier and handlers are modelled as in `sequences`; the marks and what readers
-//! compare are the real ones. A line has one word here, which is also its place.
+//! compare are the real ones.
 
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
-use loom::sync::{Arc, Mutex};
+use loom::sync::Arc;
 use loom::thread;
 
-use super::{either_first, explore, explore_apart};
-use crate::dirty::{DirtyBits, Kept, Unread};
-
-const LINES: usize = 3;
-
-/// One CPU's words and their marks, a total and what readers compare.
-struct Cpu {
-    section: Mutex<()>,
-    words: [AtomicI64; LINES],
-    lines: [AtomicU64; 1],
-    summary: [AtomicU64; 1],
-    linking: AtomicU64,
-    tally: AtomicU64,
-    /// What the flusher read last, for readers.
-    last: [AtomicI64; LINES],
-    kept: Kept,
-    total: AtomicI64,
-    /// What updates that returned have added.
-    returned: AtomicI64,
-}
-
-/// What the flusher read last, and which lines it keeps.
-#[derive(Clone, Copy, Default)]
-struct Flusher {
-    last: [i64; LINES],
-    kept: u64,
-    total: i64,
-}
-
-impl Cpu {
-    fn new() -> Arc<Cpu> {
-        Arc::new(Cpu {
-            section: Mutex::new(()),
-            words: [(); LINES].map(|()| AtomicI64::new(0)),
-            lines: [AtomicU64::new(0)],
-            summary: [AtomicU64::new(0)],
-            linking: AtomicU64::new(0),
-            tally: AtomicU64::new(0),
-            last: [(); LINES].map(|()| AtomicI64::new(0)),
-            kept: Kept::new(1),
-            total: AtomicI64::new(0),
-            returned: AtomicI64::new(0),
-        })
-    }
-
-    /// As [`new`](Self::new), with line 0 marked and kept.
-    fn keeping() -> Arc<Cpu> {
-        let cpu = Cpu::new();
-        cpu.row().mark(0);
-        cpu.kept.put(0, 0, 0, 1);
-        cpu.kept.end(1);
-        cpu
-    }
-
-    fn unread(&self) -> Unread {
-        self.kept.unread(|| self.row().count(), |_, line| self.is_same(line))
-    }
-
-    fn is_exact(&self, found: &Unread) -> bool {
-        found.lines == 0 && self.kept.holds(found)
-    }
-
-    fn row(&self) -> DirtyBits<'_> {
-        let Cpu { lines, summary, linking, tally, .. } = self;
-        DirtyBits { lines, summary, linking, tally }
-    }
-
-    /// Each mark that is taken makes at most one attempt fail.
-    fn update(&self, line: usize) {
-        self.change(line, 1);
-    }
-
-    fn change(&self, line: usize, n: i64) {
-        while !self.try_add(line, n) {
-            self.row().mark(line);
-        }
-        // SeqCst: the caller returns; who sees this has to find the add.
-        self.returned.fetch_add(n, Ordering::SeqCst);
-    }
-
-    fn try_add(&self, line: usize, n: i64) -> bool {
-        let _section = self.section.lock().expect("no panic inside");
-        // Relaxed: a plain load of the sequence.
-        let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
-        if marked {
-            let word = &self.words[line];
-            // Relaxed, both: plain, by the only CPU that writes it.
-            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-        }
-        marked
-    }
-
-    fn barrier(&self) {
-        drop(self.section.lock().expect("no panic inside"));
-    }
-
-    /// Whether a line is as it was read last, for readers.
-    fn is_same(&self, line: usize) -> bool {
-        // SeqCst and Relaxed: as the real ones.
-        self.words[line].load(Ordering::SeqCst) == self.last[line].load(Ordering::Relaxed)
-    }
-
-    /// Reads `lines`; returns by how much they changed.
-    fn read(&self, flusher: &mut Flusher, lines: u64) -> i64 {
-        let mut found = 0;
-        for line in (0..LINES).filter(|line| lines >> line & 1 == 1) {
-            // SeqCst: as the real one.
-            let now = self.words[line].load(Ordering::SeqCst);
-            found += now - flusher.last[line];
-            flusher.last[line] = now;
-        }
-        flusher.total += found;
-        found
-    }
-
-    /// A flush of everything: takes what is not kept behind a barrier, and reads what is.
-    fn flush(&self, flusher: &mut Flusher) {
-        let mut taken = 0;
-        self.row().find(64, |_, bits| taken |= bits & !flusher.kept);
-        taken = self.row().take_bits(0, taken);
-        if taken != 0 {
-            self.barrier();
-        }
-        self.read(flusher, taken | flusher.kept);
-        self.row().release(taken.count_ones());
-    }
-
-    /// A flush of everything that keeps every mark that it finds, and looks for none if no more
-    /// count than it keeps. `REMEMBER`: it knows afterwards which those are.
-    fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) {
-        // SeqCst: as who asks for a flush: what its update saw of a mark comes before the count.
-        fence(Ordering::SeqCst);
-        let mut found = 0;
-        if self.row().count() != u64::from(flusher.kept.count_ones()) {
-            self.row().find(64, |_, bits| found |= bits);
-        }
-        self.read(flusher, found | flusher.kept);
-        if REMEMBER {
-            flusher.kept |= found;
-        }
-    }
-
-    /// Takes the mark of a kept line, which is kept no longer.
-    fn let_go<const BARRIER: bool, const AGAIN: bool>(&self, flusher: &mut Flusher) {
-        flusher.kept = 0;
-        let taken = self.row().take_bits(0, 1);
-        if !AGAIN {
-            self.read(flusher, taken);
-        }
-        if BARRIER {
-            self.barrier();
-        }
-        if AGAIN {
-            self.read(flusher, taken);
-        }
-        self.row().release(taken.count_ones());
-    }
-}
+use super::kept_cpu::{Cpu, Flusher};
+use super::{either_first, explore, explore_apart, witness};
+use crate::pending::Numbers;
+use crate::sync::atomic::Ordering;
 
 fn update(cpu: &Arc<Cpu>, line: usize) -> thread::JoinHandle<()> {
     let cpu = Arc::clone(cpu);
@@ -180,6 +25,7 @@ fn loom_kept_a_flush_without_a_barrier_finds_what_happened_before() {
         let both = [0, 0].map(|line| update(&cpu, line));
         let mut flusher = Flusher { kept: 1, ..Flusher::default() };
         cpu.flush(&mut flusher);
+        witness("a flush that finds one of two updates", flusher.total == 1);
         for (n, update) in both.into_iter().enumerate() {
             update.join().expect("no panic");
             cpu.flush(&mut flusher);
@@ -196,6 +42,7 @@ fn marks_that_stay<const REMEMBER: bool>() {
     let both = [0, 0].map(|line| update(&cpu, line));
     let mut flusher = Flusher::default();
     cpu.flush_and_keep::<REMEMBER>(&mut flusher);
+    witness("a flush that finds one of two updates", flusher.total == 1);
     for (n, update) in both.into_iter().enumerate() {
         update.join().expect("no panic");
         cpu.flush_and_keep::<REMEMBER>(&mut flusher);
@@ -236,6 +83,7 @@ fn a_flush_that_counts_marks_first<const EARLY: bool>() {
     };
     // Only if it finds the mark set: it makes none.
     let added = cpu.try_add(0, 1);
+    witness("an update that finds the mark of another", added);
     let mut flusher = Flusher::default();
     cpu.flush_and_keep::<true>(&mut flusher);
     assert_eq!(flusher.total, i64::from(added), "a returned update was not found");
@@ -263,9 +111,9 @@ fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
     };
     // Only if it finds the mark set: it makes none.
     let added = cpu.try_add(0, 1);
+    witness("an update that finds the mark of another", added);
     if FENCE {
-        // Acquire: as the real one.
-        fence(Ordering::Acquire);
+        crate::dirty::after_own_updates();
     }
     assert!(!added || cpu.row().count() != 0, "a returned update is in no total and in no bound");
     marks.join().expect("no panic");
@@ -288,23 +136,20 @@ fn loom_kept_finds_that_a_read_without_a_fence_misses_what_its_thread_added() {
 fn a_flush_that_another_issues<const FENCE: bool>() {
     let cpu = Cpu::new();
     cpu.row().mark(0);
-    let begun = Arc::new(AtomicU64::new(0));
+    let numbers = Arc::new(Numbers::default());
     let asks = {
-        let (cpu, begun) = (Arc::clone(&cpu), Arc::clone(&begun));
+        let (cpu, numbers) = (Arc::clone(&cpu), Arc::clone(&numbers));
         thread::spawn(move || {
             cpu.update(0);
-            if FENCE {
-                // SeqCst, here and below: as the real ones.
-                fence(Ordering::SeqCst);
-            }
-            begun.load(Ordering::SeqCst)
+            if FENCE { numbers.ask() } else { numbers.ask_unfenced() }
         })
     };
     let mut flusher = Flusher { kept: 1, ..Flusher::default() };
-    let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
-    crate::sync::seq_cst_order();
+    let number = numbers.begin();
     cpu.flush(&mut flusher);
     let asked = asks.join().expect("no panic");
+    witness("a flush that was asked for before it began", number > asked);
+    witness("a flush that began before", number <= asked);
     assert!(number <= asked || flusher.total == 1, "a returned update was not found");
 }
 
@@ -327,6 +172,8 @@ fn a_mark_that_goes<const BARRIER: bool, const AGAIN: bool>() {
     let mut flusher = Flusher { kept: 1, ..Flusher::default() };
     cpu.flush(&mut flusher);
     cpu.let_go::<BARRIER, AGAIN>(&mut flusher);
+    witness("a mark that goes before the update", flusher.total == 0);
+    witness("a mark that goes after it", flusher.total == 1);
     update.join().expect("no panic");
     cpu.flush(&mut flusher);
     assert_eq!(flusher.total, 1, "a returned update was not found");
@@ -357,6 +204,7 @@ fn a_line_that_is_let_go_unmarked<const LOOK: bool>() {
     let mut flusher = Flusher { kept: 1, ..Flusher::default() };
     let unmarked = cpu.row().marked(0, 1) == 0;
     cpu.flush(&mut flusher);
+    witness("an update of a line without a mark by then", unmarked && flusher.total == 1);
     if !LOOK {
         cpu.let_go::<true, true>(&mut flusher);
     } else if unmarked {
@@ -414,9 +262,10 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
             };
             let found = cpu.kept.unread(count, |_, line| cpu.is_same(line));
             let total = cpu.total.load(Ordering::Relaxed);
-            if cpu.is_exact(&found) {
-                assert!(total >= before, "exact, but it is not");
-            }
+            let exact = cpu.is_exact(&found);
+            witness("a total that is called exact", exact);
+            witness("one that is not", !exact);
+            assert!(!exact || total >= before, "exact, but it is not");
         })
     };
     if mistake == Mistake::CountsOutside {
@@ -488,14 +337,15 @@ fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
             let early = !LOOKS_LATE && cpu.is_exact(&found);
             // Relaxed: as the real one.
             let total = cpu.total.load(Ordering::Relaxed);
-            if early || LOOKS_LATE && cpu.is_exact(&found) {
-                assert_eq!(total, 0, "exact, but it is not");
-            }
+            let exact = early || LOOKS_LATE && cpu.is_exact(&found);
+            witness("a total that is called exact", exact);
+            assert!(!exact || total == 0, "exact, but it is not");
         })
     };
     either_first();
     // SeqCst: as the real one.
     let now = cpu.words[0].load(Ordering::SeqCst);
+    witness("a flush that reads a moment between", now != 0);
     if now != 0 {
         cpu.kept.begin();
         // Relaxed, both: as the real ones.
@@ -527,9 +377,10 @@ fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
         thread::spawn(move || {
             // SeqCst, here and below: as the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
-            if cpu.is_exact(&cpu.unread()) {
-                assert_eq!(before, 0, "exact, but it is not");
-            }
+            let exact = cpu.is_exact(&cpu.unread());
+            witness("a total that is called exact", exact);
+            witness("one that is not, after the update", !exact && before != 0);
+            assert!(!exact || before == 0, "exact, but it is not");
         })
     };
     let mut flusher = Flusher { kept: 1, ..Flusher::default() };

@@ -3,12 +3,17 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
 // Not the checker's: what it does not explore.
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::sync::atomic::take_sites;
+
 mod in_flight;
 mod kept;
+mod kept_cpu;
 mod linked;
 mod sequences;
 
@@ -17,7 +22,7 @@ mod sequences;
 ///
 /// # Panics
 /// When there is only one (of either order, see [`either_first`]): threads that do not meet prove
-/// nothing.
+/// nothing. When the model calls no [`witness`], or one of them has witnessed nothing.
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_within(3, model);
 }
@@ -36,6 +41,40 @@ pub(crate) fn explore_all(model: impl Fn() + Sync + Send + 'static) {
 
 fn check(builder: loom::model::Builder, model: impl Fn() + Sync + Send + 'static) {
     assert!(executions(builder, model) > 1, "the threads of this model do not meet");
+    WITNESSED.with_borrow(|witnessed| {
+        assert!(!witnessed.is_empty(), "this model does not say what it is named for");
+        for (what, met) in witnessed {
+            assert!(met, "no execution of this model has {what}");
+        }
+    });
+}
+
+/// Says whether an execution has come upon what its model is named for: each of its executions may
+/// miss it, but not all. A model whose threads never do what it is about passes whatever is broken.
+///
+/// Adds neither orders nor states to the model. Called where a mistake may panic, it must come
+/// first.
+pub(crate) fn witness(what: &'static str, met: bool) {
+    WITNESSED.with_borrow_mut(|witnessed| *witnessed.entry(what).or_default() |= met);
+}
+
+/// What an execution has done by now, noted outside of the model: for [`witness`].
+#[derive(Clone, Default)]
+pub(crate) struct Note(Arc<AtomicUsize>);
+
+impl Note {
+    pub(crate) fn take(&self) {
+        // Relaxed, here and below: one thread runs them all.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Runs a model whose threads are to touch nothing of each other's.
@@ -63,6 +102,8 @@ std::thread_local! {
     /// Whether the model calls [`either_first`].
     static IS_ORDERED: Cell<bool> = const { Cell::new(false) };
     static OTHERS_FIRST: Cell<bool> = const { Cell::new(false) };
+    /// What the model is named for, and whether an execution had it.
+    static WITNESSED: RefCell<BTreeMap<&'static str, bool>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Returns how many executions there were, of the order that had more.
@@ -74,7 +115,9 @@ fn executions(
     builder.max_branches = 5_000;
     let model = Arc::new(model);
     let mut most = 0;
+    take_sites();
     IS_ORDERED.set(false);
+    WITNESSED.take();
     for others_first in [false, true] {
         OTHERS_FIRST.set(others_first);
         let executions = Arc::new(AtomicUsize::new(0));
@@ -90,5 +133,21 @@ fn executions(
             break;
         }
     }
+    note_sites();
     most
+}
+
+/// Where `SUBMETER_MODELLED` names a directory, adds to the file of the test there which lines with
+/// an atomic the model has executed: `cargo xtask modelled` reads them.
+fn note_sites() {
+    let sites = take_sites();
+    let Some(to) = std::env::var_os("SUBMETER_MODELLED") else {
+        return;
+    };
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("main").rsplit("::").next().unwrap_or_default();
+    let lines: String = sites.iter().map(|(file, line)| format!("{file}:{line}\n")).collect();
+    let path = std::path::Path::new(&to).join(name);
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(lines.as_bytes())).expect("SUBMETER_MODELLED exists");
 }

@@ -6,12 +6,12 @@
 //! also tries what no handler could do. The barrier waits for the section under way. The marks are
 //! the real ones.
 
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::explore;
+use super::{explore, witness};
 use crate::dirty::DirtyBits;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// One CPU's word and its marks.
 ///
@@ -101,6 +101,7 @@ fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
     });
     let (mut last, mut total) = (0, 0);
     total += cpu.flush(&mut last);
+    witness("a flush that finds one of two updates", total == 1);
     both.into_iter().for_each(|update| update.join().expect("no panic"));
     total += cpu.flush(&mut last);
     assert_eq!(total, 2, "a returned update was not found");

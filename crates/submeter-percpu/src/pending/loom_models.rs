@@ -1,10 +1,11 @@
 //! An updater, a collector that may fail, and a reader; and what each mistake leads to.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use loom::thread;
 
-use super::{Collections, Pending};
+use super::{Collections, Noted, Pending, Updated};
+use crate::models::witness;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// What is wrong, if anything.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,8 @@ enum Mistake {
 struct Model {
     words: [AtomicI64; 2],
     slots: [AtomicI64; 2],
-    begun: AtomicU64,
-    covered: AtomicU64,
+    /// What is said of collections.
+    noted: [AtomicI64; 3],
     total: AtomicI64,
     /// What updates that returned have added.
     returned: AtomicI64,
@@ -39,8 +40,7 @@ impl Model {
         Arc::new(Model {
             words: [AtomicI64::new(0), AtomicI64::new(0)],
             slots: [AtomicI64::new(0), AtomicI64::new(0)],
-            begun: AtomicU64::new(0),
-            covered: AtomicU64::new(0),
+            noted: [AtomicI64::new(0), AtomicI64::new(0), AtomicI64::new(0)],
             total: AtomicI64::new(0),
             returned: AtomicI64::new(0),
             mistake,
@@ -51,21 +51,23 @@ impl Model {
         Pending([&self.slots[0], &self.slots[1]])
     }
 
+    fn noted(&self) -> Noted<'_> {
+        Noted(self.noted.each_ref())
+    }
+
     fn update(&self, cpu: usize) {
         let word = &self.words[cpu];
         // Relaxed, both: a sequence's plain load and store, of a word that only this CPU writes.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if self.mistake != Mistake::NoFenceInUpdate {
-            // SeqCst: the update, before the look at what has begun.
-            fence(Ordering::SeqCst);
-        }
+        let updated = match self.mistake {
+            Mistake::NoFenceInUpdate => Updated::unfenced(),
+            _ => Updated::fenced(),
+        };
         let load = || {
-            // Acquire, both: as the real ones.
-            let begun = self.begun.load(Ordering::Acquire);
-            let covered = match self.mistake {
-                Mistake::BegunIsCovered => begun,
-                _ => self.covered.load(Ordering::Acquire),
-            };
+            let Collections { begun, mut covered, .. } = self.noted().collections(updated);
+            if self.mistake == Mistake::BegunIsCovered {
+                covered = begun;
+            }
             // The wrong one now and then.
             Collections { begun, covered, turn: begun / 2 }
         };
@@ -76,11 +78,9 @@ impl Model {
 
     /// Collects, unless it fails half-way.
     fn collect(&self, number: u64, fails: bool) {
-        // Release: as the real one.
-        self.begun.store(number, Ordering::Release);
-        if self.mistake != Mistake::NoFenceInCollection {
-            // SeqCst: the number, before the look at the word.
-            fence(Ordering::SeqCst);
+        match self.mistake {
+            Mistake::NoFenceInCollection => self.noted().begin_unfenced(number),
+            _ => self.noted().begin(number),
         }
         if fails {
             return;
@@ -88,11 +88,10 @@ impl Model {
         // Relaxed, here and below: as the real ones.
         let now = self.words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
         if self.mistake == Mistake::CoversBeforeTotal {
-            self.covered.store(number, Ordering::Release);
+            self.noted().complete(number);
         }
         self.total.store(now, Ordering::Relaxed);
-        // Release: after the total.
-        self.covered.store(number, Ordering::Release);
+        self.noted().complete(number);
     }
 
     /// Checks that what returned before is in the total or in the sum.
@@ -100,12 +99,14 @@ impl Model {
         // Acquire: what returned, with all that it did.
         let returned = self.returned.load(Ordering::Acquire);
         let early = self.total.load(Ordering::Relaxed);
-        // Acquire: as the real one.
-        let covered = self.covered.load(Ordering::Acquire);
-        let sum = self.pending().sum(covered, || self.begun.load(Ordering::Acquire));
-        let sum = i64::from(sum);
+        let covered = self.noted().covered();
+        // Acquire: no earlier than any that an adder had loaded.
+        let begun = || self.noted[0].load(Ordering::Acquire).cast_unsigned();
+        let sum = i64::from(self.pending().sum(covered, begun));
         let late = self.total.load(Ordering::Relaxed);
         let total = if self.mistake == Mistake::TotalFirst { early } else { late };
+        witness("an update that is in the total and not pending", total != 0 && sum == 0);
+        witness("one that is pending and not in the total", returned > total && sum != 0);
         assert!(
             returned - total <= sum,
             "{returned} returned, {total} in the total, {sum} pending"

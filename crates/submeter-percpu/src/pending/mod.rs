@@ -11,10 +11,10 @@
 //! collects, and stores it as *covered* once what it collected is where readers find it. One that
 //! fails never stores the latter.
 //!
-//! - **An updater** makes its update visible, then takes a full fence, then loads *begun* and
-//!   *covered*, then adds. If it misses a collection's number, then that collection, which takes a
-//!   full fence behind its store, finds the update: so what is dated with an older number is
-//!   collected by it.
+//! - **An updater** makes its update visible, then takes a full fence ([`Updated`]), then loads
+//!   *begun* and *covered* ([`Noted`]), then adds. If it misses a collection's number, then that
+//!   collection, which takes a full fence behind its store, finds the update: so what is dated with
+//!   an older number is collected by it.
 //! - **A reader** loads *covered*, then the sum, then what was collected. Of what an updater has
 //!   dropped from the sum, as *covered* said, the reader finds the collection's result: the
 //!   updater had acquired it.
@@ -29,8 +29,11 @@
 //! older may count again. A sum is too small only if an updater is stopped between two instructions
 //! and, 2^32 collections later, finds the word as it was.
 
+mod collector;
 #[cfg(all(test, loom))]
 mod loom_models;
+
+pub use collector::{Noted, Numbers, Updated};
 
 use crate::sync::atomic::{AtomicI64, Ordering};
 

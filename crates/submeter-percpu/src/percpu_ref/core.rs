@@ -343,7 +343,8 @@ impl Life {
         Life { phase, reported: Reported::new(), reinit, waiters: OnceBox::new() }
     }
 
-    /// Elects the one that releases.
+    /// Elects the one that releases. The count elects too, but a put of no reference at zero is
+    /// its last as well.
     fn begin_release(&self) -> bool {
         // Acquire: pairs with the Release in `restart`, so that the releases of successive lives
         // are in order. What was done under the references is ordered by the count.
@@ -498,5 +499,23 @@ impl Drop for Released<'_> {
 impl fmt::Debug for Released<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Released(life {})", self.number)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_runs_once_also_where_it_is_asked_for_again_while_it_runs() {
+        let core = Core::new(Options::new(), "test").expect("room");
+        let _after = core.switch.to_atomic();
+        let mut releases = 0;
+        core.release(|| {
+            releases += 1;
+            core.release(|| panic!("again, while it runs"));
+        });
+        core.release(|| panic!("again, when it is over"));
+        assert_eq!(releases, 1);
     }
 }

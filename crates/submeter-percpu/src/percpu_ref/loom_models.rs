@@ -9,9 +9,9 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use super::count::{Count, Kill, Put};
-use super::models::{Locked, Mistake, Model, Modelled, Sequences};
+use super::models::{Locked, Mistake, Model, Modelled, Sequences, was_per_cpu};
 use super::switch::Stopping;
-use crate::models::{explore, explore_all, explore_within};
+use crate::models::{Note, either_first, explore, explore_all, explore_within, witness};
 
 /// Instantiates a model for both ways to hold words.
 macro_rules! on_both {
@@ -28,6 +28,12 @@ macro_rules! on_both {
     };
 }
 
+/// After a kill that others hold references across.
+fn witness_either_last<S: Modelled>(model: &Model<S>) {
+    witness("a last put that the fold meets", model.releases() == 1);
+    witness("a last put after the fold", model.releases() == 0);
+}
+
 /// A user that takes another reference, and puts both, while the owner kills.
 fn users_and_a_kill<S: Modelled>() {
     let model = Model::<S>::new();
@@ -38,6 +44,7 @@ fn users_and_a_kill<S: Modelled>() {
         model.write_and_put(0);
     });
     model.kill();
+    witness_either_last(&model);
     user.join().unwrap();
     model.must_be_released();
 }
@@ -52,6 +59,7 @@ fn each_put_meets_the_fold<S: Modelled>() {
     let users: Vec<_> =
         (0..2).map(|place| model.spawn(move |model| model.write_and_put(place))).collect();
     model.kill();
+    witness_either_last(&model);
     users.into_iter().for_each(|user| user.join().unwrap());
     model.must_be_released();
 }
@@ -116,7 +124,11 @@ fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
         let model = Model::over(S::with(mistake));
         // What the other get goes by.
         model.get();
-        let user = model.spawn(|model| model.get());
+        let user = model.spawn(|model| {
+            model.get();
+            witness("a get that is counted per CPU", was_per_cpu());
+            witness("a get that meets the stop", !was_per_cpu());
+        });
         stop.run(&model);
         user.join().unwrap();
         model.must_be_exact(&format!("{stop:?}, {mistake:?}"));
@@ -177,6 +189,8 @@ fn confirm_against_tryget<S: Modelled>(atomic: bool, live: bool) {
             // Acquire: pairs with the Release below: after the confirmation means after it.
             let late = confirmed.load(Ordering::Acquire);
             let took = model.try_get(live);
+            witness("a tryget that succeeds", took);
+            witness("one after the confirmation", late);
             assert!(!(late && took), "a tryget_live after the confirmation");
             if took {
                 model.put();
@@ -215,11 +229,21 @@ fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
     model.get();
     let first = model.switch.begin_atomic().expect("it counts per CPU");
     model.switch.slots.barrier();
-    let user = model.spawn(|model| model.get());
-    let other = model.spawn(|model| {
-        model.to_percpu();
-        model.to_atomic();
+    let user = model.spawn(|model| {
+        model.get();
+        witness("a get in the later opening", was_per_cpu());
     });
+    let opened = Note::default();
+    let other = model.spawn({
+        let opened = opened.clone();
+        move |model| {
+            model.to_percpu();
+            opened.take();
+            model.to_atomic();
+        }
+    });
+    either_first();
+    witness("a fold behind a later opening", opened.is_taken());
     fold(&model, first);
     user.join().unwrap();
     other.join().unwrap();
@@ -244,14 +268,19 @@ fn changes_of_mode<S: Modelled>() {
     model.get();
     let user = model.spawn(|model| {
         model.get();
+        let first = was_per_cpu();
         model.put();
+        let second = was_per_cpu();
         model.put();
+        witness("a user that meets a stop", first && !second);
+        witness("a user that meets an opening", !second && was_per_cpu());
     });
     let other = model.spawn(|model| {
         model.to_atomic();
         model.to_percpu();
     });
     model.kill();
+    witness_either_last(&model);
     user.join().unwrap();
     other.join().unwrap();
     model.must_be_released();
@@ -278,7 +307,10 @@ fn kill_against_resurrect<S: Modelled>() {
     let other = model.spawn(|model| model.resurrect());
     model.finish(begun);
     user.join().unwrap();
-    if other.join().unwrap() {
+    let revived = other.join().unwrap();
+    witness("a kill that is taken back", revived);
+    witness("one that is not: the last put comes before", !revived);
+    if revived {
         assert_eq!(model.releases(), 0, "released while alive");
         model.kill();
     }
@@ -297,7 +329,10 @@ fn lookup_against_reinit<S: Modelled>() {
     model.must_be_released();
     let lookup = model.spawn(|model| model.try_get(true));
     model.reinit();
-    if lookup.join().unwrap() {
+    let found = lookup.join().unwrap();
+    witness("a lookup that finds the new life", found);
+    witness("one that finds nothing", !found);
+    if found {
         model.put();
     }
     model.end();
@@ -313,8 +348,10 @@ fn holder_of_a_new_life<S: Modelled>(take: fn(&Model<S>)) {
     model.must_be_released();
     let user = model.spawn(move |model| {
         if model.try_get(true) {
+            let first = was_per_cpu();
             take(model);
             model.put();
+            witness("a holder that meets the stop", first && !was_per_cpu());
         }
     });
     model.reinit();
@@ -370,10 +407,13 @@ fn handed_over(mistake: Mistake) {
         });
         let gets = model.spawn(move |model| {
             // Acquire: pairs with the Release above.
-            if handed.load(Ordering::Acquire) {
+            let handed = handed.load(Ordering::Acquire);
+            witness("a reference that is handed over", handed);
+            if handed {
                 // Without the fence: loom pairs it with what other threads have read as well.
                 let took = model.switch.get_one_unordered();
                 assert!(took, "met the count of the life before");
+                witness("one that is counted after the stop", !was_per_cpu());
                 assert_eq!(model.switch.put_one(), Put::Held);
             }
         });
@@ -408,6 +448,7 @@ fn writes_before_puts<S: Modelled>() {
     let begun = model.begin_kill();
     model.write_and_put(1);
     model.finish(begun);
+    witness_either_last(&model);
     user.join().unwrap();
     model.must_be_released();
 }
@@ -420,9 +461,19 @@ fn helpers_of_a_vanished_killer<S: Modelled>() {
     model.get();
     let (after, _vanished) = model.begin_kill();
     model.act(after);
-    let helper = model.spawn(|model| model.act(model.switch.help()));
+    let (begun, done) = (Note::default(), Note::default());
+    let helper = model.spawn({
+        let (begun, done) = (begun.clone(), done.clone());
+        move |model| {
+            begun.take();
+            model.act(model.switch.help());
+            done.take();
+        }
+    });
     let user = model.spawn(|model| model.put());
     model.act(model.switch.help());
+    witness("two that help at once", begun.is_taken() && !done.is_taken());
+    witness_either_last(&model);
     helper.join().unwrap();
     user.join().unwrap();
     model.must_be_released();
@@ -435,7 +486,10 @@ fn changes_of_mode_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     let user = model.spawn(|model| {
         if model.try_get(false) {
+            let first = was_per_cpu();
             model.write_and_put(0);
+            witness("a user that meets a stop", first && !was_per_cpu());
+            witness("a user that meets an opening", !first && was_per_cpu());
         }
     });
     let other = model.spawn(|model| {

@@ -6,6 +6,7 @@
 //! for the section that each CPU is in. The locked rows are the real ones. Either way a get counts
 //! on the first CPU and a put on the second, the worst that migration can do.
 
+use std::cell::Cell;
 use std::sync::Arc;
 // Not the checkers': what the models note for themselves must add neither orders nor states.
 use std::sync::atomic::{AtomicI32 as Notes, Ordering::Relaxed as Noted};
@@ -32,6 +33,21 @@ pub(super) enum Mistake {
     TestOutside,
     /// An add to a row is not ordered after what began the life.
     AddWithoutAcquire,
+}
+
+loom::thread_local! {
+    /// Whether the calling thread's last add was taken by the slots.
+    static PER_CPU: Cell<bool> = Cell::new(false);
+}
+
+/// Whether the calling thread's last get or put was counted per CPU.
+pub(super) fn was_per_cpu() -> bool {
+    PER_CPU.with(Cell::get)
+}
+
+fn noted(taken: bool) -> bool {
+    PER_CPU.with(|last| last.set(taken));
+    taken
 }
 
 /// A way to hold words, right or with a mistake.
@@ -105,7 +121,7 @@ impl Slots for Sequences {
             let before = self.words[cpu].load(Ordering::Relaxed);
             self.words[cpu].store(before + n, Ordering::Relaxed);
         }
-        open
+        noted(open)
     }
 
     fn add_slow(&self, _: i64) -> bool {
@@ -186,12 +202,12 @@ impl Slots for Locked {
         let row = &self.rows[usize::from(n < 0)].0;
         // Relaxed: a hint, as the real one.
         if self.live.load(Ordering::Relaxed) == 0 {
-            return false;
+            return noted(false);
         }
-        if self.mistake == Mistake::AddWithoutAcquire {
-            return row.fetch_add(n, Ordering::Release) + n >= 0;
-        }
-        rows::add(row, n)
+        noted(match self.mistake {
+            Mistake::AddWithoutAcquire => row.fetch_add(n, Ordering::Release) + n >= 0,
+            _ => rows::add(row, n),
+        })
     }
 
     fn is_open(&self) -> bool {

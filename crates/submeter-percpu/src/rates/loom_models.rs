@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::bucket::{Bucket, Terms, take_all};
-use crate::models::explore_all;
+use crate::models::{Note, explore_all, witness};
 
 fn terms(burst: u64) -> Terms {
     let refill_ns = burst * 10;
@@ -27,6 +27,8 @@ fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
         let other = Arc::clone(&levels);
         let other = thread::spawn(move || take(&other, 1));
         let granted = [take(&levels, 0), other.join().unwrap()];
+        witness("the one take granted", granted[0]);
+        witness("the other take granted", granted[1]);
         let left = levels.each_ref().map(|level| level.available(0).unwrap());
         let taken = granted.map(|granted| if granted { 2 } else { 0 });
         assert!(granted[0] != granted[1], "3 are there: one of two takes fits");
@@ -37,14 +39,18 @@ fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
 #[test]
 fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
     explore_all(|| {
-        let bucket = Arc::new(bucket(3));
-        let setter = Arc::clone(&bucket);
+        let (bucket, sets) = (Arc::new(bucket(3)), Note::default());
+        let (setter, set) = (Arc::clone(&bucket), sets.clone());
         let setter = thread::spawn(move || {
             // Both slots are written again.
             setter.set(Some(terms(1)), 0);
+            set.take();
             setter.set(Some(terms(5)), 0);
+            set.take();
         });
+        let before = sets.count();
         let taken = take_all([Some(&*bucket)].into_iter(), 1, || 0).is_ok();
+        witness("a take that meets both sets", before == 0 && sets.count() == 2);
         let refused = take_all([Some(&*bucket)].into_iter(), 4, || 0);
         assert!(refused.is_err(), "at most 3 were there");
         setter.join().unwrap();
@@ -60,7 +66,10 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
         let bucket = Arc::new(bucket(3));
         let taker = Arc::clone(&bucket);
         let taker = thread::spawn(move || {
-            if take_all([Some(&*taker)].into_iter(), 4, || 0).is_ok() {
+            let free = take_all([Some(&*taker)].into_iter(), 4, || 0).is_ok();
+            witness("a free take", free);
+            witness("a take that a rate refuses", !free);
+            if free {
                 assert_eq!(taker.terms(), None, "a rate refuses 4");
             }
         });
@@ -81,9 +90,17 @@ fn loom_all_that_contend_in_a_period_are_weighed_once() {
             let path = [Some(&levels[leaf]), Some(&levels[2])];
             take_all(path.into_iter(), 0, || 0).expect("nothing is asked for");
         };
-        let others = Arc::clone(&levels);
-        let others = thread::spawn(move || [1, 0].map(|leaf| take(&others, leaf)));
+        let (others, taken) = (Arc::clone(&levels), Note::default());
+        let took = taken.clone();
+        let others = thread::spawn(move || {
+            [1, 0].map(|leaf| {
+                take(&others, leaf);
+                took.take();
+            })
+        });
+        let before = taken.count();
         take(&levels, 0);
+        witness("a take that meets another", before < taken.count());
         others.join().unwrap();
         // Half of it is for all, and a third of the other half is the first's.
         let path = || [Some(&levels[0]), Some(&levels[2])].into_iter();

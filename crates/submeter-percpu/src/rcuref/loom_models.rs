@@ -11,7 +11,7 @@ use loom::thread;
 
 use super::count::{Count, DEAD, NOREF, Notice, RELEASED};
 use super::{RcuArc, RcuSlot, pin};
-use crate::models::{explore, explore_all};
+use crate::models::{Note, explore, explore_all, witness};
 
 /// Counts up; Relaxed: loom runs one thread at a time.
 fn note(notes: &Notes) {
@@ -55,7 +55,10 @@ fn one_put_wins(put: fn(&Count) -> bool) {
         });
         // Relaxed: as above.
         shared.2.store(1, Ordering::Relaxed);
-        if put(&shared.0) {
+        let last = put(&shared.0);
+        witness("the one put last", last);
+        witness("the other put last", !last);
+        if last {
             note(&wins);
             // Relaxed: as above.
             assert_eq!(shared.1.load(Ordering::Relaxed), 1, "the winner sees all");
@@ -84,6 +87,8 @@ fn loom_rcuref_2_no_get_succeeds_after_dead() {
             move || {
                 let dead = count.is_dead();
                 let got = count.get(unexpected);
+                witness("a get that succeeds", got);
+                witness("a get that knows of the death", dead);
                 assert!(!(dead && got), "a get succeeded on the dead");
                 got && count.put(unexpected)
             }
@@ -107,6 +112,7 @@ fn revive(count: &Arc<Count>, lookups: usize, put: fn(&Count) -> bool) -> u32 {
         })
         .collect();
     let won = put(count);
+    witness("a put that is revived", !won);
     others.into_iter().map(|other| u32::from(other.join().unwrap())).sum::<u32>() + u32::from(won)
 }
 
@@ -185,7 +191,9 @@ fn a_late_mark_of_death(guarded: bool) {
                 let guard = guarded.then(pin);
                 // Relaxed: as in `Count::get`.
                 let got = word.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0;
-                if got && put_as_it_is(&word) {
+                let last = got && put_as_it_is(&word);
+                witness("a lookup that revives and ends it", last);
+                if last {
                     recycle(word, guard.as_ref());
                 }
             }
@@ -252,6 +260,7 @@ fn loom_rcuref_excess_puts_are_told_of_once_each() {
             })
             .collect();
         assert!(!count.get(counting(&excess)));
+        witness("a get between the puts", noted(&excess) == 1);
         putters.into_iter().for_each(|putter| putter.join().unwrap());
         assert_eq!((noted(&excess), count.word()), (2, DEAD));
     });
@@ -265,9 +274,12 @@ fn loom_rcuref_6_saturation_is_told_of_once_and_stays() {
             let (count, told) = (count.clone(), told.clone());
             move || assert!(count.get(|_| note(&told)), "a get fails on the dead only")
         });
-        assert!(count.get(|_| note(&told)));
+        let own = Notes::new(0);
+        assert!(count.get(|_| note(&own)));
         other.join().unwrap();
-        assert_eq!(noted(&told), 1);
+        witness("the one is told", noted(&own) == 1);
+        witness("the other is told", noted(&told) == 1);
+        assert_eq!(noted(&own) + noted(&told), 1);
         assert!(!count.put(unexpected) && !count.is_dead());
     });
 }
@@ -289,6 +301,8 @@ fn both_may_miss(get: fn(&Count) -> bool) {
         shared.1.swap(std::ptr::null_mut(), Ordering::SeqCst);
         let alone = shared.0.read() == 1;
         let kept = reader.join().unwrap();
+        witness("a remover that finds itself alone", alone);
+        witness("a reader that keeps it", kept);
         assert!(!(alone && kept), "each missed the other");
     });
 }
@@ -328,12 +342,18 @@ impl Drop for Canary {
 fn loom_rcuarc_the_last_drop_follows_every_look() {
     explore_all(|| {
         let arc = RcuArc::new(Canary::new());
+        let looked = Note::default();
         let other = thread::spawn({
-            let arc = arc.clone();
-            move || arc.look()
+            let (arc, looked) = (arc.clone(), looked.clone());
+            move || {
+                arc.look();
+                looked.take();
+            }
         });
         arc.look();
+        witness("a drop before the other has looked", !looked.is_taken());
         drop(arc);
+        witness("a drop after it", looked.is_taken());
         other.join().unwrap();
     });
 }
@@ -342,18 +362,22 @@ fn loom_rcuarc_the_last_drop_follows_every_look() {
 fn loom_rcuslot_load_and_peek_survive_a_replacement() {
     explore(|| {
         let slot = Arc::new(RcuSlot::new(RcuArc::new(Canary::new())));
+        let replaced = Note::default();
         let reader = thread::spawn({
-            let slot = slot.clone();
+            let (slot, replaced) = (slot.clone(), replaced.clone());
             move || {
                 let guard = pin();
                 let seen = slot.peek(&guard).expect("never empty");
+                let before = replaced.is_taken();
                 let kept = slot.load(&guard).expect("never empty");
                 seen.look();
                 drop(guard);
                 kept.look();
+                witness("a reader of what was replaced", !before && replaced.is_taken());
             }
         });
         slot.replace(RcuArc::new(Canary::new())).expect("never empty").look();
+        replaced.take();
         reader.join().unwrap();
     });
 }
@@ -372,7 +396,10 @@ fn loom_rcuslot_taken_and_alone_means_no_loader_has_it() {
             }
         });
         let taken = slot.take().expect("filled once");
-        if RcuArc::references(&taken) == 1 {
+        let alone = RcuArc::references(&taken) == 1;
+        witness("a taker that is alone", alone);
+        witness("one that is not", !alone);
+        if alone {
             // Relaxed: as above.
             taken.store(1, Ordering::Relaxed);
         }
@@ -410,11 +437,16 @@ fn loom_rcuslot_frees_each_version_once() {
             let slot = slot.clone();
             move || {
                 let guard = pin();
-                drop(slot.peek(&guard).and_then(|seen| seen.try_get()));
+                let seen = slot.peek(&guard);
+                witness("a reader before the taker", seen.is_some());
+                witness("a reader after the taker", seen.is_none());
+                drop(seen.and_then(|seen| seen.try_get()));
                 drop(slot.load(&guard).map(|kept| (kept.clone(), kept)));
             }
         });
         drop(slot.take());
+        witness("a version that came before it was taken", noted(&alive) == 0);
+        witness("one that comes after", noted(&alive) == 1);
         replacer.join().unwrap();
         reader.join().unwrap();
         drop(slot);

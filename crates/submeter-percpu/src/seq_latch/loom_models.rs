@@ -3,10 +3,11 @@
 //! What is read as of one moment must be of one: a value, and times that are multiples of it. Four
 //! models are of mistakes, and pass only while loom finds them.
 
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 use super::SeqLatch;
+use crate::models::witness;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A value, and how long it could have been counted and was: by the value, which moment they are of
 /// is known.
@@ -53,7 +54,12 @@ fn explore(write: Write, read: Read) {
             move || (1..=WRITES).for_each(|n| write(&latest, n))
         });
         let mut last = 0;
-        for seen in (0..2).filter_map(|_| read(&latest)) {
+        for seen in (0..2).filter_map(|_| {
+            let seen = read(&latest);
+            witness("a reader that is overtaken", seen.is_none());
+            seen
+        }) {
+            witness("a reader of a moment between", (1..WRITES).contains(&seen[0]));
             assert_eq!(seen, moment(seen[0]), "a mixture of moments");
             assert!(seen[0] >= last, "went back");
             last = seen[0];
@@ -85,7 +91,9 @@ fn loom_latest_shows_what_happened_before_the_reader_learned_of_it() {
         });
         // Acquire: pairs with the Release above.
         let at_least = announced.load(Ordering::Acquire);
-        if let Some(seen) = read(&latest) {
+        let seen = read(&latest);
+        witness("a reader that learned of one of two", at_least == 1 && seen.is_some());
+        if let Some(seen) = seen {
             assert!(seen[0] >= at_least, "{seen:?} after {at_least}");
         }
         writer.join().unwrap();

@@ -6,7 +6,7 @@
 //! would be the shortest to read, and every CPU would wait for it. So there are a few: a row has
 //! one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -56,12 +56,7 @@ impl Tallies {
     /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
     #[inline]
     pub(super) fn dirty(&self, most: u64) -> u64 {
-        // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
-        // this thread may have found, by a plain load, a mark that another thread set. Without this
-        // Acquire, a machine that reorders loads could miss the count of that mark here, and with
-        // it the thread's own update. If the thread hands something over after such a sequence, the
-        // machine orders it, as for `percpu_ref::switch`'s `count_since_opening`.
-        fence(Ordering::Acquire);
+        crate::dirty::after_own_updates();
         let of = |tally: &CachePadded<Tally>| {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
             let dirty = tally.dirty.load(Ordering::SeqCst);

@@ -194,6 +194,16 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
 }
 
 #[test]
+fn a_put_of_no_reference_after_the_release_releases_nothing() {
+    on_every_backend(|area| {
+        let counted = Counted::new(area, Options::new());
+        counted.reference.kill();
+        counted.reference.put_many(0);
+        assert_eq!(counted.releases(), 1);
+    });
+}
+
+#[test]
 fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
     on_every_backend(|area| {
         for _ in 0..rounds(300) {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use submeter_percpu::pending::Numbers;
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::node_table::Birth;
@@ -22,7 +23,7 @@ pub(crate) struct Coalescer<K, S> {
     /// Locked while a flush runs.
     state: ProcessMutex<S>,
     /// Flushes begun: what coalescing compares.
-    begun: AtomicU64,
+    begun: Numbers,
     /// The number of the last flush of everything that is complete. Written with `state` locked.
     covered: AtomicU64,
     /// When that flush began, in ns after `epoch`.
@@ -50,7 +51,7 @@ impl<K, S> Coalescer<K, S> {
             births: Waiting::new(),
             deaths: Waiting::new(),
             state: ProcessMutex::new(state),
-            begun: AtomicU64::new(0),
+            begun: Numbers::default(),
             covered: AtomicU64::new(0),
             as_of_ns: AtomicU64::new(0),
             epoch: Instant::now(),
@@ -62,14 +63,7 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began: one with a higher number covers every
     /// update that returned before this call.
     pub(crate) fn ask(&self) -> u64 {
-        // SeqCst: before the load. A flush whose `begin` comes after this fence sees what happened
-        // before this call, even if it issues no barrier; pairs with the fence in
-        // `Rstat::note_begun`, and for marks, which are SeqCst, with the increment in `begin`. The
-        // load alone orders nothing that came before it.
-        fence(Ordering::SeqCst);
-        // SeqCst: pairs with the increment in `begin`: a flush with a higher number takes its marks
-        // after this load.
-        self.begun.load(Ordering::SeqCst)
+        self.begun.ask()
     }
 
     /// Waits for the flush that is under way, and keeps the next one from beginning.
@@ -91,9 +85,7 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began.
     #[inline]
     pub(crate) fn begun(&self) -> u64 {
-        // Relaxed: never older than a number that an earlier load has acquired, because the
-        // increment in `begin` gave that out.
-        self.begun.load(Ordering::Relaxed)
+        self.begun.begun()
     }
 
     /// Returns the number of the last flush of everything that is complete.
@@ -105,8 +97,7 @@ impl<K, S> Coalescer<K, S> {
 
     /// Begins a flush. For the holder of the lock, before it takes any mark.
     pub(crate) fn begin(&self) -> Begun {
-        // SeqCst: see `ask`; before the marks are taken.
-        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = self.begun.begin();
         let start = Instant::now();
         let as_of_ns = start.duration_since(self.epoch).as_nanos() as u64;
         Begun { number, as_of_ns, start }

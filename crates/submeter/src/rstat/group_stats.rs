@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_percpu::dirty::Unread;
+use submeter_percpu::pending::Updated;
 use submeter_percpu::storage::LINE_WORDS;
 use submeter_percpu::{Block, Word};
 
@@ -96,10 +97,7 @@ impl GroupStats {
         // So much and more is the most that a pending error can be, which makes bounds meaningless
         // until the next flush.
         let batches = u32::try_from(batches.unsigned_abs()).unwrap_or(u32::MAX);
-        // SeqCst: between the update and the look at which flushes have begun; pairs with the fence
-        // in `Rstat::note_begun`. If this thread misses a flush here, that flush finds the update.
-        fence(Ordering::SeqCst);
-        self.rstat.raise(self.block.block_ref(), word, batches);
+        self.rstat.raise(self.block.block_ref(), word, batches, Updated::fenced());
     }
 
     /// Reads a cached total. Visits no rows, and no group but, between flushes, those above.

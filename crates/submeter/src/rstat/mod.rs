@@ -35,13 +35,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::Area;
 use submeter_percpu::dirty::{Kept, Unread};
-use submeter_percpu::pending::{Collections, Pending};
+use submeter_percpu::pending::{Collections, Noted, Pending, Updated};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 
 use crate::error::Error;
@@ -135,6 +135,12 @@ pub(crate) struct Rstat {
     last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
     kept: Arc<Kept>,
+}
+
+/// What a line of [`rows::FLUSHED`] says of flushes.
+#[inline]
+fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
+    Noted([flushed::BEGUN, flushed::COVERED, flushed::TURN].map(|at| &words[at]))
 }
 
 impl Flushed<'_> {
@@ -299,23 +305,14 @@ impl Rstat {
 
     /// Says that a flush has begun, before it looks for anything.
     fn note_begun(&self, scope: FlushScope, flush: &Begun) {
-        let words = self.flushed_words(scope.root());
-        let turn = &words[flushed::TURN];
-        // Relaxed, both: written with `flushes` locked, and published by the number.
-        turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        // Release: after the turn; pairs with the Acquire in `flushes_of`.
-        words[flushed::BEGUN].store(flush.number.cast_signed(), Ordering::Release);
-        // SeqCst: before marks and words are loaded; pairs with the fence in `GroupStats::crossed`.
-        // An updater that misses the number made an update that this flush finds.
-        fence(Ordering::SeqCst);
+        noted(self.flushed_words(scope.root())).begin(flush.number);
     }
 
     /// Notes when the totals are from, after they were stored.
     fn note_flushed(&self, scope: FlushScope, flush: &Begun) {
         let words = self.flushed_words(scope.root());
-        // Release, both: after the totals; pairs with the Acquire in `covered`, and in
-        // `GroupStats::as_of_ns`.
-        words[flushed::COVERED].store(flush.number.cast_signed(), Ordering::Release);
+        noted(words).complete(flush.number);
+        // Release: after the totals; pairs with the Acquire in `GroupStats::as_of_ns`.
         words[flushed::AS_OF_NS].store(flush.as_of_ns.cast_signed(), Ordering::Release);
         if scope == FlushScope::Tree {
             self.flushes.complete(flush);
@@ -335,9 +332,7 @@ impl Rstat {
     /// The number of the last complete flush of just this part.
     #[inline]
     fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
-        let words = self.flushed_line(at.first_line());
-        // Acquire: pairs with the Release in `note_flushed`: what is loaded later has its totals.
-        words[flushed::COVERED].load(Ordering::Acquire).cast_unsigned()
+        noted(self.flushed_line(at.first_line())).covered()
     }
 
     #[inline]
@@ -346,22 +341,23 @@ impl Rstat {
         Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 
-    /// What is known of a group's flushes, given that of the groups above it.
-    fn flushes_of(&self, at: &BlockRef<Lineage>, above: Collections) -> Collections {
-        let words = self.flushed_line(at.first_line());
-        // Acquire, all: `begun` before `turn`, as it was stored after it; `covered` as in
-        // `covered`.
-        let load = |n: usize| words[n].load(Ordering::Acquire).cast_unsigned();
+    /// What there is of flushes of a group, where that is known of those above it.
+    fn flushes_of(
+        &self,
+        at: &BlockRef<Lineage>,
+        above: Collections,
+        updated: Updated,
+    ) -> Collections {
+        let own = noted(self.flushed_line(at.first_line())).collections(updated);
         Collections {
-            begun: above.begun.max(load(flushed::BEGUN)),
-            covered: above.covered.max(load(flushed::COVERED)),
-            turn: above.turn.wrapping_add(load(flushed::TURN)),
+            begun: above.begun.max(own.begun),
+            covered: above.covered.max(own.covered),
+            turn: above.turn.wrapping_add(own.turn),
         }
     }
 
-    /// Adds so many batches to the pending error of a word of a group and of all above it. Called
-    /// after a fence.
-    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32) {
+    /// Adds so many batches to the pending error of a word of a group and of all above it.
+    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: Updated) {
         // The root first: which flushes are a group's depends on those above it. Not by recursion,
         // as a handler's stack may be small.
         let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
@@ -371,9 +367,9 @@ impl Rstat {
         }
         let mut flushes = Collections::default();
         for &at in path[..groups].iter().rev().flatten() {
-            flushes = self.flushes_of(at, flushes);
-            let again =
-                || upward(at).fold(Collections::default(), |of, at| self.flushes_of(at, of));
+            flushes = self.flushes_of(at, flushes, updated);
+            let of = |above, at| self.flushes_of(at, above, updated);
+            let again = || upward(at).fold(Collections::default(), of);
             self.pending_error(at, word).add(flushes, batches, again);
         }
     }

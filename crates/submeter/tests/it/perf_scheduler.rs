@@ -88,6 +88,21 @@ fn events_for_all_are_not_touched_by_switches() {
 }
 
 #[test]
+fn pinned_and_flexible_events_count_in_their_group_alone() {
+    let mut t = Thread::new(8);
+    let lists = ["cycles:D", "cycles"];
+    let [in_a, in_ax] = [A, AX].map(|at| lists.map(|list| t.attach(Scope::Group(at), list)));
+    for _ in 0..3 {
+        for (chain, cycles, used) in [(IN_AX, 3, 4), (IN_B, 5, 0), (IN_A, 7, 2), (&[], 11, 0)] {
+            t.run(chain, cycles);
+            assert_eq!(t.events.pmu().used(), used, "{chain:?}: nothing else is on a counter");
+        }
+    }
+    let values = [in_a, in_ax].map(|ids| ids.map(|id| t.value(id)));
+    assert_eq!(values, [[30, 30], [9, 9]]);
+}
+
+#[test]
 fn a_switch_to_the_same_group_touches_nothing() {
     let mut t = Thread::new(1);
     t.attach(Scope::Group(A), "cycles");

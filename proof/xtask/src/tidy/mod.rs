@@ -3,7 +3,7 @@
 mod drawings;
 mod excerpts;
 mod names;
-mod orderings;
+pub(crate) mod orderings;
 pub(crate) mod packages;
 mod paths;
 mod proofs;
@@ -26,7 +26,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
+    pub(crate) fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
         Finding { path: path.to_owned(), line, what: what.into() }
     }
 }
@@ -39,12 +39,13 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to every file, in the order of paths and lines.
 pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
-    let rules: [fn(&Repo) -> Vec<Finding>; 12] = [
+    let rules: [fn(&Repo) -> Vec<Finding>; 13] = [
         parses,
         drawings::check,
         excerpts::check,
         names::check,
         orderings::check,
+        crate::modelled::check,
         paths::check,
         proofs::check,
         rooms::check,

@@ -36,7 +36,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
 
 /// Returns the lines that name orderings or call a fence, without imports, and the orderings that
 /// they name.
-fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
+pub(crate) fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
     let mut lines = BTreeMap::<usize, BTreeSet<&str>>::new();
     let mut importing = false;
     for (i, token) in rust.tokens.iter().enumerate() {

@@ -9,6 +9,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
 
 use super::{Index, Table};
+use crate::models::{Note, witness};
 use crate::rcuref::{RcuArc, pin};
 
 /// What is looked for: a word of memory that is made, and freed.
@@ -115,11 +116,18 @@ fn explore(model: impl Fn(bool) + Clone + Sync + Send + 'static) {
 
 /// Runs a reader beside a writer.
 fn beside(model: &Arc<Model>, read: impl FnOnce(&Model) + 'static, write: impl FnOnce()) {
+    let done = Note::default();
     let reader = thread::spawn({
-        let model = Arc::clone(model);
-        move || read(&model)
+        let (model, done) = (Arc::clone(model), done.clone());
+        move || {
+            let before = done.is_taken();
+            read(&model);
+            witness("a write that ends while a reader looks", !before && done.is_taken());
+            witness("a reader that ends first", !done.is_taken());
+        }
     });
     write();
+    done.take();
     reader.join().unwrap();
 }
 
@@ -128,7 +136,11 @@ fn loom_index_1_what_is_found_is_seen_as_it_was_put_in() {
     explore(|lingering| {
         let model = Model::new(lingering);
         model.insert(0);
-        let read = |model: &Model| _ = model.find(1);
+        let read = |model: &Model| {
+            let found = model.find(1);
+            witness("one that is found", found);
+            witness("one that is not", !found);
+        };
         beside(&model, read, || model.insert(1));
     });
 }
@@ -191,7 +203,12 @@ fn loom_index_2_finds_that_a_table_is_filled_before_it_is_published() {
 fn loom_index_3_what_is_removed_stays_in_memory_for_those_that_found_it() {
     explore(|lingering| {
         let model = Model::full(lingering);
-        beside(&model, |model| _ = model.find(0), || model.remove(0));
+        let read = |model: &Model| {
+            let found = model.find(0);
+            witness("one that is found", found);
+            witness("one that is not", !found);
+        };
+        beside(&model, read, || model.remove(0));
     });
 }
 
@@ -236,7 +253,9 @@ fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) 
             let removed = Arc::clone(&removed);
             move |model: &Model| {
                 // Acquire: pairs with the Release below, as a kill's return.
-                if removed.load(Ordering::Acquire) {
+                let knows = removed.load(Ordering::Acquire);
+                witness("a reader that knows of the removal", knows);
+                if knows {
                     assert!(!model.find(0), "risen from the dead");
                 }
             }

@@ -77,10 +77,13 @@ fn a_lookup_waits_for_nobody_who_changes_the_map() {
 fn an_owner_that_was_killed_is_not_found_although_it_is_in_the_map() {
     let map = OwnerMap::default();
     let one = owner("a", 1);
+    // Else the count is at zero, where nothing could take a reference, dead or not.
+    let held = one.try_clone_live().expect("alive");
     one.kill();
     assert!(map.write().insert(1, one, |found| found == "a").is_none());
     assert!(get(&map, "a").is_none());
     assert!(map.read().clone_live().is_empty());
+    assert_eq!(*held, 1, "still there");
 }
 
 /// Counts its drops.

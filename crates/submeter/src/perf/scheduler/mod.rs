@@ -333,6 +333,17 @@ impl<P: Pmu> Scheduler<P> {
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
         }
+        debug_assert!(self.counts_for_the_chain_alone(), "a group that was left is counted for");
+    }
+
+    /// Returns whether all that is on counters is of the chain's groups, or of all groups.
+    fn counts_for_the_chain_alone(&self) -> bool {
+        let current = |scope| match scope {
+            Scope::Group(key) => self.chain.iter().any(|link| link.group == key),
+            Scope::Everywhere => true,
+        };
+        let attached = self.slots.iter().filter_map(|slot| slot.attached.as_ref());
+        attached.filter(|events| events.state == State::Active).all(|events| current(events.scope))
     }
 
     /// Makes another flexible event group the first one, if any waits for a counter and the current

@@ -1,0 +1,168 @@
+//! A CPU with marks that stay, and its flusher: what the models of `kept` are about.
+//!
+//! A line has one word here, which is also its place.
+
+use loom::sync::{Arc, Mutex};
+
+use super::witness;
+use crate::dirty::{DirtyBits, Kept, Unread};
+use crate::pending::Numbers;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+pub(super) const LINES: usize = 3;
+
+/// One CPU's words and their marks, a total and what readers compare.
+pub(super) struct Cpu {
+    pub(super) section: Mutex<()>,
+    pub(super) words: [AtomicI64; LINES],
+    pub(super) lines: [AtomicU64; 1],
+    pub(super) summary: [AtomicU64; 1],
+    pub(super) linking: AtomicU64,
+    pub(super) tally: AtomicU64,
+    /// What the flusher read last, for readers.
+    pub(super) last: [AtomicI64; LINES],
+    pub(super) kept: Kept,
+    pub(super) total: AtomicI64,
+    /// What updates that returned have added.
+    pub(super) returned: AtomicI64,
+}
+
+/// What the flusher read last, and which lines it keeps.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flusher {
+    pub(super) last: [i64; LINES],
+    pub(super) kept: u64,
+    pub(super) total: i64,
+}
+
+impl Cpu {
+    pub(super) fn new() -> Arc<Cpu> {
+        Arc::new(Cpu {
+            section: Mutex::new(()),
+            words: [(); LINES].map(|()| AtomicI64::new(0)),
+            lines: [AtomicU64::new(0)],
+            summary: [AtomicU64::new(0)],
+            linking: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
+            last: [(); LINES].map(|()| AtomicI64::new(0)),
+            kept: Kept::new(1),
+            total: AtomicI64::new(0),
+            returned: AtomicI64::new(0),
+        })
+    }
+
+    /// As [`new`](Self::new), with line 0 marked and kept.
+    pub(super) fn keeping() -> Arc<Cpu> {
+        let cpu = Cpu::new();
+        cpu.row().mark(0);
+        cpu.kept.put(0, 0, 0, 1);
+        cpu.kept.end(1);
+        cpu
+    }
+
+    pub(super) fn unread(&self) -> Unread {
+        self.kept.unread(|| self.row().count(), |_, line| self.is_same(line))
+    }
+
+    pub(super) fn is_exact(&self, found: &Unread) -> bool {
+        found.lines == 0 && self.kept.holds(found)
+    }
+
+    pub(super) fn row(&self) -> DirtyBits<'_> {
+        let Cpu { lines, summary, linking, tally, .. } = self;
+        DirtyBits { lines, summary, linking, tally }
+    }
+
+    /// Each mark that is taken makes at most one attempt fail.
+    pub(super) fn update(&self, line: usize) {
+        self.change(line, 1);
+    }
+
+    pub(super) fn change(&self, line: usize, n: i64) {
+        while !self.try_add(line, n) {
+            self.row().mark(line);
+        }
+        // SeqCst: the caller returns; who sees this has to find the add.
+        self.returned.fetch_add(n, Ordering::SeqCst);
+    }
+
+    pub(super) fn try_add(&self, line: usize, n: i64) -> bool {
+        let _section = self.section.lock().expect("no panic inside");
+        // Relaxed: a plain load of the sequence.
+        let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
+        if marked {
+            let word = &self.words[line];
+            // Relaxed, both: plain, by the only CPU that writes it.
+            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        }
+        marked
+    }
+
+    pub(super) fn barrier(&self) {
+        drop(self.section.lock().expect("no panic inside"));
+    }
+
+    /// Whether a line is as it was read last, for readers.
+    pub(super) fn is_same(&self, line: usize) -> bool {
+        // SeqCst and Relaxed: as the real ones.
+        self.words[line].load(Ordering::SeqCst) == self.last[line].load(Ordering::Relaxed)
+    }
+
+    /// Reads `lines`; returns by how much they changed.
+    pub(super) fn read(&self, flusher: &mut Flusher, lines: u64) -> i64 {
+        let mut found = 0;
+        for line in (0..LINES).filter(|line| lines >> line & 1 == 1) {
+            // SeqCst: as the real one.
+            let now = self.words[line].load(Ordering::SeqCst);
+            found += now - flusher.last[line];
+            flusher.last[line] = now;
+        }
+        flusher.total += found;
+        found
+    }
+
+    /// A flush of everything: takes what is not kept behind a barrier, and reads what is.
+    pub(super) fn flush(&self, flusher: &mut Flusher) {
+        let mut taken = 0;
+        self.row().find(64, |_, bits| taken |= bits & !flusher.kept);
+        taken = self.row().take_bits(0, taken);
+        if taken != 0 {
+            self.barrier();
+        }
+        self.read(flusher, taken | flusher.kept);
+        self.row().release(taken.count_ones());
+    }
+
+    /// A flush of everything that keeps every mark that it finds, and looks for none if no more
+    /// count than it keeps. `REMEMBER`: it knows afterwards which those are.
+    pub(super) fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) {
+        // As who asks for a flush: what its update saw of a mark comes before the count.
+        _ = Numbers::default().ask();
+        let mut found = 0;
+        let looks = self.row().count() != u64::from(flusher.kept.count_ones());
+        witness("a flush that looks for no marks", !looks);
+        if looks {
+            self.row().find(64, |_, bits| found |= bits);
+        }
+        self.read(flusher, found | flusher.kept);
+        if REMEMBER {
+            flusher.kept |= found;
+        }
+    }
+
+    /// Takes the mark of a kept line, which is kept no longer.
+    pub(super) fn let_go<const BARRIER: bool, const AGAIN: bool>(&self, flusher: &mut Flusher) {
+        flusher.kept = 0;
+        let taken = self.row().take_bits(0, 1);
+        if !AGAIN {
+            self.read(flusher, taken);
+        }
+        if BARRIER {
+            self.barrier();
+        }
+        if AGAIN {
+            self.read(flusher, taken);
+        }
+        self.row().release(taken.count_ones());
+    }
+}

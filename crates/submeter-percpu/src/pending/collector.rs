@@ -1,0 +1,165 @@
+//! The steps of a collector, and of those who look at what it says: each with its fence, so that
+//! nobody takes the one without the other, and the models take the same.
+
+use super::Collections;
+#[cfg(doc)]
+use super::Pending;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+
+/// Says that the thread's updates so far come before what it looks at next.
+///
+/// Costs a full fence, where it is made. An update made after it needs another.
+///
+/// # Examples
+/// As in [`Noted`].
+#[derive(Clone, Copy, Debug)]
+pub struct Updated(());
+
+impl Updated {
+    /// Takes the fence.
+    #[inline]
+    #[must_use]
+    pub fn fenced() -> Updated {
+        // SeqCst: the update, before the look at which collections have begun; pairs with the fence
+        // in `Noted::begin`. A collection that is missed here finds the update.
+        fence(Ordering::SeqCst);
+        Updated(())
+    }
+
+    /// The mistake of doing without.
+    #[cfg(loom)]
+    pub(crate) fn unfenced() -> Updated {
+        Updated(())
+    }
+}
+
+/// What is said of collections, in words that are zero at first: *begun*, *covered* and *turn* of
+/// [`Collections`].
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::AtomicI64;
+/// use submeter_percpu::pending::{Collections, Noted, Updated};
+///
+/// let words = [0; 3].map(AtomicI64::new);
+/// let noted = Noted(words.each_ref());
+/// noted.begin(7);
+/// let one = Collections { begun: 7, covered: 0, turn: 1 };
+/// assert_eq!(noted.collections(Updated::fenced()), one);
+/// // What is found is stored; then:
+/// noted.complete(7);
+/// assert_eq!(noted.covered(), 7);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Noted<'a>(pub [&'a AtomicI64; 3]);
+
+impl Noted<'_> {
+    /// Says that a collection has begun, before it looks for anything. One at a time, each with a
+    /// higher number. Costs a full fence.
+    #[inline]
+    pub fn begin(self, number: u64) {
+        self.say(number);
+        // SeqCst: before what is collected is loaded; pairs with the fence in `Updated::fenced`.
+        // What misses the number is of an update that this collection finds.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The mistake of doing without the fence.
+    #[cfg(loom)]
+    pub(crate) fn begin_unfenced(self, number: u64) {
+        self.say(number);
+    }
+
+    #[inline]
+    fn say(self, number: u64) {
+        let [begun, _, turn] = self.0;
+        // Relaxed, both: written by one collector after the other, and published by the number.
+        turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // Release: after the turn; pairs with the Acquire in `collections`.
+        begun.store(number.cast_signed(), Ordering::Release);
+    }
+
+    /// Says that a collection is complete, after what it found was stored.
+    #[inline]
+    pub fn complete(self, number: u64) {
+        // Release: after what it found; pairs with the Acquire in `covered` and `collections`.
+        self.0[1].store(number.cast_signed(), Ordering::Release);
+    }
+
+    /// Returns the number of the last that is complete: what is loaded later has what it found.
+    #[inline]
+    #[must_use]
+    pub fn covered(self) -> u64 {
+        // Acquire: pairs with the Release in `complete`.
+        self.0[1].load(Ordering::Acquire).cast_unsigned()
+    }
+
+    /// Returns what there is of collections, for [`Pending::add`].
+    #[inline]
+    #[must_use]
+    pub fn collections(self, _: Updated) -> Collections {
+        let [begun, _, turn] = self.0;
+        // Acquire, both: pair with the Release in `say`; `begun` before `turn`, as it was stored
+        // after it.
+        let begun = begun.load(Ordering::Acquire).cast_unsigned();
+        let covered = self.covered();
+        Collections { begun, covered, turn: turn.load(Ordering::Acquire).cast_unsigned() }
+    }
+}
+
+/// Gives collections their numbers, and tells who wants one which began too late to be of use.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::pending::Numbers;
+///
+/// let numbers = Numbers::default();
+/// let asked = numbers.ask();
+/// assert!(numbers.begin() > asked, "it covers what happened before");
+/// assert_eq!(numbers.begun(), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct Numbers(AtomicU64);
+
+impl Numbers {
+    /// Returns the number of the last collection that began: one with a higher number finds every
+    /// update that happened before this call. Costs a full fence.
+    #[inline]
+    #[must_use]
+    pub fn ask(&self) -> u64 {
+        // SeqCst: before the load: what happened before this call is visible to a collection whose
+        // `begin` comes after it, and which may issue no barrier; pairs with the increment there.
+        // The load alone orders nothing that came before it.
+        fence(Ordering::SeqCst);
+        self.ask_unfenced()
+    }
+
+    /// The number, without the order: a mistake for who asks what is to be covered.
+    #[inline]
+    pub(crate) fn ask_unfenced(&self) -> u64 {
+        // SeqCst: pairs with the increment in `begin`: a collection with a higher number loads what
+        // it collects after this load.
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of a collection that begins: for the only one that does, before it loads
+    /// anything of what it collects, by loads that are SeqCst.
+    #[inline]
+    #[must_use]
+    pub fn begin(&self) -> u64 {
+        // SeqCst: see `ask`; before what is collected is loaded.
+        let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        crate::sync::seq_cst_order();
+        number
+    }
+
+    /// Returns the number of the last collection that began, no older than any number that another
+    /// load has acquired.
+    #[inline]
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        // Relaxed: a number was given out by the increment in `begin`, which whoever acquired it
+        // comes after.
+        self.0.load(Ordering::Relaxed)
+    }
+}
