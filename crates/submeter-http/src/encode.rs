@@ -3,8 +3,6 @@
 //! A row has its figures in the order of the views, which the first event describes, so the page
 //! and the server cannot disagree silently.
 
-use std::collections::VecDeque;
-
 use serde::Serialize;
 use submeter::GroupValues;
 
@@ -13,11 +11,9 @@ use super::history::History;
 use super::panel::Panel;
 use super::sample::{Row, Sample};
 use super::shown::Shown;
-use super::verdict::Verdicts;
+use super::verdict::{Rest, Verdicts};
 use super::views::Views;
-use super::wire::{
-    Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, VerdictDoc, VerdictKind, ViewDoc,
-};
+use super::wire::{Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, VerdictDoc, ViewDoc};
 
 #[derive(Serialize)]
 struct Full<'a, G, L> {
@@ -31,8 +27,8 @@ struct Full<'a, G, L> {
     root_history: Option<HistoryDoc>,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,
-    marks: &'a [(u32, VerdictKind)],
-    earlier: &'a VecDeque<VerdictDoc>,
+    #[serde(flatten)]
+    rest: Rest<'a>,
 }
 
 #[derive(Serialize)]
@@ -44,8 +40,8 @@ struct Changed<'a, N, R> {
     rows: R,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,
-    marks: &'a [(u32, VerdictKind)],
-    earlier: &'a VecDeque<VerdictDoc>,
+    #[serde(flatten)]
+    rest: Option<Rest<'a>>,
 }
 
 /// Encodes everything: what a page shows when it opens.
@@ -69,8 +65,7 @@ pub(super) fn full(
         root_history: sample.rows.first().map(|root| history.of(root.id)),
         panels: panels(shown),
         verdicts: verdicts.said(sample.at_ms()),
-        marks: verdicts.marks(),
-        earlier: verdicts.past(),
+        rest: verdicts.rest(),
     })
 }
 
@@ -100,8 +95,7 @@ pub(super) fn tick(
         rows: Each(|| groups().filter_map(changed)),
         panels: panels(shown),
         verdicts: verdicts.said(sample.at_ms()),
-        marks: verdicts.marks(),
-        earlier: verdicts.past(),
+        rest: verdicts.new_rest(),
     })
 }
 

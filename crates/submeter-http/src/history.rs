@@ -127,6 +127,11 @@ impl History {
         self.rings.contains_key(&id).then(|| lines.map(|at| self.series(id, at)).collect())
     }
 
+    /// Whether there may be tenants whose past has no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.rings.len() >= self.tenants_max
+    }
+
     /// Returns the past of a view of one tenant, oldest first: empty where it is not kept.
     pub(super) fn line(&self, id: u32, view: usize) -> impl Iterator<Item = Option<f32>> + '_ {
         let kept = self.kept.iter().position(|kept| kept.at == view);

@@ -61,8 +61,10 @@
 //! | is refused | is at a limit that refuses something | [`View::trouble`] |
 //! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
 //!
-//! Nobody is blamed who harms nobody. A verdict is true for two samples before it is said, and away
-//! for two before it is over; the last twenty are kept. `prefix_verdict_tenants` counts tenants by
+//! Nobody is blamed who harms nobody, and of fewer than 30 requests in a sample only a wait says
+//! anything. A verdict is true for two samples before it is said, and away for two before it is
+//! over; the last twenty are kept. What is usual is the median of two minutes, or from before a
+//! verdict that lasts, for ten minutes. It is known of as many tenants as have a past: some 4,000. `prefix_verdict_tenants` counts tenants by
 //! verdict. Views that a schema suggests have these roles as far as their kind says which.
 //!
 //! # Costs

@@ -307,6 +307,7 @@ impl Sampler {
         let State { ids, history, verdicts, ticks, .. } = &mut *state;
         if !sample.has_same_metrics() {
             history.show(sample.views.clone());
+            verdicts.forget();
         }
         let gone = ids.retire(&sample.now.index);
         for id in &gone {
@@ -315,7 +316,8 @@ impl Sampler {
         let at = sample.now.snapshot.at();
         history.push(at, &sample.rows);
         let groups = sample.now.snapshot.groups();
-        verdicts.judge(sample.at_ms(), (&sample.views, &sample.rows), groups, history);
+        let of = (&sample.views, &sample.rows[..], sample.window.as_secs_f64());
+        verdicts.judge(sample.at_ms(), of, groups, history);
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
             let tick =

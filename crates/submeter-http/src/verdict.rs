@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
+use serde::Serialize;
 use submeter::GroupValues;
 use submeter::export::Format;
 
@@ -31,6 +32,9 @@ const SAMPLES: u8 = 2;
 /// work should not have to wait for the next.
 const HELD_MS: u64 = 6_500;
 
+/// For how long what was usual before is what a figure is compared with. Then the new is usual.
+const BEFORE_MS: u64 = 600_000;
+
 /// How many verdicts that are over are kept.
 const KEPT: usize = 20;
 
@@ -43,12 +47,29 @@ struct Track {
     found: u8,
     missed: u8,
     since_ms: u64,
+    /// What was usual when it began.
+    usual: Option<f64>,
 }
 
 impl Track {
     fn is_said(&self) -> bool {
         self.found >= SAMPLES
     }
+}
+
+/// A sample as the sampler has it.
+struct Sample<'a> {
+    views: &'a Views,
+    rows: &'a [Row],
+    window_s: f64,
+    history: &'a History,
+}
+
+/// What a page shows beside the sentences, which seldom changes.
+#[derive(Debug, Serialize)]
+pub(super) struct Rest<'a> {
+    marks: &'a [(u32, VerdictKind)],
+    earlier: &'a VecDeque<VerdictDoc>,
 }
 
 /// What is said now, and was said before.
@@ -59,46 +80,66 @@ pub(super) struct Verdicts {
     said: Vec<Said>,
     marks: Vec<(u32, VerdictKind)>,
     past: VecDeque<VerdictDoc>,
+    /// Whether marks or past are others than a sample earlier.
+    has_changed: bool,
 }
 
 impl Verdicts {
-    /// Judges a sample that `history` has already; `groups` are those of `rows`.
+    /// Judges a sample that `history` has already; `groups` are those of `rows`, and rates are over
+    /// `window_s`.
     pub(super) fn judge(
         &mut self,
         at_ms: u64,
-        (views, rows): (&Views, &[Row]),
+        (views, rows, window_s): (&Views, &[Row], f64),
         groups: &[GroupValues],
         history: &History,
     ) {
-        let path = |row: usize| groups[row].path();
-        self.take(at_ms, judge::judge(views, rows, history), views, path);
+        self.take(at_ms, Sample { views, rows, window_s, history }, |row| groups[row].path());
+    }
+
+    /// Forgets what goes on, as views have other places now.
+    pub(super) fn forget(&mut self) {
+        self.tracks.clear();
     }
 
     fn take<'a>(
         &mut self,
         at_ms: u64,
-        findings: Vec<(usize, Finding)>,
-        views: &Views,
+        Sample { views, rows, window_s, history }: Sample<'_>,
         path: impl Fn(usize) -> &'a str,
     ) {
+        let before = |kind, id, view| {
+            let track = self.tracks.get(&(kind, id)).filter(|track| track.finding.view == view)?;
+            let is_old = at_ms.saturating_sub(track.since_ms) >= BEFORE_MS;
+            if is_old { None } else { track.usual }
+        };
+        let case = judge::Case { views, rows, window_s, history, before: &before };
+        let findings = judge::judge(case);
         for track in self.tracks.values_mut() {
             track.missed += 1;
         }
         for (row, finding) in findings {
             let path: Box<str> = path(row).into();
-            let track = self.tracks.entry((finding.kind, finding.id)).or_insert_with(|| {
-                let (finding, path) = (finding.clone(), path.clone());
-                Track { finding, path, found: 0, missed: 0, since_ms: at_ms }
-            });
+            let (kind, usual) = (finding.kind, finding.usual);
+            let begin = |finding, path| Track {
+                finding,
+                path,
+                found: 0,
+                missed: 0,
+                since_ms: at_ms,
+                usual,
+            };
+            let key = (kind, finding.id);
+            let track =
+                self.tracks.entry(key).or_insert_with(|| begin(finding.clone(), path.clone()));
             // An id may be another group's by now.
             if track.path != path {
-                *track =
-                    Track { finding: finding.clone(), path, found: 0, missed: 0, since_ms: at_ms };
+                *track = begin(finding.clone(), path);
             }
             track.found = track.found.saturating_add(1);
             track.missed = 0;
             // Its worst moment, as the last ones of a burst are like any other.
-            if finding.kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
+            if kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
                 track.finding = finding;
             }
         }
@@ -110,19 +151,33 @@ impl Verdicts {
     /// Makes sentences of what is true, and puts those that were said before to the past.
     fn say(&mut self, at_ms: u64, views: &Views) {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
+        let said = |track: &Track| {
+            let is = |said: &&Said| {
+                said.doc.kind == track.finding.kind && *said.doc.group == *track.path
+            };
+            self.said.iter().any(|said| is(&said))
+        };
+        // Whoever was named stays so: of two that are alike another is worse each second.
         now.sort_by(|a, b| {
             let worst = b.finding.amount.total_cmp(&a.finding.amount);
-            a.finding.kind.cmp(&b.finding.kind).then(worst).then_with(|| a.path.cmp(&b.path))
+            let kind = a.finding.kind.cmp(&b.finding.kind);
+            kind.then(said(b).cmp(&said(a))).then(worst).then_with(|| a.path.cmp(&b.path))
         });
-        self.marks = now.iter().map(|track| (track.finding.id, track.finding.kind)).collect();
+        let marks: Vec<_> =
+            now.iter().map(|track| (track.finding.id, track.finding.kind)).collect();
+        self.has_changed = self.marks != marks;
+        self.marks = marks;
         let said = say::sentences(&now, views);
         for over in std::mem::replace(&mut self.said, said) {
             let Said { mut doc, past } = over;
-            let goes_on = |now: &Said| now.doc.kind == doc.kind && now.doc.group == doc.group;
-            if !self.said.iter().any(goes_on) {
+            // Still true of it, though another may be named.
+            let goes_on =
+                |track: &&Track| track.finding.kind == doc.kind && *track.path == *doc.group;
+            if !now.iter().any(goes_on) {
                 [doc.text, doc.short] = past;
                 doc.ended_ms = Some(at_ms);
                 self.past.push_front(doc);
+                self.has_changed = true;
             }
         }
         self.past.truncate(KEPT);
@@ -133,7 +188,8 @@ impl Verdicts {
     pub(super) fn said(&self, at_ms: u64) -> Vec<VerdictDoc> {
         let is_recent = |doc: &&VerdictDoc| {
             let ended = doc.ended_ms.unwrap_or(at_ms);
-            at_ms.saturating_sub(ended) < HELD_MS
+            // A clock that was set back says nothing.
+            at_ms.checked_sub(ended).is_some_and(|ago| ago < HELD_MS)
         };
         let mut said: Vec<_> = self.said.iter().map(|said| said.doc.clone()).collect();
         if said.iter().all(|doc| !doc.kind.is_about_two()) {
@@ -145,14 +201,14 @@ impl Verdicts {
         said
     }
 
-    /// Returns what was said, the newest first.
-    pub(super) fn past(&self) -> &VecDeque<VerdictDoc> {
-        &self.past
+    /// Returns the groups that something is said of, and what was said, the newest first.
+    pub(super) fn rest(&self) -> Rest<'_> {
+        Rest { marks: &self.marks, earlier: &self.past }
     }
 
-    /// Returns the groups that something is said of.
-    pub(super) fn marks(&self) -> &[(u32, VerdictKind)] {
-        &self.marks
+    /// Returns the rest where it is another than a sample earlier.
+    pub(super) fn new_rest(&self) -> Option<Rest<'_>> {
+        self.has_changed.then(|| self.rest())
     }
 
     /// Appends how many tenants each verdict is about to an exposition of the tree.

@@ -265,7 +265,7 @@ const detail = {
       free = x + 56;
     }
     if (quantiles && quantiles.p99) {
-      const i = upper.findIndex((u) => u !== null && quantiles.p99 < u);
+      const i = upper.findIndex((u) => u !== null && quantiles.p99 <= u);
       if (i >= first && i <= last) {
         const x = ((i - first + 0.5) * step).toFixed(1), right = x > 300;
         nodes.push(svg("line", { class: "mark-line", x1: x, x2: x, y1: 2, y2: height }));

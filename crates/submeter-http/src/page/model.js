@@ -86,7 +86,8 @@ const model = {
     if (this.root) for (const view of this.headlines) push(this.rootHistory[view.key], this.get(this.root, view));
   },
 
-  judged({ verdicts, marks, earlier }) { Object.assign(this, { verdicts, marks, earlier }); },
+  // Marks and what is over come only where they change.
+  judged({ verdicts = [], marks = this.marks, earlier = this.earlier }) { Object.assign(this, { verdicts, marks, earlier }); },
 
   add([id, parentId, name, row]) {
     const parent = parentId === null ? null : this.groups.get(parentId);

@@ -14,9 +14,11 @@ const BURST_PART: f64 = 0.25;
 /// A tenant does or finds less that has lost such a part of what it usually has.
 const LOST: f64 = 0.3;
 
-/// Who never had such a part of all is not asked what it lost, and of the others only so many:
-/// to look at the past of ten thousand takes longer than a sample may.
-const NOTICED: f64 = 0.002;
+/// Of fewer requests in a sample, what is found and how long it takes is chance.
+const FEW: f64 = 30.0;
+
+/// Who is not among so many, of those with the most requests, is not asked what it lost: to look at
+/// the past of ten thousand takes longer than a sample may.
 const NOTICED_MOST: usize = 200;
 
 /// A wait is harm from so many nanoseconds and so many times the work on: a queue that nobody feels
@@ -26,6 +28,9 @@ const WAIT_TIMES: f64 = 10.0;
 
 /// What is usually answered faster by such a factor is slow.
 const SLOWER: f64 = 4.0;
+
+/// Such a part of what the greatest has is little beside it.
+const SMALL: f64 = 0.25;
 
 /// Of pressure, an average that never falls to 0 again, less than such a part is noise.
 const STALLED: f64 = 0.01;
@@ -47,12 +52,30 @@ pub(super) struct Finding {
     /// How much, and what it is compared with: what each is depends on the kind.
     pub(super) amount: f64,
     pub(super) than: f64,
+    /// What the view's figure usually is, where that is why it was found.
+    pub(super) usual: Option<f64>,
     /// Of who is to blame: other views of which it has most, with its parts of them.
     pub(super) also: Vec<(usize, f64)>,
 }
 
+/// Returns what was usual in a view when something began that still goes on: while it does, it would
+/// become what is usual.
+pub(super) type Before<'a> = &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>;
+
+/// What a sample is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) views: &'a Views,
+    pub(super) rows: &'a [Row],
+    /// Seconds that rates are over.
+    pub(super) window_s: f64,
+    pub(super) history: &'a History,
+    pub(super) before: Before<'a>,
+}
+
 /// The tenants of one sample.
 struct Scene<'a> {
+    case: Case<'a>,
     views: &'a Views,
     rows: &'a [Row],
     history: &'a History,
@@ -63,18 +86,20 @@ struct Scene<'a> {
 }
 
 /// Returns what is true of a sample, with the row that it is true of.
-pub(super) fn judge(views: &Views, rows: &[Row], history: &History) -> Vec<(usize, Finding)> {
-    let scene = Scene::new(views, rows, history);
+pub(super) fn judge(case: Case<'_>) -> Vec<(usize, Finding)> {
+    let scene = Scene::new(case);
     let mut found = scene.refused();
     let blamed = scene.blame();
     let harmed = scene.harmed(&blamed);
     // What harms nobody is no news.
     let fits = |finding: &Finding| harmed.iter().any(|harm| scene.explains(finding, harm));
     let blamed: Vec<_> = blamed.into_iter().filter(|(_, finding)| fits(finding)).collect();
+    // Where nobody is to blame and several wait, the whole server is too busy. One alone waits behind
+    // what it sent itself.
+    let waiting = harmed.iter().filter(|(_, harm)| harm.kind == VerdictKind::Waits).count();
     let is_new = |harm: &(usize, Finding)| {
-        // A wait is harm by itself: where nobody is to blame, the whole server is too busy.
         let is_explained = blamed.iter().any(|(_, finding)| scene.explains(finding, harm));
-        harm.1.kind == VerdictKind::Waits || is_explained
+        is_explained || harm.1.kind == VerdictKind::Waits && waiting > 1
     };
     found.extend(harmed.iter().filter(|harm| is_new(harm)).cloned());
     found.extend(blamed);
@@ -82,11 +107,12 @@ pub(super) fn judge(views: &Views, rows: &[Row], history: &History) -> Vec<(usiz
 }
 
 impl<'a> Scene<'a> {
-    fn new(views: &'a Views, rows: &'a [Row], history: &'a History) -> Scene<'a> {
+    fn new(case: Case<'a>) -> Scene<'a> {
+        let Case { views, rows, history, .. } = case;
         let levels: HashSet<u32> = rows.iter().filter_map(|row| row.parent).collect();
         let is_tenant = |row: &Row| row.parent.is_some() && !levels.contains(&row.id);
         let tenants: Vec<usize> = (0..rows.len()).filter(|&at| is_tenant(&rows[at])).collect();
-        let mut scene = Scene { views, rows, history, tenants, fair: 1.0 };
+        let mut scene = Scene { case, views, rows, history, tenants, fair: 1.0 };
         if let Some(first) = views.with(Role::Contended).next() {
             let active = scene.tenants.iter().filter(|&&at| scene.part(at, first) > 0.0).count();
             scene.fair = 1.0 / active.max(1) as f64;
@@ -107,10 +133,17 @@ impl<'a> Scene<'a> {
         if all > 0.0 { self.figure(row, view).unwrap_or(0.0) / all } else { 0.0 }
     }
 
-    /// What a figure usually is: its median. By a lower quantile, who recovers from another's burst
-    /// would seem to burst.
-    fn usual(&self, row: usize, view: usize) -> Option<f64> {
-        let mut line: Vec<f32> = self.history.line(self.rows[row].id, view).flatten().collect();
+    /// What a figure usually is: its median, or that from before it was found. By a lower quantile,
+    /// who recovers from another's burst would seem to burst.
+    fn usual(&self, kind: VerdictKind, row: usize, view: usize) -> Option<f64> {
+        let id = self.rows[row].id;
+        if let Some(before) = (self.case.before)(kind, id, view) {
+            return Some(before);
+        }
+        // A tenant did nothing before its past begins.
+        let idle = (self.views.is_rate(view) && !self.history.is_full()).then_some(0.0);
+        let line = self.history.line(id, view);
+        let mut line: Vec<f32> = line.filter_map(|value| value.or(idle)).collect();
         if line.len() < KNOWN {
             return None;
         }
@@ -128,7 +161,7 @@ impl<'a> Scene<'a> {
         than: f64,
     ) -> (usize, Finding) {
         let also = Vec::new();
-        (row, Finding { kind, id: self.rows[row].id, view, amount, than, also })
+        (row, Finding { kind, id: self.rows[row].id, view, amount, than, usual: None, also })
     }
 
     /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own.
@@ -162,7 +195,7 @@ impl<'a> Scene<'a> {
                 if part < BURST_PART.min(most) {
                     continue;
                 }
-                let usual = self.usual(row, view);
+                let usual = self.usual(VerdictKind::Bursts, row, view);
                 let now = part * self.all(view);
                 let kind = match usual {
                     Some(usual) if is_rate && part >= BURST_PART && now > usual * BURSTS => {
@@ -178,7 +211,11 @@ impl<'a> Scene<'a> {
                 };
                 match found.iter_mut().find(|(of, _)| *of == row) {
                     Some((_, known)) => known.also.push((view, part)),
-                    None => found.push(self.finding(row, kind, view, part, than)),
+                    None => {
+                        let (_, mut finding) = self.finding(row, kind, view, part, than);
+                        finding.usual = usual.filter(|_| kind == VerdictKind::Bursts);
+                        found.push((row, finding));
+                    }
                 }
             }
         }
@@ -206,21 +243,41 @@ impl<'a> Scene<'a> {
         }
         let waiting: HashSet<usize> = found.iter().map(|(row, _)| *row).collect();
         let bursts = blamed.iter().any(|(_, finding)| finding.kind == VerdictKind::Bursts);
-        let asked = harmed.filter(|row| !waiting.contains(row) && self.is_noticed(*row));
-        found.extend(asked.take(NOTICED_MOST).filter_map(|row| {
+        let asked = harmed.filter(|row| !waiting.contains(row));
+        let mut asked: Vec<(f32, usize)> =
+            asked.map(|row| (self.most(row), row)).filter(|(most, _)| *most > 0.0).collect();
+        if asked.len() > NOTICED_MOST {
+            asked.select_nth_unstable_by(NOTICED_MOST, |a, b| b.0.total_cmp(&a.0));
+            asked.truncate(NOTICED_MOST);
+        }
+        found.extend(asked.into_iter().filter_map(|(_, row)| {
             let less = || if bursts { self.gets_less(row) } else { None };
-            self.slower(row).or_else(|| self.misses(row)).or_else(less)
+            self.slower(row).or_else(|| self.finds_less(row)).or_else(less)
         }));
         found
     }
 
-    fn is_noticed(&self, row: usize) -> bool {
-        let Some(first) = self.views.with(Role::Contended).next() else { return false };
-        let least = self.all(first) * NOTICED;
-        self.history.line(self.rows[row].id, first).flatten().any(|rate| f64::from(rate) >= least)
+    /// The most of the first view that a tenant had lately, if that is not too little to judge by.
+    fn most(&self, row: usize) -> f32 {
+        let Some(first) = self.views.with(Role::Contended).next() else { return 0.0 };
+        let line = self.history.line(self.rows[row].id, first);
+        let most = line.flatten().fold(0.0, f32::max);
+        if f64::from(most) * self.case.window_s >= FEW { most } else { 0.0 }
+    }
+
+    /// Whether there were enough requests for the sample's other figures to mean anything.
+    fn is_enough(&self, row: usize) -> bool {
+        let first = self.views.with(Role::Contended).next();
+        let requests = first.and_then(|first| self.figure(row, first)).unwrap_or(0.0);
+        requests * self.case.window_s >= FEW
     }
 
     fn waits(&self, row: usize) -> Option<(usize, Finding)> {
+        // Who is kept waiting by a limit of its own waits for nobody else.
+        let mut own = self.views.with(Role::Refusals).filter_map(|view| self.figure(row, view));
+        if own.any(|refused| refused > 0.0) {
+            return None;
+        }
         let view = self.views.with(Role::Wait).next()?;
         let work = self.figure(row, self.views.work(view)?)?;
         let wait = self.figure(row, view).filter(|&wait| wait >= WAIT_NS)?;
@@ -231,22 +288,27 @@ impl<'a> Scene<'a> {
 
     fn slower(&self, row: usize) -> Option<(usize, Finding)> {
         // Where waits are known, it is known that nobody waits.
-        if self.views.with(Role::Wait).next().is_some() {
+        if self.views.with(Role::Wait).next().is_some() || !self.is_enough(row) {
             return None;
         }
         let slow = |view: usize| {
-            let (now, usual) = (self.figure(row, view)?, self.usual(row, view)?);
+            let usual = self.usual(VerdictKind::Slower, row, view)?;
+            let now = self.figure(row, view)?;
             let is_slow = now >= WAIT_NS && now >= usual * SLOWER;
-            is_slow.then(|| self.finding(row, VerdictKind::Slower, view, now, usual))
+            is_slow.then(|| self.than_usual(row, VerdictKind::Slower, view, now, usual))
         };
         self.views.with(Role::WorseHigh).find_map(slow)
     }
 
-    fn misses(&self, row: usize) -> Option<(usize, Finding)> {
+    fn finds_less(&self, row: usize) -> Option<(usize, Finding)> {
+        if !self.is_enough(row) {
+            return None;
+        }
         let fewer = |view: usize| {
-            let (now, usual) = (self.figure(row, view)?, self.usual(row, view)?);
+            let usual = self.usual(VerdictKind::FindsLess, row, view)?;
+            let now = self.figure(row, view)?;
             let is_less = now < usual * (1.0 - LOST);
-            is_less.then(|| self.finding(row, VerdictKind::FindsLess, view, now, usual))
+            is_less.then(|| self.than_usual(row, VerdictKind::FindsLess, view, now, usual))
         };
         self.views.with(Role::WorseLow).find_map(fewer)
     }
@@ -254,22 +316,47 @@ impl<'a> Scene<'a> {
     /// Who has less than usual suffers only while another bursts: else it has less to do.
     fn gets_less(&self, row: usize) -> Option<(usize, Finding)> {
         let view = self.views.with(Role::Contended).next()?;
-        let usual = self.usual(row, view).filter(|&usual| usual > 0.0)?;
+        let usual = self.usual(VerdictKind::GetsLess, row, view)?;
         let lost = 1.0 - self.figure(row, view).unwrap_or(0.0) / usual;
-        (lost > LOST).then(|| self.finding(row, VerdictKind::GetsLess, view, lost, usual))
+        let is_less = usual * self.case.window_s >= FEW && lost > LOST;
+        let (row, mut finding) = self.finding(row, VerdictKind::GetsLess, view, lost, 0.0);
+        finding.usual = Some(usual);
+        is_less.then_some((row, finding))
+    }
+
+    /// A figure that is not as it usually is.
+    fn than_usual(
+        &self,
+        row: usize,
+        kind: VerdictKind,
+        view: usize,
+        now: f64,
+        usual: f64,
+    ) -> (usize, Finding) {
+        let (row, finding) = self.finding(row, kind, view, now, usual);
+        (row, Finding { usual: Some(usual), ..finding })
     }
 
     /// Whether what somebody takes can be why another has less: memory is why something is not
-    /// found, and time is why somebody waits. Who takes more than a fair part of it has itself to
-    /// blame.
+    /// found that is held no more, and time is why somebody waits. Who takes more than a fair part
+    /// of it, and is no small matter beside who has most, has itself to blame.
     fn explains(&self, blamed: &Finding, (row, harm): &(usize, Finding)) -> bool {
-        let views = blamed.also.iter().map(|(view, _)| *view).chain([blamed.view]);
-        let mut views = views.filter(|&view| self.part(*row, view) <= self.fair);
+        let views = blamed.also.iter().copied().chain([(blamed.view, blamed.amount)]);
+        let is_less =
+            |&(view, most): &(usize, f64)| self.part(*row, view) <= self.fair.max(most * SMALL);
+        let mut views = views.filter(is_less).map(|(view, _)| view);
         match harm.kind {
-            VerdictKind::FindsLess => {
-                views.any(|view| !self.views.is_rate(view) || blamed.kind == VerdictKind::Bursts)
-            }
+            VerdictKind::FindsLess => views.any(|view| match self.views.is_rate(view) {
+                true => blamed.kind == VerdictKind::Bursts,
+                false => self.has_lost(*row, view),
+            }),
             _ => views.any(|view| self.views.is_rate(view)),
         }
+    }
+
+    /// Whether a tenant holds less than it did lately.
+    fn has_lost(&self, row: usize, view: usize) -> bool {
+        let most = self.history.line(self.rows[row].id, view).flatten().fold(0.0, f32::max);
+        self.figure(row, view).is_some_and(|now| now < f64::from(most) * (1.0 - LOST))
     }
 }

@@ -48,7 +48,7 @@ fn why(tracks: &[&Track], views: &Views) -> String {
         tracks.map(|track| {
             let [verb, _] = verbs(track.finding.kind, false);
             let figures = figures(&track.finding, views);
-            format!("{} {verb}{figures}", submeter::visible(&track.path))
+            format!("{} {verb}{figures}", track.path)
         })
     };
     few(VerdictKind::is_harm).chain(few(VerdictKind::is_blame)).collect::<Vec<_>>().join("; ")

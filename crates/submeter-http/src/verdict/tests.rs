@@ -8,7 +8,7 @@ use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{View, Views, Worse};
 use super::super::wire::{Figure, Place, VerdictDoc, VerdictKind};
-use super::{Verdicts, judge};
+use super::{Sample, Verdicts};
 
 /// What a tenant does in a second.
 #[derive(Clone, Copy, Default)]
@@ -80,9 +80,11 @@ impl Server {
         let mut rows = vec![row(0, None, &all)];
         rows.extend(tenants.iter().zip(1..).map(|(tenant, id)| row(id, Some(0), tenant)));
         self.history.push(self.start + Duration::from_secs(self.seconds), &rows);
-        let found = judge::judge(&self.views, &rows, &self.history);
-        let path = |row: usize| self.names[row - 1];
-        self.verdicts.take(self.seconds * 1000, found, &self.views, path);
+        let names = self.names.clone();
+        let path = |row: usize| names[row - 1];
+        let Server { views, history, verdicts, .. } = self;
+        let sample = Sample { views, rows: &rows, window_s: 1.0, history };
+        verdicts.take(self.seconds * 1000, sample, path);
     }
 
     fn seconds(&mut self, n: u64, tenants: &[Second]) -> Vec<String> {
@@ -123,7 +125,7 @@ fn a_burst_is_named_with_whom_it_takes_from_and_who_recovers_is_not_blamed() {
         assert!(server.seconds(6, &calm).is_empty(), "over");
     }
     assert!(server.seconds(5, &[1000.0, 400.0, 300.0].map(busy)).is_empty(), "less to do");
-    assert_eq!(server.verdicts.past().len(), 9 * 2);
+    assert_eq!(server.verdicts.past.len(), 9 * 2);
 }
 
 #[test]
@@ -237,11 +239,93 @@ fn a_second_says_nothing_and_a_second_less_ends_nothing() {
         assert_eq!(server.seconds(1, &[hog, waits]).len(), 2);
     }
     assert!(server.docs().iter().all(|doc| doc.ended_ms.is_none()));
-    assert!(server.verdicts.past().is_empty(), "never over");
+    assert!(server.verdicts.past.is_empty(), "never over");
     server.seconds(2, &[hog, busy(100.0)]);
-    let ended: Vec<_> = server.verdicts.past().iter().map(|doc| doc.kind).collect();
+    let ended: Vec<_> = server.verdicts.past.iter().map(|doc| doc.kind).collect();
     assert_eq!(ended.len(), 2);
     assert!(ended.contains(&VerdictKind::Takes) && ended.contains(&VerdictKind::Waits));
+}
+
+#[test]
+fn what_is_worse_of_two_each_second_ends_neither() {
+    let mut server = Server::new(["/hog", "/a", "/b"]);
+    let waits = |wait_ms: f64| Second { wait_ms, ..busy(100.0) };
+    server.seconds(2, &[busy(90_000.0), waits(12.0), waits(11.0)]);
+    for _ in 0..20 {
+        for wait_ms in [10.0, 12.0] {
+            let said = server.seconds(1, &[busy(90_000.0), waits(wait_ms), waits(11.0)]);
+            assert!(said[1].starts_with("/a and 1 more wait "), "{said:?}");
+        }
+    }
+    assert!(server.verdicts.past.is_empty());
+    server.seconds(3, &[busy(90_000.0), busy(100.0), waits(11.0)]);
+    assert!(server.said()[1].starts_with("/b waits "), "named when the first waits no longer");
+    let past: Vec<_> = server.verdicts.past.iter().map(|doc| doc.group.as_str()).collect();
+    assert_eq!(past, ["/a"]);
+}
+
+#[test]
+fn who_waits_for_itself_accuses_nobody() {
+    let waits = Second { wait_ms: 400.0, ..busy(100.0) };
+    let limited = Second { over_rate: 100.0, ..waits };
+    let mut server = Server::new(["/large", "/slow"]);
+    let said = server.seconds(3, &[busy(90_000.0), limited]);
+    assert_eq!(said, ["/slow is refused 100 times a second: over its rate."]);
+    let mut server = Server::new(["/alone", "/idle"]);
+    assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
+}
+
+#[test]
+fn of_few_requests_nothing_follows() {
+    let mut server = Server::new(["/large", "/small"]);
+    for second in 0..120_u32 {
+        let hits = Some(if second % 7 < 3 { 0.0 } else { 1.0 });
+        let small = Second { hits, memory: 0.0, ..busy(f64::from(second % 5)) };
+        let large = busy(if second % 30 < 10 { 900.0 } else { 300.0 });
+        server.second(&[large, small]);
+        assert!(server.said().is_empty(), "second {second}: {:?}", server.said());
+    }
+}
+
+#[test]
+fn who_is_large_is_not_to_blame_for_another_tenants_new_keys() {
+    let mut server = Server::new(["/large", "/web"]);
+    let large = Second { memory: 8e8, ..busy(1000.0) };
+    let web = |hits: f64| Second { hits: Some(hits), memory: 1e8, ..busy(1000.0) };
+    server.seconds(20, &[large, web(0.95)]);
+    assert!(server.seconds(20, &[large, web(0.2)]).is_empty(), "it lost nothing that it held");
+}
+
+#[test]
+fn harm_that_lasts_does_not_become_usual() {
+    let mut server = Server::new(["/a", "/b", "/c"]);
+    server.seconds(20, &[3000.0, 400.0, 300.0].map(busy));
+    let burst = [1000.0, 400.0, 5000.0].map(busy);
+    for second in 0..300 {
+        server.second(&burst);
+        assert!(second == 0 || server.said().len() == 2, "second {second}: {:?}", server.said());
+    }
+    server.seconds(400, &burst);
+    assert!(server.said().is_empty(), "after ten minutes it is how things are");
+}
+
+#[test]
+fn who_was_idle_all_day_and_takes_a_half_at_night_bursts() {
+    let mut server = Server::new(["/a", "/b", "/batch"]);
+    server.seconds(30, &[3000.0, 2000.0, 0.0].map(busy));
+    let said = server.seconds(6, &[1000.0, 1500.0, 3000.0].map(busy));
+    assert!(said[0].starts_with("/batch bursts: 55 % of all requests"), "{said:?}");
+    assert!(said[1].starts_with("/a gets less"), "{said:?}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_says_nothing() {
+    let mut server = Server::new(["/hog", "/quiet"]);
+    let waits = Second { wait_ms: 9.0, ..busy(100.0) };
+    server.seconds(3, &[busy(90_000.0), waits]);
+    server.seconds(2, &[busy(90_000.0), busy(100.0)]);
+    assert_eq!(server.docs().len(), 2, "said in the past tense");
+    assert!(server.verdicts.said(1000).is_empty(), "it is an hour ago");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use submeter::visible;
 use submeter_http::wire::{
-    DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, VerdictDoc, ViewDoc,
+    DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, VerdictDoc, VerdictKind, ViewDoc,
 };
 use submeter_terminal::plain;
 
@@ -202,6 +202,8 @@ impl State {
         }
         self.schema = tree.schema;
         self.verdicts = tree.verdicts;
+        // One of each kind that is so, and one that was, whatever the server sends.
+        self.verdicts.truncate(2 * VerdictKind::ALL.len());
         self.at_ms = tree.at_ms;
         self.nodes.clear();
         for group in tree.groups {
