@@ -226,7 +226,8 @@ impl HistogramSnapshot {
                 let lower = if index == 0 { 0 } else { self.buckets.upper(index - 1).unwrap_or(0) };
                 // The last bucket has no upper end; only its lower one is known.
                 let upper = self.buckets.upper(index).unwrap_or(lower);
-                return Some(lower + (upper - lower) / 2);
+                // Of a bucket with one value, which is its upper bound, that value.
+                return Some(upper - (upper - lower) / 2);
             }
         }
         None
