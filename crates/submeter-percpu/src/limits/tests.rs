@@ -1,5 +1,6 @@
 //! What needs a look inside a tree of one node; `tests/it` has what a counter promises.
 
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use submeter_sys::Backend;
@@ -113,7 +114,7 @@ fn a_fold_that_a_fork_left_half_done_is_finished() {
 fn a_move_that_a_fork_left_under_way_keeps_nothing_waiting() {
     let (tell, told) = std::sync::mpsc::channel();
     // In a thread, so that it fails where it would wait for ever.
-    std::thread::spawn(move || {
+    let charging = std::thread::spawn(move || {
         on_each(|flat| {
             stocked(&flat);
             flat.leaf.lock.abandon();
@@ -124,10 +125,14 @@ fn a_move_that_a_fork_left_under_way_keeps_nothing_waiting() {
             tell.send(flat.try_charge(LIMIT - 1)).expect("somebody waits");
         });
     });
-    for _ in 0..3 {
-        let answer = told.recv_timeout(Duration::from_secs(60)).expect("the refusal returns");
-        assert_eq!(answer, refused(2, LIMIT));
+    // One for each backend, then nobody is left to tell.
+    let mut answer = told.recv_timeout(Duration::from_secs(60));
+    while let Ok(refusal) = answer {
+        assert_eq!(refusal, refused(2, LIMIT));
+        answer = told.recv_timeout(Duration::from_secs(60));
     }
+    assert_eq!(answer, Err(RecvTimeoutError::Disconnected), "the refusal returns");
+    charging.join().expect("each backend answers");
 }
 
 /// A fork in the middle of an opening leaves one that never ends.
