@@ -5,37 +5,20 @@
 //! follow do: the sum is right at each question, and never falls.
 //!
 //! The time between intervals is mostly a wait, and is charged to no group. There is CPU time in it
-//! that the kernel's answer does not tell apart, such as the way into a wait and back. How much
-//! each such time has on average is learned where the intervals had no wait, and taken for granted
-//! where one may have had: the kernel's answer hides a wait that is shorter than what was used
-//! outside. The error of the average is kept and taken into account the next time, so that what
-//! intervals have too much or too little does not add up.
+//! that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
+//! for each such time, is learned where the intervals had no wait, and taken for granted where one
+//! had.
 //!
 //! Rejected: a ring of the latest intervals, among which to divide what they were told too much. It
 //! costs each switch some stores, and where an interval that may have had a wait ends with a
 //! question, there is little left to divide. To ask when a wait outside is over: workers wait for
-//! each request. To learn from the latest time alone: an interval that is cut by a preemption is
-//! then told wrongly by all that this one differs from the next, and of the waits that are hidden
-//! none is found.
+//! each request.
 
 use super::Rate;
 
-/// How long the counter is trusted without asking: long enough that the call adds 0.05 %, short
-/// enough to bound what a hypervisor that stops the machine adds, and what is used outside between
-/// two questions. With 1 ms, intervals on a busy machine were told 0.5 % more in sum.
-pub(super) const TRUST_NS: u64 = 500_000;
-
-/// How many times outside weigh as much in the average as all before them: so few that one which is
-/// like no other is forgotten in some milliseconds. With 16 sums on a busy machine are as right.
-const LATEST: i64 = 4;
-
-/// How much a time outside uses that is no example of others: a question comes in most of those by
-/// itself.
-const MUCH_NS: u64 = TRUST_NS / 4;
-
-/// How much of what was missed is kept: what passes between two questions, so that a wrong average
-/// has no effect for longer than it is wrong.
-const MISSED_NS: i64 = TRUST_NS as i64;
+/// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short
+/// enough to bound what a hypervisor that stops the machine adds.
+pub(super) const TRUST_NS: u64 = 1_000_000;
 
 /// From how long on an interval may hide a wait that is worth a question, where nothing else tells
 /// of it: a system call is little beside it.
@@ -46,10 +29,10 @@ const LONG_NS: u64 = 20_000;
 pub(super) enum Ends {
     /// A time outside of all intervals.
     Outside,
-    /// An interval of which nothing tells that it had a wait.
+    /// An interval, which may have had a wait.
     Interval,
-    /// An interval that may have had a wait: a long one, or one that was seen to be interrupted.
-    MayHaveWaited,
+    /// An interval in which the thread was switched out.
+    Switched,
 }
 
 #[derive(Debug, Default)]
@@ -64,15 +47,12 @@ pub(super) struct Intervals {
     /// How much of the time since then was outside, and how often.
     outside_ticks: u64,
     outside: u64,
-    /// How much CPU time a time outside has, on average, and of how many, up to [`LATEST`].
-    outside_ns: i64,
-    known: i64,
-    /// What the counter said when it could last be told.
+    /// How much CPU time each interval outside of groups had, when that was last known.
+    outside_ns: u64,
+    /// What the counter said then.
     learned_ticks: u64,
     /// Whether it has been taken for granted since.
     is_used: bool,
-    /// How much more intervals should have been told to have waited, by what was taken for granted.
-    missed_ns: i64,
     /// The answer is `base_ns` until the counter comes to `base_ticks`, and goes on with it.
     base_ticks: u64,
     base_ns: u64,
@@ -143,9 +123,8 @@ impl Intervals {
     pub(super) fn end(&mut self, now: u64, switched: Option<bool>) -> Result<u64, Ends> {
         let is_short = now.wrapping_sub(self.last_ticks) < self.long_ticks;
         match switched {
-            Some(true) => Err(Ends::MayHaveWaited),
-            None if !is_short => Err(Ends::MayHaveWaited),
-            _ if self.is_due(now) => Err(Ends::Interval),
+            Some(true) => Err(Ends::Switched),
+            _ if self.is_due(now) || !(switched.is_some() || is_short) => Err(Ends::Interval),
             _ => Ok(self.answer(now, elapsed(self.base_ticks, now))),
         }
     }
@@ -178,36 +157,24 @@ impl Intervals {
             self.leave_out(now);
         }
         let wide_ns = |from, to| self.rate.wide_ns(elapsed(from, to));
-        let passed_ns = wide_ns(self.asked_ticks, now);
-        let inside_ns = passed_ns.saturating_sub(self.rate.wide_ns(self.outside_ticks));
+        let outside_ns = self.rate.wide_ns(self.outside_ticks);
+        let inside_ns = wide_ns(self.asked_ticks, now).saturating_sub(outside_ns);
         let used_ns = ns.saturating_sub(self.asked_ns);
         let mut told_ns = self.last_ns.max(self.base_ns + wide_ns(self.base_ticks, now));
-        // What the intervals waited is at least what passed in them and was not used.
-        let mut excess_ns = inside_ns.saturating_sub(used_ns);
+        let has_waited = used_ns < inside_ns || ends == Ends::Switched;
         let more_ns = used_ns.saturating_sub(inside_ns);
         match more_ns.checked_div(self.outside) {
             // The counter and the kernel's clock run apart a little.
             None => told_ns += more_ns,
-            Some(each_ns) if excess_ns == 0 && ends != Ends::MayHaveWaited => {
-                if each_ns < MUCH_NS {
-                    let (outside, known) = (self.outside as i64, self.known);
-                    self.known = (known + outside).min(LATEST);
-                    let more_each_ns = each_ns as i64 - self.outside_ns;
-                    self.outside_ns += more_each_ns * outside / (known + outside);
-                }
-                (self.learned_ticks, self.is_used) = (now, false);
+            Some(each_ns) if !has_waited => {
+                (self.outside_ns, self.learned_ticks, self.is_used) = (each_ns, now, false);
             }
-            Some(_) => {
-                let outside_ns = self.outside_ns.saturating_mul(self.outside as i64);
-                let expected_ns = (inside_ns as i64).saturating_add(outside_ns) - used_ns as i64;
-                let expected_ns = expected_ns.saturating_add(self.missed_ns);
-                // And at most what passed in all and was not used.
-                let most_ns = passed_ns.saturating_sub(used_ns).min(inside_ns).max(excess_ns);
-                excess_ns = (expected_ns.max(0) as u64).clamp(excess_ns, most_ns);
-                let missed_ns = expected_ns.saturating_sub(excess_ns as i64);
-                self.missed_ns = missed_ns.clamp(-MISSED_NS, MISSED_NS);
-                self.is_used = true;
-            }
+            Some(_) => self.is_used = true,
+        }
+        let mut excess_ns = 0;
+        if has_waited {
+            let outside_ns = outside_ns.min(self.outside.saturating_mul(self.outside_ns));
+            excess_ns = (inside_ns + outside_ns).saturating_sub(used_ns).min(inside_ns);
         }
         self.waited_ns += excess_ns;
         let taken_ns = excess_ns.min(told_ns - self.last_ns);

@@ -28,7 +28,7 @@ pub enum Source {
     /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
     /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more, and
-    /// twice a millisecond. A shorter interval includes the waits in it.
+    /// once a millisecond. A shorter interval includes the waits in it.
     ///
     /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
     /// sequence overwrites it, and an update that looked at it first would still miss a switch
@@ -96,17 +96,16 @@ pub fn choice() -> &'static Choice {
 /// [`now_ns`](ThreadClock::now_ns); after a time that is in none, one begins with
 /// [`begin_ns`](ThreadClock::begin_ns).
 ///
-/// Costs a read of the CPU's counter, and a system call twice a millisecond, and where an interval
+/// Costs a read of the CPU's counter, and a system call once a millisecond, and where an interval
 /// ends that may have had a wait: by [`Source`]. What it tells never goes back. Not for signal
 /// handlers.
 ///
 /// So an interval may come out longer than it was by waits that leave no trace: waits of less than
-/// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took between two questions. If
+/// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. If
 /// one interval has too much, the next ones have less, so that these errors do not add up; that is
-/// 0.6 ms at most. An interval that may have had a wait, and began by `begin_ns`, is also wrong by
-/// how far what the thread used between intervals since the kernel was last asked is from its
-/// average: 1 ms at most, mostly some microseconds, and in sum little, as the next such interval
-/// makes up for it.
+/// 1.1 ms at most. An interval that had a wait, and began by `begin_ns`, is also wrong by what the
+/// thread used between intervals since the kernel was last asked, less what it used there before: 1
+/// ms at most, mostly some microseconds.
 ///
 /// # Examples
 /// ```
