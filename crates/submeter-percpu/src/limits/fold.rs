@@ -60,12 +60,14 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
 /// and they have rested. One that a fold left half done is drained first: where charges fit, no
 /// refusal would ever do that.
 pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
-    let now_ms = path.leaf().stock.now_ms();
+    let now = || path.leaf().stock.now_ms();
+    let mut now_ms = now();
     for level in path.levels() {
-        if level.was_left(now_ms) {
+        if level.was_left(now_ms, now) {
             _ = fold(path, level);
+            now_ms = now();
         }
-        level.loosen(twice, now_ms);
+        level.loosen(twice, now_ms, now);
     }
 }
 

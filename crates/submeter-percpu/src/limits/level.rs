@@ -10,8 +10,9 @@ use crate::sync::atomic::{Ordering, fence};
 /// barrier in that time, not one a refusal.
 pub(super) const REST_MS: u32 = 10;
 
-/// How long after its start a fold must have given up, if it has not ended: it waits for one
-/// barrier.
+/// How long after its start a fold has most likely given up, if it has not ended: but where a limit
+/// is set it waits for one barrier of this time. To take up one that goes on still is safe, and costs
+/// a barrier.
 pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
 /// What a limit does with a charge that exceeds it.
@@ -458,16 +459,18 @@ impl Level {
 
     /// Whether a fold was left half done, as its barrier took too long or its thread was not forked
     /// with the others. Says so to one caller in [`LEFT_MS`], which goes on with it.
-    pub(super) fn was_left(&self, now_ms: u32) -> bool {
+    pub(super) fn was_left(&self, now_ms: u32, again: impl Fn() -> u32) -> bool {
         // In this order: the state publishes when it began.
-        let tightens = Level::state(self.tight()) == Tight::Tightening;
+        let tight = self.tight();
         // Relaxed, both: one that is late comes again.
         let since_ms = self.since_ms.load(Ordering::Relaxed);
-        let is_over = tightens && now_ms.wrapping_sub(since_ms) >= LEFT_MS;
+        let is_over = is_past(since_ms, LEFT_MS, now_ms, &again);
         let take_up = |now_ms| {
             self.since_ms.compare_exchange(since_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
         };
-        is_over && take_up(now_ms).is_ok()
+        // What was drained meanwhile is not to be drained for nothing.
+        let is_left = Level::state(tight) == Tight::Tightening && is_over;
+        is_left && take_up(again()).is_ok() && self.tight() == tight
     }
 
     /// Sets the limit.
@@ -477,12 +480,19 @@ impl Level {
     }
 
     /// Lets leaves below open again, where there is room and it has rested.
-    pub(super) fn loosen(&self, twice: u64, now_ms: u32) {
+    pub(super) fn loosen(&self, twice: u64, now_ms: u32, again: impl Fn() -> u32) {
         let tight = self.tight();
         // Relaxed: the state publishes it.
-        let rested = now_ms.wrapping_sub(self.since_ms.load(Ordering::Relaxed)) >= REST_MS;
-        if Level::state(tight) == Tight::Drained && rested && self.room() >= twice {
+        let since_ms = self.since_ms.load(Ordering::Relaxed);
+        let is_drained = Level::state(tight) == Tight::Drained;
+        if is_drained && is_past(since_ms, REST_MS, now_ms, &again) && self.room() >= twice {
             self.turn_over(tight);
         }
     }
+}
+
+/// Whether `ms` have passed since `since_ms`. By a time that was read before that was, what has only
+/// just begun would seem to be 49 days old, so that a late one is read `again`.
+fn is_past(since_ms: u32, ms: u32, now_ms: u32, again: &impl Fn() -> u32) -> bool {
+    now_ms.wrapping_sub(since_ms) >= ms && again().wrapping_sub(since_ms) >= ms
 }

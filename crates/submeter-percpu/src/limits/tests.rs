@@ -204,6 +204,23 @@ fn a_fold_whose_barrier_takes_too_long_is_a_refusal_and_ended_by_the_next() {
 }
 
 #[test]
+fn what_began_after_a_look_at_the_clock_is_not_49_days_old() {
+    on_each(|flat| {
+        let level = &flat.level;
+        level.turn_over_at(level.tight(), 1001);
+        assert!(!level.was_left(1000, || 1002), "a fold that began between the two");
+        assert!(level.was_left(1001 + LEFT_MS, || 1001 + LEFT_MS));
+        assert!(!level.was_left(1001 + LEFT_MS, || 1001 + LEFT_MS), "it is taken up");
+        level.turn_over_at(level.tight(), 2000);
+        let drained = level.tight();
+        level.loosen(1, 1999, || 2001);
+        assert_eq!(level.tight(), drained, "it has not rested");
+        level.loosen(1, 2000 + REST_MS, || 2000 + REST_MS);
+        assert_ne!(level.tight(), drained);
+    });
+}
+
+#[test]
 fn a_fold_whose_barrier_takes_too_long_is_ended_in_time_though_nothing_is_refused_any_more() {
     on_each(|Flat { leaf, .. }| {
         let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
