@@ -64,8 +64,9 @@
 //! Nobody is blamed who harms nobody, and of fewer than 30 requests in a sample only a wait says
 //! anything. A verdict is true for two samples before it is said, and away for two before it is
 //! over; the last twenty are kept. What is usual is the median of two minutes, or from before a
-//! verdict that lasts, for ten minutes. It is known of as many tenants as have a past: some 4,000. `prefix_verdict_tenants` counts tenants by
-//! verdict. Views that a schema suggests have these roles as far as their kind says which.
+//! verdict that lasts, for ten minutes. It is known of as many tenants as have a past: some 4,000.
+//! `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests have these
+//! roles as far as their kind says which.
 //!
 //! # Costs
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows. While

@@ -138,8 +138,8 @@ impl Shown {
     /// Bounds the bytes of all large answers (`/api/tree`, `/api/totals`, `/metrics`) together that
     /// clients are reading, without which there are two versions of each at most. Each may have
     /// one, however large the tree is: clients share it then, for half a minute at most while one
-    /// of them is slow. Beside that there is one of each in the making, of `/metrics` twice, and of a version that was
-    /// withdrawn 96 KiB for each connection that was being sent them.
+    /// of them is slow. Beside that there is one of each in the making, of `/metrics` twice, and of
+    /// a version that was withdrawn 96 KiB for each connection that was being sent them.
     #[must_use]
     pub fn answers_max(self, bytes: usize) -> Shown {
         Shown { answers_max: bytes, ..self }

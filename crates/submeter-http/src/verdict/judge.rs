@@ -58,8 +58,8 @@ pub(super) struct Finding {
     pub(super) also: Vec<(usize, f64)>,
 }
 
-/// Returns what was usual in a view when something began that still goes on: while it does, it would
-/// become what is usual.
+/// Returns what was usual in a view when something began that still goes on. While it does, it
+/// would become what is usual.
 pub(super) type Before<'a> = &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>;
 
 /// What a sample is judged by.
@@ -94,8 +94,8 @@ pub(super) fn judge(case: Case<'_>) -> Vec<(usize, Finding)> {
     // What harms nobody is no news.
     let fits = |finding: &Finding| harmed.iter().any(|harm| scene.explains(finding, harm));
     let blamed: Vec<_> = blamed.into_iter().filter(|(_, finding)| fits(finding)).collect();
-    // Where nobody is to blame and several wait, the whole server is too busy. One alone waits behind
-    // what it sent itself.
+    // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
+    // behind what it sent itself.
     let waiting = harmed.iter().filter(|(_, harm)| harm.kind == VerdictKind::Waits).count();
     let is_new = |harm: &(usize, Finding)| {
         let is_explained = blamed.iter().any(|(_, finding)| scene.explains(finding, harm));

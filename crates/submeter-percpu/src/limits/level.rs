@@ -11,8 +11,8 @@ use crate::sync::atomic::{Ordering, fence};
 pub(super) const REST_MS: u32 = 10;
 
 /// How long after its start a fold has most likely given up, if it has not ended: but where a limit
-/// is set it waits for one barrier of this time. To take up one that goes on still is safe, and costs
-/// a barrier.
+/// is set it waits for one barrier of this time. To take up one that still goes on is safe, and
+/// costs a barrier.
 pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
 /// What a limit does with a charge that exceeds it.
@@ -491,8 +491,8 @@ impl Level {
     }
 }
 
-/// Whether `ms` have passed since `since_ms`. By a time that was read before that was, what has only
-/// just begun would seem to be 49 days old, so that a late one is read `again`.
+/// Whether `ms` have passed since `since_ms`. A time that was read before that was stored would make
+/// what has just begun seem 49 days old: hence it is read `again`.
 fn is_past(since_ms: u32, ms: u32, now_ms: u32, again: &impl Fn() -> u32) -> bool {
     now_ms.wrapping_sub(since_ms) >= ms && again().wrapping_sub(since_ms) >= ms
 }
