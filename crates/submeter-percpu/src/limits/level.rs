@@ -491,8 +491,8 @@ impl Level {
     }
 }
 
-/// Whether `ms` have passed since `since_ms`. A time that was read before that was stored would make
-/// what has just begun seem 49 days old: hence it is read `again`.
+/// Whether `ms` have passed since `since_ms`. A time that was read before that was stored would
+/// make what has just begun seem 49 days old: hence it is read `again`.
 fn is_past(since_ms: u32, ms: u32, now_ms: u32, again: &impl Fn() -> u32) -> bool {
     now_ms.wrapping_sub(since_ms) >= ms && again().wrapping_sub(since_ms) >= ms
 }
