@@ -11,6 +11,7 @@ use super::BENCH;
 const GROUPS: [&str; 5] = ["/", "/a", "/a/b", "/c", "/a/b/d"];
 const METRICS: [&str; 3] = ["state.1", "event.2", "lruvec.3"];
 const CPUS: usize = 3;
+const UPDATES: u32 = 5_000;
 
 /// One record: CPU, kind, group, metric, value.
 type Record = (u8, u8, u8, u8, i32);
@@ -20,7 +21,7 @@ fn records() -> Vec<Record> {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut roll = |sides: usize| rng.usize(..sides) as u8;
     let mut records = Vec::new();
-    for n in 0..5_000 {
+    for n in 0..UPDATES {
         let (cpu, group) = (roll(CPUS), roll(GROUPS.len()));
         if n % 250 == 249 {
             for flushed in 0..CPUS as u8 {
@@ -152,7 +153,7 @@ fn are_what_is_documented(rows: &[&Value]) {
             let count: f64 = counts.iter().sum();
             match (measure, variant) {
                 // Five rounds with all updates.
-                ("wait", _) => assert_eq!(count, 5.0 * (20_000.0 - 20.0), "{variant}"),
+                ("wait", _) => assert_eq!(count, 5.0 * (f64::from(UPDATES) - 20.0), "{variant}"),
                 (_, "walk_up" | "submeter" | "control" | "barrier") => assert_eq!(count, 0.0),
                 // One per CPU's list, and there are no more lists than threads.
                 _ => assert!((flushes_replayed..=flushes_replayed * CPUS as f64).contains(&count)),

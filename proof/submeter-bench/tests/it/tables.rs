@@ -65,7 +65,7 @@ fn rcuref_is_measured_shown_and_written() {
         assert!(out.contains(part), "{part} in {out}");
     }
     let json = read(file.path());
-    assert_eq!(is_coherent(&json), BTreeMap::from([("rcuref".to_owned(), 22)]));
+    assert_eq!(is_coherent(&json), BTreeMap::from([("rcuref".to_owned(), 26)]));
     for row in json["rows"].as_array().expect("a list") {
         let is_cache = row["params"]["part"] == "cache";
         assert_eq!(row["unit"], if is_cache { "requests/s" } else { "pairs/s" });
