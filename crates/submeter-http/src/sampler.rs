@@ -24,7 +24,7 @@ use super::panel;
 use super::sample::{Indexed, Row, Sample, have_same_metrics};
 use super::shown::Shown;
 use super::totals;
-use super::verdict::Verdicts;
+use super::verdict::{Case, Verdicts};
 use super::wire::DetailDoc;
 
 /// Between two samples while a client watches.
@@ -315,9 +315,9 @@ impl Sampler {
         }
         let at = sample.now.snapshot.at();
         history.push(at, &sample.rows);
-        let groups = sample.now.snapshot.groups();
-        let of = (&sample.views, &sample.rows[..], sample.window.as_secs_f64());
-        verdicts.judge(sample.at_ms(), of, groups, history);
+        let (views, rows) = (&sample.views, &sample.rows[..]);
+        let case = Case { views, rows, window_s: sample.window.as_secs_f64(), history };
+        verdicts.judge(sample.at_ms(), case, sample.now.snapshot.groups());
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
             let tick =

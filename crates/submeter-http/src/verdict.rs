@@ -16,11 +16,10 @@ use serde::Serialize;
 use submeter::GroupValues;
 use submeter::export::Format;
 
+pub(super) use self::judge::Case;
 use self::judge::Finding;
 use self::say::Said;
-use super::history::History;
 use super::panel::{self, Column, Panel};
-use super::sample::Row;
 use super::views::Views;
 use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
 
@@ -55,14 +54,11 @@ impl Track {
     fn is_said(&self) -> bool {
         self.found >= SAMPLES
     }
-}
 
-/// A sample as the sampler has it.
-struct Sample<'a> {
-    views: &'a Views,
-    rows: &'a [Row],
-    window_s: f64,
-    history: &'a History,
+    /// Whether a sentence begins with it.
+    fn is_named_in(&self, doc: &VerdictDoc) -> bool {
+        self.finding.kind == doc.kind && *self.path == *doc.group
+    }
 }
 
 /// What a page shows beside the sentences, which seldom changes.
@@ -85,16 +81,9 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Judges a sample that `history` has already; `groups` are those of `rows`, and rates are over
-    /// `window_s`.
-    pub(super) fn judge(
-        &mut self,
-        at_ms: u64,
-        (views, rows, window_s): (&Views, &[Row], f64),
-        groups: &[GroupValues],
-        history: &History,
-    ) {
-        self.take(at_ms, Sample { views, rows, window_s, history }, |row| groups[row].path());
+    /// Judges a sample that its history has already; `groups` are those of its rows.
+    pub(super) fn judge(&mut self, at_ms: u64, case: Case<'_>, groups: &[GroupValues]) {
+        self.take(at_ms, case, |row| groups[row].path());
     }
 
     /// Forgets what goes on, as views have other places now.
@@ -102,24 +91,18 @@ impl Verdicts {
         self.tracks.clear();
     }
 
-    fn take<'a>(
-        &mut self,
-        at_ms: u64,
-        Sample { views, rows, window_s, history }: Sample<'_>,
-        path: impl Fn(usize) -> &'a str,
-    ) {
+    fn take<'a>(&mut self, at_ms: u64, case: Case<'_>, path: impl Fn(usize) -> &'a str) {
         let before = |kind, id, view| {
             let track = self.tracks.get(&(kind, id)).filter(|track| track.finding.view == view)?;
             let is_old = at_ms.saturating_sub(track.since_ms) >= BEFORE_MS;
             if is_old { None } else { track.usual }
         };
-        let case = judge::Case { views, rows, window_s, history, before: &before };
-        let findings = judge::judge(case);
+        let findings = judge::judge(case, &before);
         for track in self.tracks.values_mut() {
             track.missed += 1;
         }
-        for (row, finding) in findings {
-            let path: Box<str> = path(row).into();
+        for finding in findings {
+            let path: Box<str> = path(finding.row).into();
             let (kind, usual) = (finding.kind, finding.usual);
             let begin = |finding, path| Track {
                 finding,
@@ -145,19 +128,14 @@ impl Verdicts {
         }
         // Found in one sample of two is found twice in no row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < SAMPLES);
-        self.say(at_ms, views);
+        self.say(at_ms, case.views);
     }
 
     /// Makes sentences of what is true, and puts those that were said before to the past.
     fn say(&mut self, at_ms: u64, views: &Views) {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
-        let said = |track: &Track| {
-            let is = |said: &&Said| {
-                said.doc.kind == track.finding.kind && *said.doc.group == *track.path
-            };
-            self.said.iter().any(|said| is(&said))
-        };
-        // Whoever was named stays so: of two that are alike another is worse each second.
+        let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
+        // A tenant that was named stays so: of two alike, now one is worse and now the other.
         now.sort_by(|a, b| {
             let worst = b.finding.amount.total_cmp(&a.finding.amount);
             let kind = a.finding.kind.cmp(&b.finding.kind);
@@ -171,9 +149,7 @@ impl Verdicts {
         for over in std::mem::replace(&mut self.said, said) {
             let Said { mut doc, past } = over;
             // Still true of it, though another may be named.
-            let goes_on =
-                |track: &&Track| track.finding.kind == doc.kind && *track.path == *doc.group;
-            if !now.iter().any(goes_on) {
+            if !now.iter().any(|track| track.is_named_in(&doc)) {
                 [doc.text, doc.short] = past;
                 doc.ended_ms = Some(at_ms);
                 self.past.push_front(doc);

@@ -46,6 +46,8 @@ const KNOWN: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
     pub(super) kind: VerdictKind,
+    /// The tenant's row in the sample.
+    pub(super) row: usize,
     pub(super) id: u32,
     /// By its place among the views.
     pub(super) view: usize,
@@ -58,48 +60,59 @@ pub(super) struct Finding {
     pub(super) also: Vec<(usize, f64)>,
 }
 
+impl Finding {
+    /// Notes what the view's figure usually is.
+    fn usually(self, usual: f64) -> Finding {
+        Finding { usual: Some(usual), ..self }
+    }
+}
+
 /// Returns what was usual in a view when something began that still goes on. While it does, it
 /// would become what is usual.
 pub(super) type Before<'a> = &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>;
 
 /// What a sample is judged by.
 #[derive(Clone, Copy)]
-pub(super) struct Case<'a> {
-    pub(super) views: &'a Views,
-    pub(super) rows: &'a [Row],
+pub(in super::super) struct Case<'a> {
+    pub(in super::super) views: &'a Views,
+    pub(in super::super) rows: &'a [Row],
     /// Seconds that rates are over.
-    pub(super) window_s: f64,
-    pub(super) history: &'a History,
-    pub(super) before: Before<'a>,
+    pub(in super::super) window_s: f64,
+    pub(in super::super) history: &'a History,
 }
 
 /// The tenants of one sample.
 struct Scene<'a> {
-    case: Case<'a>,
     views: &'a Views,
     rows: &'a [Row],
+    window_s: f64,
     history: &'a History,
+    before: Before<'a>,
     /// Rows of groups without others below them; with them it is a level, not a tenant.
     tenants: Vec<usize>,
+    /// The view that says how busy a tenant is, that of waits, and that of the work waited for.
+    first: Option<usize>,
+    wait: Option<usize>,
+    work: Option<usize>,
     /// What part each would have if all that do anything had the same.
     fair: f64,
 }
 
-/// Returns what is true of a sample, with the row that it is true of.
-pub(super) fn judge(case: Case<'_>) -> Vec<(usize, Finding)> {
-    let scene = Scene::new(case);
+/// Returns what is true of a sample.
+pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
+    let scene = Scene::new(case, before);
     let mut found = scene.refused();
     let blamed = scene.blame();
     let harmed = scene.harmed(&blamed);
     // What harms nobody is no news.
     let fits = |finding: &Finding| harmed.iter().any(|harm| scene.explains(finding, harm));
-    let blamed: Vec<_> = blamed.into_iter().filter(|(_, finding)| fits(finding)).collect();
+    let blamed: Vec<_> = blamed.into_iter().filter(fits).collect();
     // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
     // behind what it sent itself.
-    let waiting = harmed.iter().filter(|(_, harm)| harm.kind == VerdictKind::Waits).count();
-    let is_new = |harm: &(usize, Finding)| {
-        let is_explained = blamed.iter().any(|(_, finding)| scene.explains(finding, harm));
-        is_explained || harm.1.kind == VerdictKind::Waits && waiting > 1
+    let waiting = harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits).count();
+    let is_new = |harm: &Finding| {
+        let is_explained = blamed.iter().any(|finding| scene.explains(finding, harm));
+        is_explained || harm.kind == VerdictKind::Waits && waiting > 1
     };
     found.extend(harmed.iter().filter(|harm| is_new(harm)).cloned());
     found.extend(blamed);
@@ -107,13 +120,17 @@ pub(super) fn judge(case: Case<'_>) -> Vec<(usize, Finding)> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(case: Case<'a>) -> Scene<'a> {
-        let Case { views, rows, history, .. } = case;
+    fn new(case: Case<'a>, before: Before<'a>) -> Scene<'a> {
+        let Case { views, rows, window_s, history } = case;
         let levels: HashSet<u32> = rows.iter().filter_map(|row| row.parent).collect();
         let is_tenant = |row: &Row| row.parent.is_some() && !levels.contains(&row.id);
         let tenants: Vec<usize> = (0..rows.len()).filter(|&at| is_tenant(&rows[at])).collect();
-        let mut scene = Scene { case, views, rows, history, tenants, fair: 1.0 };
-        if let Some(first) = views.with(Role::Contended).next() {
+        let [first, wait] = [Role::Contended, Role::Wait].map(|role| views.with(role).next());
+        let work = wait.and_then(|wait| views.work(wait));
+        let fair = 1.0;
+        let mut scene =
+            Scene { views, rows, window_s, history, before, tenants, first, wait, work, fair };
+        if let Some(first) = first {
             let active = scene.tenants.iter().filter(|&&at| scene.part(at, first) > 0.0).count();
             scene.fair = 1.0 / active.max(1) as f64;
         }
@@ -137,7 +154,7 @@ impl<'a> Scene<'a> {
     /// who recovers from another's burst would seem to burst.
     fn usual(&self, kind: VerdictKind, row: usize, view: usize) -> Option<f64> {
         let id = self.rows[row].id;
-        if let Some(before) = (self.case.before)(kind, id, view) {
+        if let Some(before) = (self.before)(kind, id, view) {
             return Some(before);
         }
         // A tenant did nothing before its past begins.
@@ -159,13 +176,13 @@ impl<'a> Scene<'a> {
         view: usize,
         amount: f64,
         than: f64,
-    ) -> (usize, Finding) {
-        let also = Vec::new();
-        (row, Finding { kind, id: self.rows[row].id, view, amount, than, usual: None, also })
+    ) -> Finding {
+        let (id, also) = (self.rows[row].id, Vec::new());
+        Finding { kind, row, id, view, amount, than, usual: None, also }
     }
 
     /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own.
-    fn refused(&self) -> Vec<(usize, Finding)> {
+    fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for &row in &self.tenants {
             let most = |role: Role, least: f64| {
@@ -184,8 +201,8 @@ impl<'a> Scene<'a> {
     }
 
     /// Those who could be to blame.
-    fn blame(&self) -> Vec<(usize, Finding)> {
-        let mut found: Vec<(usize, Finding)> = Vec::new();
+    fn blame(&self) -> Vec<Finding> {
+        let mut found: Vec<Finding> = Vec::new();
         // Of one that has most of all, which is more than the fair part and half of the rest.
         let most = self.fair + (1.0 - self.fair) / 2.0;
         for view in self.views.with(Role::Contended) {
@@ -209,12 +226,11 @@ impl<'a> Scene<'a> {
                     Some(usual) if kind == VerdictKind::Bursts && usual > 0.0 => now / usual,
                     _ => 0.0,
                 };
-                match found.iter_mut().find(|(of, _)| *of == row) {
-                    Some((_, known)) => known.also.push((view, part)),
+                match found.iter_mut().find(|of| of.row == row) {
+                    Some(known) => known.also.push((view, part)),
                     None => {
-                        let (_, mut finding) = self.finding(row, kind, view, part, than);
-                        finding.usual = usual.filter(|_| kind == VerdictKind::Bursts);
-                        found.push((row, finding));
+                        let usual = usual.filter(|_| kind == VerdictKind::Bursts);
+                        found.push(Finding { usual, ..self.finding(row, kind, view, part, than) });
                     }
                 }
             }
@@ -233,19 +249,18 @@ impl<'a> Scene<'a> {
     }
 
     /// Those who have it worse than they should, each by the first of its harms.
-    fn harmed(&self, blamed: &[(usize, Finding)]) -> Vec<(usize, Finding)> {
-        let is_blamed: HashSet<usize> = blamed.iter().map(|(row, _)| *row).collect();
+    fn harmed(&self, blamed: &[Finding]) -> Vec<Finding> {
+        let is_blamed: HashSet<usize> = blamed.iter().map(|finding| finding.row).collect();
         let harmed = self.tenants.iter().copied().filter(|row| !is_blamed.contains(row));
-        let waits = harmed.clone().filter_map(|row| self.waits(row));
-        let mut found: Vec<_> = waits.collect();
+        let mut found: Vec<_> = harmed.clone().filter_map(|row| self.waits(row)).collect();
         if blamed.is_empty() {
             return found;
         }
-        let waiting: HashSet<usize> = found.iter().map(|(row, _)| *row).collect();
-        let bursts = blamed.iter().any(|(_, finding)| finding.kind == VerdictKind::Bursts);
+        let waiting: HashSet<usize> = found.iter().map(|finding| finding.row).collect();
+        let bursts = blamed.iter().any(|finding| finding.kind == VerdictKind::Bursts);
         let asked = harmed.filter(|row| !waiting.contains(row));
         let mut asked: Vec<(f32, usize)> =
-            asked.map(|row| (self.most(row), row)).filter(|(most, _)| *most > 0.0).collect();
+            asked.filter_map(|row| Some((self.noticed(row)?, row))).collect();
         if asked.len() > NOTICED_MOST {
             asked.select_nth_unstable_by(NOTICED_MOST, |a, b| b.0.total_cmp(&a.0));
             asked.truncate(NOTICED_MOST);
@@ -257,98 +272,92 @@ impl<'a> Scene<'a> {
         found
     }
 
-    /// The most of the first view that a tenant had lately, if that is not too little to judge by.
-    fn most(&self, row: usize) -> f32 {
-        let Some(first) = self.views.with(Role::Contended).next() else { return 0.0 };
-        let line = self.history.line(self.rows[row].id, first);
-        let most = line.flatten().fold(0.0, f32::max);
-        if f64::from(most) * self.case.window_s >= FEW { most } else { 0.0 }
+    /// The most of a view that a tenant had lately.
+    fn most(&self, row: usize, view: usize) -> f32 {
+        self.history.line(self.rows[row].id, view).flatten().fold(0.0, f32::max)
     }
 
-    /// Whether there were enough requests for the sample's other figures to mean anything.
-    fn is_enough(&self, row: usize) -> bool {
-        let first = self.views.with(Role::Contended).next();
-        let requests = first.and_then(|first| self.figure(row, first)).unwrap_or(0.0);
-        requests * self.case.window_s >= FEW
+    /// The most requests that a tenant made lately, if they are enough to judge by.
+    fn noticed(&self, row: usize) -> Option<f32> {
+        let most = self.most(row, self.first?);
+        self.is_enough(f64::from(most)).then_some(most)
     }
 
-    fn waits(&self, row: usize) -> Option<(usize, Finding)> {
+    /// Whether a rate is of enough requests for the sample's other figures to mean anything.
+    fn is_enough(&self, rate: f64) -> bool {
+        rate * self.window_s >= FEW
+    }
+
+    /// Whether a tenant made enough requests for that.
+    fn is_busy(&self, row: usize) -> bool {
+        self.first
+            .and_then(|first| self.figure(row, first))
+            .is_some_and(|rate| self.is_enough(rate))
+    }
+
+    fn waits(&self, row: usize) -> Option<Finding> {
         // Who is kept waiting by a limit of its own waits for nobody else.
         let mut own = self.views.with(Role::Refusals).filter_map(|view| self.figure(row, view));
         if own.any(|refused| refused > 0.0) {
             return None;
         }
-        let view = self.views.with(Role::Wait).next()?;
-        let work = self.figure(row, self.views.work(view)?)?;
+        let view = self.wait?;
+        let work = self.figure(row, self.work?)?;
         let wait = self.figure(row, view).filter(|&wait| wait >= WAIT_NS)?;
         let times = wait / work;
         (work > 0.0 && times >= WAIT_TIMES)
             .then(|| self.finding(row, VerdictKind::Waits, view, wait, times))
     }
 
-    fn slower(&self, row: usize) -> Option<(usize, Finding)> {
+    fn slower(&self, row: usize) -> Option<Finding> {
         // Where waits are known, it is known that nobody waits.
-        if self.views.with(Role::Wait).next().is_some() || !self.is_enough(row) {
+        if self.wait.is_some() || !self.is_busy(row) {
             return None;
         }
         let slow = |view: usize| {
             let usual = self.usual(VerdictKind::Slower, row, view)?;
             let now = self.figure(row, view)?;
             let is_slow = now >= WAIT_NS && now >= usual * SLOWER;
-            is_slow.then(|| self.than_usual(row, VerdictKind::Slower, view, now, usual))
+            is_slow.then(|| self.finding(row, VerdictKind::Slower, view, now, usual).usually(usual))
         };
         self.views.with(Role::WorseHigh).find_map(slow)
     }
 
-    fn finds_less(&self, row: usize) -> Option<(usize, Finding)> {
-        if !self.is_enough(row) {
+    fn finds_less(&self, row: usize) -> Option<Finding> {
+        if !self.is_busy(row) {
             return None;
         }
         let fewer = |view: usize| {
             let usual = self.usual(VerdictKind::FindsLess, row, view)?;
             let now = self.figure(row, view)?;
             let is_less = now < usual * (1.0 - LOST);
-            is_less.then(|| self.than_usual(row, VerdictKind::FindsLess, view, now, usual))
+            is_less
+                .then(|| self.finding(row, VerdictKind::FindsLess, view, now, usual).usually(usual))
         };
         self.views.with(Role::WorseLow).find_map(fewer)
     }
 
     /// Who has less than usual suffers only while another bursts: else it has less to do.
-    fn gets_less(&self, row: usize) -> Option<(usize, Finding)> {
-        let view = self.views.with(Role::Contended).next()?;
+    fn gets_less(&self, row: usize) -> Option<Finding> {
+        let view = self.first?;
         let usual = self.usual(VerdictKind::GetsLess, row, view)?;
         let lost = 1.0 - self.figure(row, view).unwrap_or(0.0) / usual;
-        let is_less = usual * self.case.window_s >= FEW && lost > LOST;
-        let (row, mut finding) = self.finding(row, VerdictKind::GetsLess, view, lost, 0.0);
-        finding.usual = Some(usual);
-        is_less.then_some((row, finding))
-    }
-
-    /// A figure that is not as it usually is.
-    fn than_usual(
-        &self,
-        row: usize,
-        kind: VerdictKind,
-        view: usize,
-        now: f64,
-        usual: f64,
-    ) -> (usize, Finding) {
-        let (row, finding) = self.finding(row, kind, view, now, usual);
-        (row, Finding { usual: Some(usual), ..finding })
+        (self.is_enough(usual) && lost > LOST)
+            .then(|| self.finding(row, VerdictKind::GetsLess, view, lost, 0.0).usually(usual))
     }
 
     /// Whether what somebody takes can be why another has less: memory is why something is not
     /// found that is held no more, and time is why somebody waits. Who takes more than a fair part
     /// of it, and is no small matter beside who has most, has itself to blame.
-    fn explains(&self, blamed: &Finding, (row, harm): &(usize, Finding)) -> bool {
+    fn explains(&self, blamed: &Finding, harm: &Finding) -> bool {
         let views = blamed.also.iter().copied().chain([(blamed.view, blamed.amount)]);
         let is_less =
-            |&(view, most): &(usize, f64)| self.part(*row, view) <= self.fair.max(most * SMALL);
+            |&(view, most): &(usize, f64)| self.part(harm.row, view) <= self.fair.max(most * SMALL);
         let mut views = views.filter(is_less).map(|(view, _)| view);
         match harm.kind {
             VerdictKind::FindsLess => views.any(|view| match self.views.is_rate(view) {
                 true => blamed.kind == VerdictKind::Bursts,
-                false => self.has_lost(*row, view),
+                false => self.has_lost(harm.row, view),
             }),
             _ => views.any(|view| self.views.is_rate(view)),
         }
@@ -356,7 +365,7 @@ impl<'a> Scene<'a> {
 
     /// Whether a tenant holds less than it did lately.
     fn has_lost(&self, row: usize, view: usize) -> bool {
-        let most = self.history.line(self.rows[row].id, view).flatten().fold(0.0, f32::max);
-        self.figure(row, view).is_some_and(|now| now < f64::from(most) * (1.0 - LOST))
+        let least = f64::from(self.most(row, view)) * (1.0 - LOST);
+        self.figure(row, view).is_some_and(|now| now < least)
     }
 }

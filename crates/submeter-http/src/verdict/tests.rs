@@ -8,7 +8,8 @@ use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{View, Views, Worse};
 use super::super::wire::{Figure, Place, VerdictDoc, VerdictKind};
-use super::{Sample, Verdicts};
+use super::Verdicts;
+use super::judge::Case;
 
 /// What a tenant does in a second.
 #[derive(Clone, Copy, Default)]
@@ -83,8 +84,8 @@ impl Server {
         let names = self.names.clone();
         let path = |row: usize| names[row - 1];
         let Server { views, history, verdicts, .. } = self;
-        let sample = Sample { views, rows: &rows, window_s: 1.0, history };
-        verdicts.take(self.seconds * 1000, sample, path);
+        let case = Case { views, rows: &rows, window_s: 1.0, history };
+        verdicts.take(self.seconds * 1000, case, path);
     }
 
     fn seconds(&mut self, n: u64, tenants: &[Second]) -> Vec<String> {
