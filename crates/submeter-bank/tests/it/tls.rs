@@ -17,6 +17,17 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(format!("{CERTIFICATES}/{name}")).expect("a file of the sources")
 }
 
+/// Renews what a bank is asked with: first by what is right, then by what is not, which is to
+/// change nothing.
+fn renew<E: std::fmt::Debug>(
+    mut renew: impl FnMut(Option<&[u8]>, Option<(&[u8], &[u8])>) -> Result<(), E>,
+) {
+    let [authority, chain, key] = ["authority.pem", "server.pem", "server.key"].map(read);
+    renew(Some(&authority), Some((&chain, &key))).expect("PEM");
+    renew(Some(&authority), Some((&chain, b"none"))).expect_err("no key");
+    renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
+}
+
 /// A Redis that has a certificate for 127.0.0.1 and localhost, and its port; one that asks its
 /// clients for theirs, if `asks` is yes.
 fn redis(asks: &str) -> Option<(Server, u16)> {
@@ -77,10 +88,7 @@ fn redis_that_asks_for_a_certificate_is_shown_one() {
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
     // As files are renewed of a bank that is asked for long.
     let mut renewed = trusting();
-    let [authority, chain, key] = ["authority.pem", "server.pem", "server.key"].map(read);
-    renewed.renew(Some(&authority), Some((&chain, &key))).expect("PEM");
-    renewed.renew(Some(&authority), Some((&chain, b"none"))).expect_err("no key");
-    renewed.renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
+    renew(|authority, own| renewed.renew(authority, own));
     assert_eq!(renewed.limits().expect("as it was renewed"), []);
     // The order in which they are said does not matter.
     let known = bank(port, "").with_certificate(&read("server.pem"), &read("server.key"));
@@ -123,10 +131,7 @@ fn etcd_that_asks_for_a_certificate_is_shown_one() {
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
     // As files are renewed of a bank that is asked for long.
     let mut renewed = trusting();
-    let [authority, chain, key] = ["authority.pem", "server.pem", "server.key"].map(read);
-    renewed.renew(Some(&authority), Some((&chain, &key))).expect("PEM");
-    renewed.renew(Some(&authority), Some((&chain, b"none"))).expect_err("no key");
-    renewed.renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
+    renew(|authority, own| renewed.renew(authority, own));
     assert_eq!(renewed.limits().expect("as it was renewed"), []);
     let strange = trusting().with_certificate(&read("stranger.pem"), &read("stranger.key"));
     strange.expect("PEM").limits().expect_err("no authority has signed it");
