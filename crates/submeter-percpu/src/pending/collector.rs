@@ -1,5 +1,5 @@
-//! The steps of a collector, and of those who look at what it says: each with its fence, so that
-//! nobody takes the one without the other, and the models take the same.
+//! The steps of a collector, and of threads that look at its numbers. Each step includes its fence,
+//! so that none can be taken without it, and the models call the same steps.
 
 use super::Collections;
 #[cfg(doc)]
@@ -107,7 +107,7 @@ impl Noted<'_> {
     }
 }
 
-/// Gives collections their numbers, and tells who wants one which began too late to be of use.
+/// The numbers of collections, by which a thread that needs one knows which began early enough.
 ///
 /// # Examples
 /// ```
@@ -134,7 +134,7 @@ impl Numbers {
         self.ask_unfenced()
     }
 
-    /// The number, without the order: a mistake for who asks what is to be covered.
+    /// Returns the number without the fence: a mistake where the caller's updates must be covered.
     #[inline]
     pub(crate) fn ask_unfenced(&self) -> u64 {
         // SeqCst: pairs with the increment in `begin`: a collection with a higher number loads what
@@ -158,8 +158,8 @@ impl Numbers {
     #[inline]
     #[must_use]
     pub fn begun(&self) -> u64 {
-        // Relaxed: a number was given out by the increment in `begin`, which whoever acquired it
-        // comes after.
+        // Relaxed: a thread that has acquired a number comes after the increment in `begin` that
+        // gave it out, and so finds that number or a later one.
         self.0.load(Ordering::Relaxed)
     }
 }
