@@ -1,8 +1,8 @@
 //! What a schema has a switch meter.
 
 use super::meters;
-use crate::schema::{Counter, RateLimit, Schema};
-use crate::unit::Nanoseconds;
+use crate::metric::schema::{Counter, RateLimit, Schema};
+use crate::metric::unit::Nanoseconds;
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four
 /// pointers long.
