@@ -1,7 +1,7 @@
 //! The words of a bucket, and takes of several: without a clock.
 
 use super::share::{Contenders, Share};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many low bits of the word number the rates that were set. A take that was held up while as
 /// many rates were set as that, and finds the very same due time, would mistake one for another.
@@ -170,6 +170,8 @@ pub(super) struct Bucket {
     slots: [Slot; 2],
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
+    /// Whether it grants what it would refuse. Writer: whoever sets it.
+    soft: AtomicBool,
     /// What of the levels below wants a share of the rate.
     contenders: Contenders,
     /// Of the rate above.
@@ -205,9 +207,19 @@ impl Bucket {
             word: AtomicU64::new(0),
             slots: [Slot::new(), Slot::new()],
             throttled_until_ns: AtomicU64::new(0),
+            soft: AtomicBool::new(false),
             contenders: Contenders::new(),
             share: Share::new(),
         }
+    }
+
+    pub(super) fn set_soft(&self, soft: bool) {
+        // Relaxed, here and below: it orders nothing.
+        self.soft.store(soft, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_soft(&self) -> bool {
+        self.soft.load(Ordering::Relaxed)
     }
 
     fn word(&self) -> Word {
@@ -326,7 +338,8 @@ impl Bucket {
         }
     }
 
-    /// Takes `n` whether there is as much or not, for the level below if it comes through one.
+    /// Takes `n` whether there is as much or not, for the level below if it comes through one. One
+    /// that is soft owes nothing: it would not have admitted what it cannot pay.
     fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
         let (mut word, mut terms) = self.look();
         if terms.is_none() {
@@ -335,7 +348,8 @@ impl Bucket {
         let now_ns = now();
         while let Some(known) = terms {
             let cost_ns = known.spent_ns(n);
-            let latest_ns = now_ns + known.refill_ns + LONGEST_NS;
+            let debt_ns = if self.is_soft() { 0 } else { LONGEST_NS };
+            let latest_ns = word.due_ns().max(now_ns + known.refill_ns + debt_ns);
             let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
             if self.exchange(word, word.with_due(due_ns)) {
                 let share = below.map(|below| &below.share);
@@ -374,16 +388,19 @@ impl Bucket {
     }
 }
 
-/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate.
+/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate. What is
+/// granted beyond soft ones calls `over` with their levels, and takes nothing of these.
 pub(super) fn take_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     n: u64,
     clock: impl Fn() -> u64,
+    mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    let Some(now_ns) = look_at_all(levels.clone(), n, &clock)? else { return Ok(()) };
-    take_upwards(levels.clone().enumerate(), None, n, now_ns, &clock).or_else(|refusal| {
+    let Some(now_ns) = look_at_all(levels.clone(), n, &clock, |_| ())? else { return Ok(()) };
+    let taken = take_upwards(levels.clone().enumerate(), None, n, now_ns, &clock, &mut over);
+    taken.or_else(|refusal| {
         // Those above were not asked, and may take longer.
-        look_at_all(levels, n, &|| now_ns)?;
+        look_at_all(levels, n, &|| now_ns, |_| ())?;
         Err(refusal.reported(now_ns))
     })
 }
@@ -403,12 +420,22 @@ pub(super) fn spend_all<'a>(
     }
 }
 
-/// Looks whether every bucket would grant 1, and takes nothing: none is empty or owes.
+/// Looks whether every bucket would grant 1, and takes nothing: none is empty or owes. Calls `over`
+/// as [`take_all`] does.
 pub(super) fn admit_all<'a>(
-    levels: impl Iterator<Item = Option<&'a Bucket>>,
+    levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     clock: impl Fn() -> u64,
+    over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    look_at_all(levels, 1, &clock).map(|_| ())
+    let mut beyond = false;
+    let Some(now_ns) = look_at_all(levels.clone(), 1, &clock, |_| beyond = true)? else {
+        return Ok(());
+    };
+    // Only now is it known that nobody refuses it.
+    if beyond {
+        look_at_all(levels, 1, &|| now_ns, over)?;
+    }
+    Ok(())
 }
 
 /// A refusal, and whose.
@@ -431,11 +458,13 @@ impl At<'_> {
     }
 }
 
-/// Returns the time if all would grant it, and any has a rate.
+/// Returns the time if all would grant it, and any has a rate. Calls `over` with the levels that
+/// would not, and are soft.
 fn look_at_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>>,
     n: u64,
     clock: &impl Fn() -> u64,
+    mut over: impl FnMut(usize),
 ) -> Result<Option<u64>, Refused> {
     let mut time = None;
     let mut now = || *time.get_or_insert_with(clock);
@@ -445,6 +474,10 @@ fn look_at_all<'a>(
         let below = std::mem::replace(&mut below, bucket);
         let Some(bucket) = bucket else { continue };
         if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
+            if bucket.is_soft() {
+                over(level);
+                continue;
+            }
             let at = At { level, bucket, refusal };
             if worst.as_ref().is_none_or(|worst| worst.wait_ns() < at.wait_ns()) {
                 worst = Some(at);
@@ -465,13 +498,19 @@ fn take_upwards<'a>(
     n: u64,
     now_ns: u64,
     clock: &impl Fn() -> u64,
+    over: &mut impl FnMut(usize),
 ) -> Result<(), At<'a>> {
     let Some((level, bucket)) = levels.next() else { return Ok(()) };
-    let Some(bucket) = bucket else { return take_upwards(levels, None, n, now_ns, clock) };
+    let Some(bucket) = bucket else { return take_upwards(levels, None, n, now_ns, clock, over) };
     match bucket.take(n, below, || now_ns, true) {
+        Answer::Refused(_) if bucket.is_soft() => {
+            take_upwards(levels, Some(bucket), n, now_ns, clock, over)?;
+            over(level);
+            Ok(())
+        }
         Answer::Refused(refusal) => Err(At { level, bucket, refusal }),
-        Answer::Free => take_upwards(levels, Some(bucket), n, now_ns, clock),
-        Answer::Granted(taken) => take_upwards(levels, Some(bucket), n, now_ns, clock)
+        Answer::Free => take_upwards(levels, Some(bucket), n, now_ns, clock, over),
+        Answer::Granted(taken) => take_upwards(levels, Some(bucket), n, now_ns, clock, over)
             .inspect_err(|_| bucket.give_back(&taken, clock)),
     }
 }

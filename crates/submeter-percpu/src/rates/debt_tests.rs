@@ -17,7 +17,7 @@ fn bucket(rate: Rate) -> Bucket {
 }
 
 fn take(bucket: &Bucket, n: u64, now_ns: u64) -> bool {
-    take_all([Some(bucket)].into_iter(), n, || now_ns).is_ok()
+    take_all([Some(bucket)].into_iter(), n, || now_ns, drop).is_ok()
 }
 
 fn spend(bucket: &Bucket, n: u64, now_ns: u64) {
@@ -26,7 +26,7 @@ fn spend(bucket: &Bucket, n: u64, now_ns: u64) {
 
 /// After which time work is admitted: 0 for at once.
 fn wait_ns(bucket: &Bucket, now_ns: u64) -> u64 {
-    let admitted = admit_all([Some(bucket)].into_iter(), || now_ns);
+    let admitted = admit_all([Some(bucket)].into_iter(), || now_ns, drop);
     admitted.map_or_else(|refused| refused.wait_ns.expect("it is known"), |()| 0)
 }
 
@@ -214,7 +214,7 @@ fn a_debt_has_an_end_however_much_is_spent() {
 fn every_level_is_spent_of_and_a_shortage_above_admits_nobody_below() {
     let [own, other, above] = [(); 3].map(|()| bucket(half_a_cpu()));
     let admitted =
-        |leaf, now_ns| admit_all([Some(leaf), None, Some(&above)].into_iter(), || now_ns);
+        |leaf, now_ns| admit_all([Some(leaf), None, Some(&above)].into_iter(), || now_ns, drop);
     spend_all([Some(&own), None, Some(&above)].into_iter(), 150 * MS, || 0);
     assert_eq!(
         [&own, &other, &above].map(|at| at.balance(0).unwrap() / 1_000_000),
@@ -232,7 +232,7 @@ fn the_clock_is_not_read_where_nothing_has_a_rate() {
     let clock = || -> u64 { panic!("read") };
     let [below, above] = [Bucket::new(), Bucket::new()];
     spend_all([Some(&below), None, Some(&above)].into_iter(), 7, clock);
-    assert!(admit_all([Some(&below), Some(&above)].into_iter(), clock).is_ok());
+    assert!(admit_all([Some(&below), Some(&above)].into_iter(), clock, drop).is_ok());
 }
 
 /// Two tenants that always have work, of weights 1 and 3, on one CPU of which they may use half.
@@ -247,7 +247,7 @@ fn budgets_are_divided_by_weight_where_both_want_more() {
         turn = 1 - turn;
         let tenant = [&light, &heavy][turn];
         let levels = || [Some(tenant), Some(&above)].into_iter();
-        let admitted = admit_all(levels(), || now_ns).is_ok();
+        let admitted = admit_all(levels(), || now_ns, drop).is_ok();
         // What it takes is known only afterwards.
         let work = if admitted { (1 + now_ns / 1000 % 3) * MS } else { MS / 10 };
         now_ns += work;

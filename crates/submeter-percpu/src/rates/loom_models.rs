@@ -22,7 +22,7 @@ fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
     explore_all(|| {
         let levels = Arc::new([bucket(4), bucket(4), bucket(3)]);
         let take = |levels: &[Bucket; 3], leaf: usize| {
-            take_all([Some(&levels[leaf]), Some(&levels[2])].into_iter(), 2, || 0).is_ok()
+            take_all([Some(&levels[leaf]), Some(&levels[2])].into_iter(), 2, || 0, drop).is_ok()
         };
         let other = Arc::clone(&levels);
         let other = thread::spawn(move || take(&other, 1));
@@ -49,9 +49,9 @@ fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
             set.take();
         });
         let before = sets.count();
-        let taken = take_all([Some(&*bucket)].into_iter(), 1, || 0).is_ok();
+        let taken = take_all([Some(&*bucket)].into_iter(), 1, || 0, drop).is_ok();
         witness("a take that meets both sets", before == 0 && sets.count() == 2);
-        let refused = take_all([Some(&*bucket)].into_iter(), 4, || 0);
+        let refused = take_all([Some(&*bucket)].into_iter(), 4, || 0, drop);
         assert!(refused.is_err(), "at most 3 were there");
         setter.join().unwrap();
         assert!(taken);
@@ -66,7 +66,7 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
         let bucket = Arc::new(bucket(3));
         let taker = Arc::clone(&bucket);
         let taker = thread::spawn(move || {
-            let free = take_all([Some(&*taker)].into_iter(), 4, || 0).is_ok();
+            let free = take_all([Some(&*taker)].into_iter(), 4, || 0, drop).is_ok();
             witness("a free take", free);
             witness("a take that a rate refuses", !free);
             if free {
@@ -87,7 +87,7 @@ fn loom_what_is_spent_beside_takes_and_another_rate_is_owed() {
         let (bucket, taken) = (Arc::new(bucket(3)), Note::default());
         let (other, took) = (Arc::clone(&bucket), taken.clone());
         let other = thread::spawn(move || {
-            let granted = take_all([Some(&*other)].into_iter(), 2, || 0).is_ok();
+            let granted = take_all([Some(&*other)].into_iter(), 2, || 0, drop).is_ok();
             took.take();
             other.set(Some(terms(5)), 0);
             took.take();
@@ -113,7 +113,7 @@ fn loom_all_that_contend_in_a_period_are_weighed_once() {
         levels[1].share.set_weight(2);
         let take = |levels: &[Bucket; 3], leaf: usize| {
             let path = [Some(&levels[leaf]), Some(&levels[2])];
-            take_all(path.into_iter(), 0, || 0).expect("nothing is asked for");
+            take_all(path.into_iter(), 0, || 0, drop).expect("nothing is asked for");
         };
         let (others, taken) = (Arc::clone(&levels), Note::default());
         let took = taken.clone();
@@ -130,7 +130,7 @@ fn loom_all_that_contend_in_a_period_are_weighed_once() {
         // Half of it is for all, and a third of the other half is the first's.
         let path = || [Some(&levels[0]), Some(&levels[2])].into_iter();
         for (n, fits) in [(32, true), (5, true), (5, true), (1, false)] {
-            assert_eq!(take_all(path(), n, || 0).is_ok(), fits, "{n}");
+            assert_eq!(take_all(path(), n, || 0, drop).is_ok(), fits, "{n}");
         }
     });
 }

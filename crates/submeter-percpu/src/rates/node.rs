@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::bucket::{self, Bucket};
 use super::{InvalidRateError, InvalidWeightError, Rate};
+use crate::LimitMode;
 use crate::process_lock::ProcessMutex;
 use crate::uptime;
 
@@ -21,8 +22,9 @@ use crate::uptime;
 ///
 /// let [tenant, all] = [TokenBucket::new(), TokenBucket::new()];
 /// tenant.set_rate(Some(Rate::new(10, Duration::from_secs(3600))))?;
-/// assert!(TokenBucket::try_take([Some(&tenant), None, Some(&all)].into_iter(), 10).is_ok());
-/// let refused = TokenBucket::try_take([Some(&tenant)].into_iter(), 1).expect_err("all taken");
+/// assert!(TokenBucket::try_take([Some(&tenant), None, Some(&all)].into_iter(), 10, drop).is_ok());
+/// let tenant = [Some(&tenant)].into_iter();
+/// let refused = TokenBucket::try_take(tenant, 1, drop).expect_err("all taken");
 /// assert_eq!(refused.levels, 0);
 /// # Ok::<(), submeter_percpu::InvalidRateError>(())
 /// ```
@@ -87,6 +89,19 @@ impl TokenBucket {
         self.bucket.terms().map(Rate::from)
     }
 
+    /// Says what it does with a take that exceeds it. A [soft](LimitMode::Soft) one grants it, takes
+    /// nothing for it, and says so. What is [spent](TokenBucket::spend) of a soft one leaves
+    /// no debt, since an enforced one would not have admitted it.
+    pub fn set_mode(&self, mode: LimitMode) {
+        self.bucket.set_soft(mode == LimitMode::Soft);
+    }
+
+    /// Returns what it does with a take that exceeds it.
+    #[must_use]
+    pub fn mode(&self) -> LimitMode {
+        if self.bucket.is_soft() { LimitMode::Soft } else { LimitMode::Enforced }
+    }
+
     /// Returns how much can be taken at this moment or, below 0, how much was
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]
@@ -122,8 +137,9 @@ impl TokenBucket {
     }
 
     /// Takes `n` of every bucket, from the lowest level to the highest, or of none. `None` is a
-    /// level without one. Where no bucket has a rate, it does not look at the clock. May be called
-    /// in a signal handler.
+    /// level without one. Once it is granted it calls `over` with the level of each
+    /// [soft](TokenBucket::set_mode) one that it goes beyond. Where no bucket has a rate, it does
+    /// not look at the clock. May be called in a signal handler.
     ///
     /// # Errors
     /// When one of them has less. A take at the same time that another level is about to refuse
@@ -132,9 +148,10 @@ impl TokenBucket {
     pub fn try_take<'a>(
         levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone,
         n: u64,
+        over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
         let buckets = levels.map(|level| level.map(|level| &level.bucket));
-        bucket::take_all(buckets, n, now_ns).map_err(Throttled::from)
+        bucket::take_all(buckets, n, now_ns, over).map_err(Throttled::from)
     }
 
     /// Takes `n` of every bucket, whether there is as much or not: of what was used already, and is
@@ -151,15 +168,17 @@ impl TokenBucket {
 
     /// Returns whether no bucket is empty or owes, nor what its share of one above it is; takes
     /// nothing. For work of which it is known only afterwards what it [spends](TokenBucket::spend).
+    /// `over` is as that of [`try_take`](TokenBucket::try_take).
     ///
     /// # Errors
     /// When one of them has nothing left.
     #[inline]
     pub fn admit<'a>(
-        levels: impl Iterator<Item = Option<&'a TokenBucket>>,
+        levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone,
+        over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
         let buckets = levels.map(|level| level.map(|level| &level.bucket));
-        bucket::admit_all(buckets, now_ns).map_err(Throttled::from)
+        bucket::admit_all(buckets, now_ns, over).map_err(Throttled::from)
     }
 }
 

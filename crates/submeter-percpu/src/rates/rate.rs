@@ -45,7 +45,8 @@ impl Rate {
     ///
     /// let bucket = TokenBucket::new();
     /// bucket.set_rate(Some(Rate::NOTHING))?;
-    /// let refused = TokenBucket::try_take([Some(&bucket)].into_iter(), 1).expect_err("nothing");
+    /// let levels = [Some(&bucket)].into_iter();
+    /// let refused = TokenBucket::try_take(levels, 1, drop).expect_err("nothing");
     /// assert_eq!((refused.retry_after_ns, refused.throttled_ns), (None, 0));
     /// # Ok::<(), submeter_percpu::InvalidRateError>(())
     /// ```

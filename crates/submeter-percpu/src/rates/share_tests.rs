@@ -33,7 +33,7 @@ impl Divided {
 
     fn take(&self, level: usize, n: u64, now_ns: u64) -> bool {
         let levels = [Some(&self.below[level]), Some(&self.above)];
-        take_all(levels.into_iter(), n, || now_ns).is_ok()
+        take_all(levels.into_iter(), n, || now_ns, drop).is_ok()
     }
 
     /// What each gets in a time, a millisecond at a time, in which each tries `tries` times to take
@@ -166,7 +166,12 @@ fn contenders_of_a_rate_with_a_small_burst_may_pause_for_longer_than_it() {
 fn a_refusal_by_a_share_says_when_to_try_again() {
     let divided = Divided::new(&[100, 100]);
     let take = |level: usize, n, now_ns| {
-        take_all([Some(&divided.below[level]), Some(&divided.above)].into_iter(), n, || now_ns)
+        take_all(
+            [Some(&divided.below[level]), Some(&divided.above)].into_iter(),
+            n,
+            || now_ns,
+            drop,
+        )
     };
     assert_eq!(take(1, 1, 0), Ok(()), "it contends");
     assert_eq!(take(0, 49, 0), Ok(()), "of the half that is for all");

@@ -15,7 +15,7 @@ fn bucket(rate: Rate) -> Bucket {
 }
 
 fn take(bucket: &Bucket, n: u64, now_ns: u64) -> Result<(), Refused> {
-    take_all([Some(bucket)].into_iter(), n, || now_ns)
+    take_all([Some(bucket)].into_iter(), n, || now_ns, drop)
 }
 
 /// What was granted and when; a take fits if no window that ends with it holds too much.
@@ -149,7 +149,7 @@ fn large_products_do_not_overflow() {
 fn the_clock_is_not_read_without_a_rate() {
     let [below, above] = [Bucket::new(), Bucket::new()];
     let clock = || -> u64 { panic!("read") };
-    assert_eq!(take_all([Some(&below), Some(&above)].into_iter(), 9, clock), Ok(()));
+    assert_eq!(take_all([Some(&below), Some(&above)].into_iter(), 9, clock, drop), Ok(()));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn another_rate_keeps_what_can_be_taken() {
 fn the_level_that_takes_longest_is_named_and_nothing_is_taken() {
     let rate = |amount| Rate { amount, per: SECOND, burst: 10 };
     let levels = [bucket(rate(10)), Bucket::new(), bucket(rate(2)), bucket(rate(5))];
-    let take = |n, now_ns| take_all(levels.iter().map(Some), n, || now_ns);
+    let take = |n, now_ns| take_all(levels.iter().map(Some), n, || now_ns, drop);
     assert_eq!(take(10, 0), Ok(()));
     let refused = take(1, 0).expect_err("all are empty");
     assert_eq!((refused.levels, refused.wait_ns), (2, Some(500_000_000)));
@@ -211,7 +211,7 @@ fn a_rate_of_nothing_refuses_all_says_no_time_and_begins_the_next_one_empty() {
         assert_eq!(take(&above, 10, now_ns), Ok(()));
         for n in [1, 5, u64::MAX] {
             let both = [Some(&below), Some(&above)].into_iter();
-            let refused = take_all(both, n, || now_ns).expect_err("nothing is granted");
+            let refused = take_all(both, n, || now_ns, drop).expect_err("nothing is granted");
             assert_eq!((refused.wait_ns, refused.throttled_ns, refused.levels), (None, 0, 0));
             assert_eq!(Rate::from(refused.terms).to_string(), "nothing");
         }
@@ -236,7 +236,7 @@ fn take_while(levels: [&Bucket; 2], n: u64, clock: &Cell<u64>, other: impl Fn())
             other();
         }
     });
-    take_all(each.map(Some), n, || clock.get()).is_ok()
+    take_all(each.map(Some), n, || clock.get(), drop).is_ok()
 }
 
 fn two_levels() -> [Bucket; 2] {
@@ -322,7 +322,7 @@ fn threads_together_get_no_more_than_burst_and_rate_stress() {
     let takes = if cfg!(miri) { 20 } else { 200_000 };
     let work = |leaf| {
         let levels = [Some(leaf), None, Some(&above)];
-        let take = |n| TokenBucket::try_take(levels.into_iter(), n).map_or(0, |()| n);
+        let take = |n| TokenBucket::try_take(levels.into_iter(), n, drop).map_or(0, |()| n);
         (0..takes).map(|n| take(n % 3)).sum::<u64>()
     };
     let granted: u64 = std::thread::scope(|scope| {

@@ -71,7 +71,7 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_admit<U: Unit>(&self, limit: RateLimit<U>) -> Result<(), RateError> {
         let slot = self.rate_slot(limit.key);
-        TokenBucket::admit(self.buckets(slot))
+        TokenBucket::admit(self.buckets(slot), |levels| self.count_overdraft(limit, levels))
             .map_err(|throttled| RateError::new(self, limit, None, throttled))
     }
 

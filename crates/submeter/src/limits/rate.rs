@@ -4,7 +4,9 @@ use std::fmt;
 use std::iter::successors;
 use std::time::Duration;
 
-use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, Throttled, TokenBucket};
+use submeter_percpu::{
+    InvalidRateError, InvalidWeightError, LimitMode, Rate, Throttled, TokenBucket,
+};
 
 use crate::metric::schema::{Key, RateLimit};
 use crate::metric::unit::Unit;
@@ -62,6 +64,59 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> Option<Rate> {
         self.inner.extras.rate(self.rate_slot(limit.key))?.rate()
+    }
+
+    /// Says what this group's rate does with a take that exceeds it, and with work that it would
+    /// not [admit](Group::try_admit). Rates are enforced unless they are made soft: to see first whom
+    /// one would hit, which [`RateLimit::overdrafts`] counts.
+    ///
+    /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
+    /// enforced one would refuse. Rates of ancestors keep their own modes. Costs an allocation the
+    /// first time.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, LimitMode, Rate, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let acme = tree.create("/acme")?;
+    /// acme.set_rate(requests, Some(Rate::new(2, Duration::from_secs(3600))))?;
+    /// acme.set_rate_mode(requests, LimitMode::Soft);
+    /// for _ in 0..5 {
+    ///     acme.try_take(requests, 1)?;
+    /// }
+    /// let counts = [requests.throttled(), requests.overdrafts()].map(|of| acme.sum(of));
+    /// assert_eq!(counts, [0, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn set_rate_mode<U: Unit>(&self, limit: RateLimit<U>, mode: LimitMode) {
+        let slot = self.rate_slot(limit.key);
+        self.inner.extras.make_rates(self.schema())[slot].set_mode(mode);
+    }
+
+    /// Returns what the group's own rate does with a take that exceeds it.
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn rate_mode<U: Unit>(&self, limit: RateLimit<U>) -> LimitMode {
+        let bucket = self.inner.extras.rate(self.rate_slot(limit.key));
+        bucket.map(TokenBucket::mode).unwrap_or_default()
+    }
+
+    /// Counts what the soft rate of this group, or so many levels above it, would have refused.
+    #[cold]
+    pub(crate) fn count_overdraft<U: Unit>(&self, limit: RateLimit<U>, levels: usize) {
+        let soft = self.and_ancestors().nth(levels).expect("a bucket is of a group up to the root");
+        soft.inc(limit.overdrafts());
     }
 
     /// Sets or removes the weight with which this group contends for its parent's rate: from 1 to
@@ -194,7 +249,7 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_take<U: Unit>(&self, limit: RateLimit<U>, n: u64) -> Result<(), RateError> {
         let slot = self.rate_slot(limit.key);
-        TokenBucket::try_take(self.buckets(slot), n)
+        TokenBucket::try_take(self.buckets(slot), n, |levels| self.count_overdraft(limit, levels))
             .map_err(|throttled| RateError::new(self, limit, Some(n), throttled))
     }
 

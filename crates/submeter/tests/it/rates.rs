@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use submeter::{Bytes, Count, Counter, Quota, Rate, RateLimit, Schema, SchemaError, Tree, Value};
+use submeter::{
+    Bytes, Count, Counter, LimitMode, Quota, Rate, RateLimit, Schema, SchemaError, Tree, Value,
+};
 
 struct Fixture {
     tree: Tree,
@@ -274,4 +276,38 @@ fn a_group_that_follows_a_killed_one_has_what_that_one_left_of_rate_and_weight()
     assert!(after.try_take(requests, 2).is_err(), "1 is left");
     assert!(!after.share_rates(&tree.create("/new").expect("room").rate_state()));
     assert_eq!(after.available(requests), Some(1), "it keeps its own");
+}
+
+#[test]
+fn a_soft_rate_grants_what_it_would_refuse_and_counts_it_where_it_was_set() {
+    let Fixture { tree, requests, .. } = fixture();
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = web.parent().expect("below the root");
+    acme.set_rate(requests, Some(Rate::new(10, DAY))).expect("it can be kept");
+    acme.set_rate_mode(requests, LimitMode::Soft);
+    web.set_rate(requests, Some(Rate::new(20, DAY))).expect("it can be kept");
+    assert_eq!(
+        [&web, acme].map(|at| at.rate_mode(requests)),
+        [LimitMode::Enforced, LimitMode::Soft]
+    );
+    web.try_take(requests, 8).expect("both have it");
+    web.try_take(requests, 8).expect("a soft rate refuses nothing");
+    // It grants what it has, as if it had refused the take before.
+    web.try_take(requests, 2).expect("both have it");
+    assert_eq!([&web, acme].map(|at| at.available(requests)), [Some(2), Some(0)]);
+    let counts = || {
+        let limits = [requests.overdrafts(), requests.throttled()];
+        limits.map(|counter| [&web, acme].map(|at| at.sum(counter)))
+    };
+    assert_eq!(counts(), [[0, 1], [0, 0]]);
+    // What an enforced rate refuses is no overdraft of a soft one.
+    assert_eq!(web.try_take(requests, 3).expect_err("2 are left").limiting(), &web);
+    assert_eq!(counts(), [[0, 1], [1, 1]]);
+    web.try_admit(requests).expect("a soft rate admits all");
+    assert_eq!(counts(), [[0, 2], [1, 1]]);
+    // And owes nothing.
+    web.spend(requests, 100);
+    assert_eq!([&web, acme].map(|at| at.balance(requests)), [Some(-98), Some(0)]);
+    acme.set_rate_mode(requests, LimitMode::Enforced);
+    assert!(acme.try_take(requests, 1).is_err());
 }

@@ -274,8 +274,9 @@ impl SchemaBuilder {
     /// [`Group::set_rate`](crate::Group::set_rate), take with
     /// [`Group::try_take`](crate::Group::try_take).
     ///
-    /// Declares two counters as well, which say how often and how long a group's rate refused:
-    /// `NAME_throttled` and `NAME_throttled_time`. Costs their words; a group that has no rate of
+    /// Declares three counters as well, which say how often and how long a group's rate refused:
+    /// `NAME_throttled` and `NAME_throttled_time`; and how often a soft one would have:
+    /// `NAME_overdrafts`. Costs their words; a group that has no rate of
     /// its own takes nothing else.
     ///
     /// # Examples
@@ -292,6 +293,9 @@ impl SchemaBuilder {
         let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
         let throttled_time = self.counter(&time, &format!("{help}: how long a rate refused"));
+        let overdrafts = format!("{name}_overdrafts");
+        let what = format!("{help}: how often a soft rate would have refused");
+        let overdrafts = self.counter(&overdrafts, &what);
         let mut slot = self.rate_limits.len();
         if let Some(base) = &mut self.base {
             let known = self.rate_limits.iter().position(|known| known == name);
@@ -300,10 +304,10 @@ impl SchemaBuilder {
         } else {
             self.rate_limits.push(name.to_owned());
         }
-        // Saturation is safe: each has two metrics, and `build` refuses as many.
+        // Saturation is safe: each has three metrics, and `build` refuses as many.
         let slot = u16::try_from(slot).unwrap_or(u16::MAX);
         let key = Key { section: self.sections[0].id, slot, ..throttled.key };
-        RateLimit { key, throttled, throttled_time, unit: PhantomData }
+        RateLimit { key, throttled, throttled_time, overdrafts, unit: PhantomData }
     }
 
     /// Declares the rate limit of which the CPU time of threads in each group is spent: see

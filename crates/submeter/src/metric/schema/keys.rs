@@ -115,6 +115,7 @@ pub struct RateLimit<U> {
     pub(crate) key: Key,
     pub(super) throttled: Counter<Count>,
     pub(super) throttled_time: Counter<Nanoseconds>,
+    pub(super) overdrafts: Counter<Count>,
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
@@ -131,6 +132,13 @@ impl<U> RateLimit<U> {
     #[must_use]
     pub fn throttled_time(self) -> Counter<Nanoseconds> {
         self.throttled_time
+    }
+
+    /// Returns the counter of what a group's [soft](crate::Group::set_rate_mode) rate granted and
+    /// would have refused: the metric `NAME_overdrafts`.
+    #[must_use]
+    pub fn overdrafts(self) -> Counter<Count> {
+        self.overdrafts
     }
 }
 
