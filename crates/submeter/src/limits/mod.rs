@@ -1,6 +1,5 @@
-//! What a group may use: quotas and their charges, rates and their buckets.
+//! What a group may use: charges of its quotas, and what is taken of its rates.
 
-pub(crate) mod buckets;
 pub(crate) mod charge;
-pub(crate) mod quota;
 pub(crate) mod rate;
+pub(crate) mod rate_state;

@@ -84,8 +84,6 @@ mod updates;
 
 use crate::tree::group::Group;
 
-pub(crate) use balance::CpuStart;
-
 pub use balance::CpuBalance;
 pub use grouped::{Grouped, InGroup};
 #[cfg(feature = "http")]

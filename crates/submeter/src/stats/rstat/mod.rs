@@ -55,6 +55,7 @@ mod kept_lines;
 #[cfg(test)]
 mod kept_tests;
 mod lineage;
+mod other_stats;
 mod propagate;
 mod scope;
 #[cfg(test)]
@@ -62,6 +63,7 @@ mod tests;
 
 pub use flush_state::FlushReport;
 pub(crate) use group_stats::GroupStats;
+pub(crate) use other_stats::OtherStats;
 
 use flush_state::FlushState;
 use kept_lines::BUSY_MAX;

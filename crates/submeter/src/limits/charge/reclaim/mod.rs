@@ -35,11 +35,10 @@ use submeter_percpu::LimitTurn;
 use super::{Charge, LimitError, LimitMode, Usage};
 use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
+use crate::tree::callbacks::Registry;
 use crate::tree::group::Group;
 use ask::{Below, PassedOver};
-use registry::Entry;
-
-pub(crate) use registry::{Counts, Registry};
+use registry::{Entry, registry_of};
 
 /// How often a charge looks again whether those asked have freed enough, and how many calls each
 /// look makes for each callback at most. Others may take what was freed; Linux gives up after as
@@ -147,7 +146,8 @@ impl Group {
         // Made first: it takes back what it can if a lock cannot be had.
         let registered = Reclaimable { entry };
         for registry in registered.registries() {
-            registry.insert(&registered.entry);
+            let callback = Arc::<Entry>::clone(&registered.entry);
+            registry.insert(registered.entry.number(), callback);
         }
         registered
     }
@@ -297,7 +297,7 @@ impl<'a> MakeRoom<'a> {
     /// Whether there are callbacks, and this is not in one.
     fn may_ask(&self) -> bool {
         let root = up(self.group).last().expect("itself at least");
-        !ASKED.get() && Registry::of(root, self.slot).is_some()
+        !ASKED.get() && registry_of(root, self.slot).is_some()
     }
 }
 
@@ -338,7 +338,7 @@ impl Drop for Reclaimable {
     fn drop(&mut self) {
         self.entry.end();
         for registry in self.registries() {
-            registry.remove(&self.entry);
+            registry.remove(self.entry.number());
         }
     }
 }

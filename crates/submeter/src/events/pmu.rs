@@ -54,8 +54,8 @@ pub trait Pmu {
 /// The reason why an event cannot be counted, shown in place of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotSupportedError {
-    pub(super) event: String,
-    pub(super) reason: String,
+    pub(crate) event: String,
+    pub(crate) reason: String,
 }
 
 impl NotSupportedError {
@@ -66,7 +66,7 @@ impl NotSupportedError {
     }
 
     /// Refuses an event group without events, which nothing could place.
-    pub(super) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
+    pub(crate) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
         group.events().is_empty().then(|| {
             let reason = "an event group needs at least one event".to_owned();
             NotSupportedError { event: group.to_string(), reason }
