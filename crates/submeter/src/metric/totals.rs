@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The totals of one process at one moment, as [`Tree::totals`] returns them.
+/// The totals of one process at one moment, as [`Tree::totals`](crate::Tree::totals) returns them.
 ///
 /// They only grow. Of two with the same epoch, the one with the larger sequence has all that the
 /// other has, so that a reader who keeps the last of each epoch and adds up the epochs has each
@@ -33,7 +33,8 @@ pub struct Totals {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupTotals {
-    /// As [`GroupValues::id`]: another group that has the same path later has another one.
+    /// As [`GroupValues::id`](crate::GroupValues::id): another group that has the same path later
+    /// has another one.
     pub id: u64,
     /// The id of the group above.
     pub parent: Option<u64>,

@@ -6,6 +6,7 @@ use super::*;
 use crate::metric::reading::Reading;
 use crate::{Count, Unit};
 use kept_lines::{BUSY_MAX, COLD, COLD_MAX, QUIET_MAX};
+use propagate::View;
 
 const MASK: u64 = Count::KIND.batch_mask();
 
