@@ -72,7 +72,7 @@
 //! tenants' groups. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
-//! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
+//! - [`Reading`]: `{"value": …, "max_error": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
 //!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
 //!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`
@@ -148,10 +148,10 @@ pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
 pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
-pub use tree::bound_metric::BoundMetric;
 pub use tree::flusher::{Flusher, FlusherBuilder};
 pub use tree::group::creation::OnCreate;
 pub use tree::group::{Group, WhenKilled};
 pub use tree::killed::Killed;
+pub use tree::metric_handle::MetricHandle;
 pub use tree::tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use visible::{Visible, is_hidden, visible};

@@ -113,7 +113,7 @@ impl TreeBuilder {
     ///     Area::simulate_cpu(cpu);
     ///     tree.root().add(requests, 1);
     /// }
-    /// assert!(tree.root().read(requests).bound >= 128);
+    /// assert!(tree.root().read(requests).max_error >= 128);
     /// assert_eq!(tree.root().sum(requests), 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -215,7 +215,7 @@ impl Tree {
     /// costs what one in a section costs. A group takes memory for
     /// them when it is first updated: that update allocates, as the creation of a group does, for
     /// each level up to one that was updated before. Where it must not, as in a handler of signals,
-    /// make [`bound`](Group::bound) metrics beforehand. A group that was never updated weighs what
+    /// make a [`handle`](Group::handle) beforehand. A group that was never updated weighs what
     /// it did, and all other metrics cost what they did. Each section reserves address space, and
     /// each flush and snapshot of the tree looks at it too.
     ///

@@ -8,7 +8,6 @@
 mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
-mod bound_metric;
 mod callbacks;
 mod checkpoint;
 mod checkpoint_misuse;
@@ -23,6 +22,7 @@ mod guards;
 mod high;
 mod hostile;
 mod http;
+mod metric_handle;
 mod naive;
 mod openmetrics;
 mod own_values;

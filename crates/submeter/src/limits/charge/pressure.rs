@@ -8,7 +8,7 @@ use crate::tree::group::Group;
 
 impl Group {
     /// Returns for how long charges of this group and its descendants waited for room, up to this
-    /// moment: by [`charge`](Group::charge) and [`charge_timeout`](Group::charge_timeout), for
+    /// moment: by [`charge`](Group::charge) and [`charge_blocking`](Group::charge_blocking), for
     /// whichever limit on the way to the root.
     ///
     /// Costs a lock, which those that wait for this quota share, or a load where no charge of the
@@ -35,7 +35,7 @@ impl Group {
     ///
     /// let (web, mail) = (tree.create("/web")?, tree.create("/mail")?);
     /// let held = web.try_charge(memory, 60)?;
-    /// mail.charge_timeout(memory, 50, Duration::from_millis(2)).expect_err("web holds 60 of 100");
+    /// mail.charge_blocking(memory, 50, Duration::from_millis(2)).expect_err("web holds 60");
     /// // Mail could not go on at all, while web has something to go on with.
     /// assert!(mail.pressure(memory).full.total >= Duration::from_millis(1));
     /// assert_eq!(tree.root().pressure(memory).full.total, Duration::ZERO);
