@@ -8,6 +8,7 @@
 mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
+mod budgets;
 mod callbacks;
 mod checkpoint;
 mod checkpoint_misuse;
