@@ -89,8 +89,8 @@ impl TokenBucket {
         self.bucket.terms().map(Rate::from)
     }
 
-    /// Says what it does with a take that exceeds it. A [soft](LimitMode::Soft) one grants it, takes
-    /// nothing for it, and says so. What is [spent](TokenBucket::spend) of a soft one leaves
+    /// Says what it does with a take that exceeds it. A [soft](LimitMode::Soft) one grants that,
+    /// takes nothing for it, and says so. What is [spent](TokenBucket::spend) of a soft one leaves
     /// no debt, since an enforced one would not have admitted it.
     pub fn set_mode(&self, mode: LimitMode) {
         self.bucket.set_soft(mode == LimitMode::Soft);

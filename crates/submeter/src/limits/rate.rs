@@ -67,8 +67,8 @@ impl Group {
     }
 
     /// Says what this group's rate does with a take that exceeds it, and with work that it would
-    /// not [admit](Group::try_admit). Rates are enforced unless they are made soft: to see first whom
-    /// one would hit, which [`RateLimit::overdrafts`] counts.
+    /// not [admit](Group::try_admit). Rates are enforced unless they are made soft: to see first
+    /// whom one would hit, which [`RateLimit::overdrafts`] counts.
     ///
     /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
     /// enforced one would refuse. Rates of ancestors keep their own modes. Costs an allocation the
