@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::level::{Cause, Refusal};
 use super::node::{LimitNode, Node, Refused};
-use super::tree::{Path, charge_stock, is_awaited, release, try_charge};
+use super::path::Path;
+use super::tree::{charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
 use crate::wake::let_go;
