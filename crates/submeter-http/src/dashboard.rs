@@ -107,7 +107,8 @@ impl Dashboard {
     /// # let mut schema = Schema::builder();
     /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
     /// # let tree = Tree::new(schema.build()?)?;
-    /// let dashboard = Dashboard::new("worker", &tree).export(move |e| e.top(5_000, jobs).scrapers(1));
+    /// let dashboard = Dashboard::new("worker", &tree);
+    /// let dashboard = dashboard.export(move |e| e.top(5_000, jobs).scrapers(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
