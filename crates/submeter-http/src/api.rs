@@ -9,10 +9,10 @@ use submeter::{
 };
 use submeter_documents::Parts;
 
+use super::dashboard::Dashboard;
 use super::gzip::Coding;
 use super::panel::Panel;
 use super::sample::{Sample, unix_ms};
-use super::shown::Shown;
 use super::views::Views;
 use super::wire::{
     DetailDoc, Each, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, PressureDoc,
@@ -55,7 +55,7 @@ pub(super) fn tree(
     fresh: &Snapshot,
     sample: &Sample,
     verdicts: Vec<VerdictDoc>,
-    shown: &Shown,
+    shown: &Dashboard,
     coding: Coding,
 ) -> io::Result<Parts> {
     let group = |group: &GroupValues| {

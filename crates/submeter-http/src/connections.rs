@@ -29,8 +29,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
+use super::guard::HEALTH;
 use super::pace::Paced;
-use super::routes::HEALTH;
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -51,17 +51,17 @@ const GRACE: Duration = Duration::from_secs(5);
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use submeter_http::Door;
+/// use submeter_http::Endpoint;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-/// let door = Door::from(port).grace(Duration::from_secs(1));
+/// let door = Endpoint::from(port).grace(Duration::from_secs(1));
 /// # let _ = door;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Door {
+pub struct Endpoint {
     listener: TcpListener,
     grace: Duration,
     on_shortage: Option<Hook>,
@@ -72,16 +72,16 @@ pub struct Door {
 /// A function of the program's.
 type Hook = Box<dyn Fn(&io::Error) + Send + Sync>;
 
-impl fmt::Debug for Door {
+impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Door({}, {:?})", self.scheme(), self.listener)
+        write!(f, "Endpoint({}, {:?})", self.scheme(), self.listener)
     }
 }
 
-impl From<TcpListener> for Door {
+impl From<TcpListener> for Endpoint {
     /// Speaks plain HTTP.
-    fn from(listener: TcpListener) -> Door {
-        Door {
+    fn from(listener: TcpListener) -> Endpoint {
+        Endpoint {
             listener,
             grace: GRACE,
             on_shortage: None,
@@ -91,25 +91,25 @@ impl From<TcpListener> for Door {
     }
 }
 
-impl Door {
+impl Endpoint {
     /// Lets answers that are under way at the end take this long; without it, five seconds.
     #[must_use]
-    pub fn grace(self, grace: Duration) -> Door {
-        Door { grace, ..self }
+    pub fn grace(self, grace: Duration) -> Endpoint {
+        Endpoint { grace, ..self }
     }
 
     /// Calls `hook` whenever the system has no room for another connection, as when the process is
     /// out of descriptors. Clients that wait cause a call each 50 ms: print it once.
     #[must_use]
-    pub fn on_shortage(self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Door {
-        Door { on_shortage: Some(Box::new(hook)), ..self }
+    pub fn on_shortage(self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Endpoint {
+        Endpoint { on_shortage: Some(Box::new(hook)), ..self }
     }
 
     /// Speaks TLS.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn tls(self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Door {
-        Door { tls: Some(config.into()), ..self }
+    pub fn tls(self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Endpoint {
+        Endpoint { tls: Some(config.into()), ..self }
     }
 
     /// Returns `http`, or `https` where TLS is spoken.
@@ -129,7 +129,7 @@ impl Door {
 /// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
 /// that are under way then may take for as long as the door says.
 pub(super) async fn serve(
-    door: Door,
+    door: Endpoint,
     app: Router,
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),

@@ -10,9 +10,9 @@ use axum::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use super::dashboard::Delete;
 use super::guard;
 use super::query;
-use super::shown::Delete;
 
 /// Answers the request.
 pub(super) async fn delete(

@@ -7,10 +7,10 @@ use serde::Serialize;
 use submeter::GroupValues;
 
 use super::api;
+use super::dashboard::Dashboard;
 use super::history::History;
 use super::panel::Panel;
 use super::sample::{Row, Sample};
-use super::shown::Shown;
 use super::verdict::{Rest, Verdicts};
 use super::views::Views;
 use super::wire::{Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, VerdictDoc, ViewDoc};
@@ -49,7 +49,7 @@ pub(super) fn full(
     sample: &Sample,
     history: &History,
     verdicts: &Verdicts,
-    shown: &Shown,
+    shown: &Dashboard,
 ) -> String {
     let views = &sample.views;
     let groups = || sample.now.snapshot.groups().iter().zip(&sample.rows);
@@ -75,7 +75,7 @@ pub(super) fn tick(
     before: Option<&Sample>,
     gone: &[u32],
     verdicts: &Verdicts,
-    shown: &Shown,
+    shown: &Dashboard,
 ) -> String {
     let views = &sample.views;
     let groups = || {
@@ -108,7 +108,7 @@ fn named<'a>(views: &Views, group: &'a GroupValues, row: &Row) -> impl Serialize
     (row.id, row.parent, group.name(), columns(views, row))
 }
 
-fn panels(shown: &Shown) -> Vec<PanelDoc> {
+fn panels(shown: &Dashboard) -> Vec<PanelDoc> {
     shown.panels.iter().map(Panel::doc).collect()
 }
 

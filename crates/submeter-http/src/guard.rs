@@ -29,8 +29,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::routes::HEALTH;
 use super::token::Token;
+
+/// Where it is asked whether the server runs: whoever asks, and however many others there are.
+pub(super) const HEALTH: &str = "/healthz";
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -114,7 +116,7 @@ impl Guard {
             return Some(format!(
                 "the Host must be an address of this server, not {named}: use {}localhost, or have \
                  the server know that name: start submeter serve with --http-host NAME; another \
-                 program gives it to submeter_http::Shown::host\n",
+                 program gives it to submeter_http::Dashboard::host\n",
                 instead.unwrap_or_default()
             ));
         }

@@ -104,7 +104,8 @@ fn weight(item: &str) -> Option<(&str, f32)> {
     Some((name.trim(), weight))
 }
 
-#[cfg(all(test, feature = "gzip"))]
+#[cfg(feature = "gzip")]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::sample::Row;
 use super::views::Views;
-use super::wire::{Figure, HistoryDoc, Place, Shape, ViewDoc, round};
+use super::wire::{Figure, HistoryDoc, Placement, Shape, ViewDoc, round};
 
 /// How many samples are kept.
 pub(super) const SAMPLES: usize = 120;
@@ -158,7 +158,7 @@ impl History {
 
 /// Returns the headlines.
 fn kept(views: &Views) -> Vec<Kept> {
-    let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Place::Headline;
+    let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Placement::Headline;
     let kept = views.docs().enumerate().filter(is_kept);
     kept.map(|(at, doc)| Kept { key: doc.key.clone(), shape: doc.shape, at }).collect()
 }

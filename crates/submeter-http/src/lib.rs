@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use submeter::{Count, Schema, Tree};
-//! use submeter_http::Shown;
+//! use submeter_http::Dashboard;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +20,7 @@
 //!
 //! let app = axum::Router::<()>::new()
 //!     // …the program's own routes…
-//!     .nest_service("/tenants", submeter_http::router(Shown::new("service", &tree)));
+//!     .nest_service("/tenants", submeter_http::router(Dashboard::new("service", &tree)));
 //! # let _ = app;
 //! # Ok(())
 //! # }
@@ -33,8 +33,8 @@
 //! | `/api/group?path=` | one group with its past, as of the last sample: [`wire::DetailDoc`] |
 //! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
-//! | `DELETE /api/group?path=` | where [`Shown::on_delete`] is asked for: the program's own |
-//! | `POST /api/limits` | where [`Shown::on_limits`] is asked for: the program's own |
+//! | `DELETE /api/group?path=` | where [`Dashboard::on_delete`] is asked for: the program's own |
+//! | `POST /api/limits` | where [`Dashboard::on_limits`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
 //! | `/metrics` | OpenMetrics or Prometheus' text, whichever the client accepts |
 //! | `/healthz` | `ok` |
@@ -93,6 +93,7 @@
 
 mod api;
 mod connections;
+mod dashboard;
 mod deletion;
 mod encode;
 mod events;
@@ -108,7 +109,6 @@ mod query;
 mod routes;
 mod sample;
 mod sampler;
-mod shown;
 mod stat;
 #[cfg(test)]
 mod tests;
@@ -121,14 +121,14 @@ pub mod wire;
 use std::io;
 
 use axum::Router;
-/// What [`Shown::on_delete`] and [`Shown::on_limits`] may answer, alone or with a text.
+/// What [`Dashboard::on_delete`] and [`Dashboard::on_limits`] may answer, alone or with a text.
 pub use axum::http::StatusCode;
 
-pub use self::connections::Door;
+pub use self::connections::Endpoint;
+pub use self::dashboard::Dashboard;
 use self::guard::Guard;
 pub use self::panel::{Column, Panel};
 use self::sampler::Sampler;
-pub use self::shown::Shown;
 pub use self::token::{Token, TokenError};
 pub use self::views::{View, Views, Worse};
 
@@ -140,7 +140,7 @@ pub use self::views::{View, Views, Worse};
 ///
 /// # Panics
 /// Outside of a tokio runtime, on which the sampler runs.
-pub fn router(shown: Shown) -> Router {
+pub fn router(shown: Dashboard) -> Router {
     let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
     let changes = shown.changes.clone();
     routes::router(Sampler::start(shown), changes, guard)
@@ -156,14 +156,14 @@ pub fn router(shown: Shown) -> Router {
 /// ```
 /// use std::future::ready;
 /// use submeter::{Schema, Tree};
-/// use submeter_http::Shown;
+/// use submeter_http::Dashboard;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let tree = Tree::new(Schema::builder().build()?)?;
 /// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 /// println!("http://{}/", port.local_addr()?);
-/// submeter_http::serve(port, Shown::new("service", &tree), ready(())).await?;
+/// submeter_http::serve(port, Dashboard::new("service", &tree), ready(())).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -174,8 +174,8 @@ pub fn router(shown: Shown) -> Router {
 /// # Panics
 /// Outside of a tokio runtime.
 pub async fn serve(
-    door: impl Into<Door>,
-    shown: Shown,
+    door: impl Into<Endpoint>,
+    shown: Dashboard,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let door = door.into();

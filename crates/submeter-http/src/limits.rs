@@ -11,8 +11,8 @@ use axum::extract::rejection::StringRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use super::dashboard::SetLimits;
 use super::guard;
-use super::shown::SetLimits;
 
 /// The most bytes of a text: tens of thousands of tenants' limits.
 pub(super) const BODY_MAX: usize = 2 << 20;

@@ -16,21 +16,18 @@ use axum::{Extension, Router};
 use submeter::export::Format;
 use submeter_documents::Document;
 
+use super::dashboard::Changes;
 use super::deletion;
 use super::events;
-use super::guard::{self, Guard};
+use super::guard::{self, Guard, HEALTH};
 use super::gzip::Coding;
 use super::limits;
 use super::page;
 use super::query;
 use super::sampler::Sampler;
-use super::shown::Changes;
 use super::stat;
 
 const JSON: &str = "application/json";
-
-/// Where it is asked whether the server runs: whoever asks, and however many others there are.
-pub(super) const HEALTH: &str = "/healthz";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {

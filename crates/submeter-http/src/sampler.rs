@@ -16,13 +16,13 @@ use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api;
+use super::dashboard::Dashboard;
 use super::encode;
 use super::frame;
 use super::gzip::Coding;
 use super::history::History;
 use super::panel;
 use super::sample::{Indexed, Row, Sample, have_same_metrics};
-use super::shown::Shown;
 use super::totals;
 use super::verdict::{Case, Verdicts};
 use super::wire::DetailDoc;
@@ -65,7 +65,7 @@ pub(super) struct Sampler {
 }
 
 struct Shared {
-    shown: Shown,
+    shown: Dashboard,
     state: Mutex<State>,
     /// Taken away at the end, which ends every stream of events.
     events: Mutex<Option<broadcast::Sender<Tick>>>,
@@ -109,14 +109,14 @@ impl Drop for Shared {
 
 impl Sampler {
     /// Samples until the last handle is gone.
-    pub(super) fn start(shown: Shown) -> Sampler {
+    pub(super) fn start(shown: Dashboard) -> Sampler {
         let sampler = Sampler::new(shown);
         let watched = Arc::clone(&sampler.shared.watched);
         tokio::spawn(run(Arc::downgrade(&sampler.shared), watched));
         sampler
     }
 
-    pub(super) fn new(shown: Shown) -> Sampler {
+    pub(super) fn new(shown: Dashboard) -> Sampler {
         let (events, _) = broadcast::channel(BACKLOG);
         let state = State {
             ids: Ids::default(),
@@ -257,7 +257,7 @@ impl Sampler {
             let mut text = String::new();
             let (export, tree) = (&sampler.shared.export, sampler.tree_of_groups());
             export.write_as(format, tree, &mut text).map_err(|e| format!("no exposition: {e}"))?;
-            let Shown { panels, prefix, .. } = &sampler.shared.shown;
+            let Dashboard { panels, prefix, .. } = &sampler.shared.shown;
             panel::expose(panels, prefix, format, &mut text);
             sampler.shared.state.lock().verdicts.expose(prefix, format, &mut text);
             Ok(text.into_bytes())
@@ -335,7 +335,7 @@ impl State {
         Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
     }
 
-    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, shown: &Shown) -> Sample {
+    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, shown: &Dashboard) -> Sample {
         let views = before.filter(|b| have_same_metrics(&b.now.snapshot, &snapshot));
         let views = views.map_or_else(|| shown.views_of(snapshot.schema()), |b| b.views.clone());
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());

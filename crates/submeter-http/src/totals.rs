@@ -6,14 +6,14 @@ use submeter::{GroupTotals, Metric, MetricKind, Tree};
 use submeter_documents::Parts;
 
 use super::api;
+use super::dashboard::Dashboard;
 use super::gzip::Coding;
 use super::sample::unix_ms;
-use super::shown::Shown;
 use super::wire::Each;
 use super::wire::totals::{FORMAT, GroupTotalsDoc, ReadingDoc, TotalsDoc};
 
 /// Answers with what the tree has counted.
-pub(super) fn totals(tree: &Tree, shown: &Shown) -> io::Result<Parts> {
+pub(super) fn totals(tree: &Tree, shown: &Dashboard) -> io::Result<Parts> {
     let readings = tree.totals();
     // After them: all that they have is in it, as a schema only grows.
     let schema = tree.schema();

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use submeter::{Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, Unit, UnitKind};
 
-use super::wire::{Figure, Place, Shape, ViewDoc};
+use super::wire::{Figure, Placement, Shape, ViewDoc};
 
 /// The views of a program, in the order in which they are shown. Cloning copies a pointer.
 ///
 /// # Examples
 /// ```
 /// use submeter::{Bytes, Count, Schema};
-/// use submeter_http::wire::Place;
+/// use submeter_http::wire::Placement;
 /// use submeter_http::{View, Views};
 ///
 /// let mut schema = Schema::builder();
@@ -30,7 +30,7 @@ use super::wire::{Figure, Place, Shape, ViewDoc};
 ///     View::rate("jobs_per_s", "Jobs/s", [jobs]).help("Jobs done in the last second"),
 ///     View::ratio("failures", "Failed", failed, [jobs]).trouble(),
 ///     View::held("disk", "Disk", disk).within("disk_limit"),
-///     View::limit("disk_limit", "Disk limit", disk).place(Place::Nowhere),
+///     View::limit("disk_limit", "Disk limit", disk).place(Placement::Nowhere),
 /// ]);
 /// # let _ = views;
 /// ```
@@ -177,10 +177,10 @@ impl View {
     /// # use submeter::{Bytes, Schema};
     /// # let mut schema = Schema::builder();
     /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// use submeter_http::wire::Place;
+    /// use submeter_http::wire::Placement;
     /// use submeter_http::{View, Views};
     ///
-    /// let stalls = View::pressure("memory_pressure", "Stalls", memory).place(Place::Table);
+    /// let stalls = View::pressure("memory_pressure", "Stalls", memory).place(Placement::Table);
     /// # let _ = Views::new(vec![stalls]);
     /// ```
     #[must_use]
@@ -218,7 +218,7 @@ impl View {
 
     /// Says where it is shown; without it, everywhere.
     #[must_use]
-    pub fn place(mut self, place: Place) -> View {
+    pub fn place(mut self, place: Placement) -> View {
         self.doc.place = place;
         self
     }
@@ -281,7 +281,7 @@ impl View {
 
     fn new(key: &str, title: &str, shape: Shape, source: Source) -> View {
         let (key, title, noun) = (key.to_owned(), title.to_owned(), noun_of(title));
-        let (help, place, limit) = (String::new(), Place::Headline, None);
+        let (help, place, limit) = (String::new(), Placement::Headline, None);
         let (is_trouble, is_pressure) = (false, false);
         let doc = ViewDoc { key, title, help, shape, place, limit, is_trouble, is_pressure };
         View { doc, source, role: Role::None, noun, work: None }

@@ -154,7 +154,7 @@ pub struct ViewDoc {
     /// What a figure is.
     pub shape: Shape,
     /// Where it is shown.
-    pub place: Place,
+    pub place: Placement,
     /// The key of the view that is the limit of this one.
     pub limit: Option<String>,
     /// Whether anything but zero deserves attention; of what has a limit, that little is left.
@@ -359,7 +359,7 @@ pub enum Shape {
 /// Where a figure is shown.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum Placement {
     /// Everywhere: over the table, in it, and in the detail of a group with its past.
     Headline,
     /// In the table.

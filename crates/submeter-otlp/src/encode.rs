@@ -15,7 +15,7 @@ use submeter::export::QuotaPart;
 use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 
 use crate::builder::{Builder, Temporality};
-use crate::series::{Layout, Place, Row, counters, nth};
+use crate::series::{Layout, SeriesPlace, SeriesRow, counters, nth};
 
 /// Names one of several processes of a service, as OpenTelemetry has it.
 const INSTANCE: &str = "service.instance.id";
@@ -36,7 +36,7 @@ impl Encoder<'_> {
         &self,
         schema: &Schema,
         layout: &Layout,
-        rows: &[Row<'_>],
+        rows: &[SeriesRow<'_>],
     ) -> (ExportMetricsServiceRequest, usize) {
         let mut metrics = Vec::new();
         let mut points = 0;
@@ -96,7 +96,7 @@ impl Encoder<'_> {
             .collect()
     }
 
-    fn sums(&self, rows: &[Row<'_>], word: usize) -> (Data, usize) {
+    fn sums(&self, rows: &[SeriesRow<'_>], word: usize) -> (Data, usize) {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
@@ -114,7 +114,7 @@ impl Encoder<'_> {
     }
 
     /// Gauges, and what is used of quotas: not OTLP's gauges, because they may be added up.
-    fn levels(&self, rows: &[Row<'_>], level: usize) -> (Data, usize) {
+    fn levels(&self, rows: &[SeriesRow<'_>], level: usize) -> (Data, usize) {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
@@ -136,7 +136,7 @@ impl Encoder<'_> {
     /// What is not a sum over groups.
     fn quota(
         &self,
-        rows: &[Row<'_>],
+        rows: &[SeriesRow<'_>],
         metric: &Metric,
         add: &mut impl FnMut(&str, UnitKind, Option<(Data, usize)>),
     ) {
@@ -151,7 +151,7 @@ impl Encoder<'_> {
             Some((Data::Gauge(Gauge { data_points: points }), n))
         };
         let number =
-            |row: &Row<'_>, n: u64| self.number(row, 0, i64::try_from(n).unwrap_or(i64::MAX));
+            |row: &SeriesRow<'_>, n: u64| self.number(row, 0, i64::try_from(n).unwrap_or(i64::MAX));
         // Of groups without a limit it is the quota itself and what those below have of it.
         let subtree = usages().filter(|(_, usage)| usage.limit.is_some());
         let subtree = subtree.map(|(row, usage)| number(row, usage.current)).collect();
@@ -167,7 +167,12 @@ impl Encoder<'_> {
         }
     }
 
-    fn histograms(&self, rows: &[Row<'_>], place: &Place, buckets: Buckets) -> (Data, usize) {
+    fn histograms(
+        &self,
+        rows: &[SeriesRow<'_>],
+        place: &SeriesPlace,
+        buckets: Buckets,
+    ) -> (Data, usize) {
         let seen = rows.iter().filter_map(|row| {
             let words = self.flows(row)?.get(place.flows.clone())?;
             let counts = powers(&words[1..], buckets);
@@ -216,7 +221,7 @@ impl Encoder<'_> {
         (Data::Histogram(Histogram { data_points, aggregation_temporality }), n)
     }
 
-    fn number(&self, row: &Row<'_>, from: u64, n: i64) -> NumberDataPoint {
+    fn number(&self, row: &SeriesRow<'_>, from: u64, n: i64) -> NumberDataPoint {
         NumberDataPoint {
             attributes: vec![attribute("group", row.group.path())],
             start_time_unix_nano: from,
@@ -226,14 +231,14 @@ impl Encoder<'_> {
         }
     }
 
-    fn flows<'a>(&self, row: &'a Row<'_>) -> Option<&'a [u64]> {
+    fn flows<'a>(&self, row: &'a SeriesRow<'_>) -> Option<&'a [u64]> {
         match self.settings.temporality {
             Temporality::Cumulative => row.own.as_deref(),
             Temporality::Delta => row.news.as_deref(),
         }
     }
 
-    fn from(&self, row: &Row<'_>) -> u64 {
+    fn from(&self, row: &SeriesRow<'_>) -> u64 {
         match self.settings.temporality {
             Temporality::Cumulative => row.since,
             Temporality::Delta => self.from,

@@ -15,14 +15,14 @@ pub(crate) fn counters() -> impl Iterator<Item = QuotaPart> {
 /// Where the words of each metric are: those that only grow, and those that rise and fall.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    places: Vec<Place>,
+    places: Vec<SeriesPlace>,
     flows: usize,
     levels: usize,
 }
 
 /// The words of one metric.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SeriesPlace {
     /// The counter; the sum and then the buckets of a histogram; the [`counters`] of a quota.
     pub(crate) flows: Range<usize>,
     pub(crate) level: Option<usize>,
@@ -60,7 +60,7 @@ type Words<T> = Option<Arc<[T]>>;
 
 /// One group at one export.
 #[derive(Debug)]
-pub(crate) struct Row<'a> {
+pub(crate) struct SeriesRow<'a> {
     pub(crate) group: &'a GroupValues,
     /// The row of the group above.
     parent: Option<usize>,
@@ -86,7 +86,7 @@ impl Layout {
                 // A gauge; and nothing is sent of a kind that a later submeter has.
                 _ => (0, metric.kind() == MetricKind::Gauge),
             };
-            let place = Place {
+            let place = SeriesPlace {
                 flows: flows..flows + n,
                 level: level.then_some(levels),
                 buckets: metric.buckets(),
@@ -103,7 +103,7 @@ impl Layout {
     pub(crate) fn places<'a>(
         &'a self,
         schema: &'a Schema,
-    ) -> impl Iterator<Item = (&'a Metric, &'a Place)> {
+    ) -> impl Iterator<Item = (&'a Metric, &'a SeriesPlace)> {
         schema.metrics().iter().zip(&self.places)
     }
 
@@ -146,7 +146,7 @@ impl Base {
         snapshot: &'a Snapshot,
         depth: usize,
         at: u64,
-    ) -> (Vec<Row<'a>>, Base) {
+    ) -> (Vec<SeriesRow<'a>>, Base) {
         let (mut rows, mut levels) = self.rows(layout, snapshot, depth);
         // Each before its children: what they give to their parents is all of their news.
         for at in 0..rows.len() {
@@ -188,7 +188,7 @@ impl Base {
     }
 
     /// Adds what was refused to the news of its group; of one that has ended, to the root's.
-    fn add_unsent(&self, layout: &Layout, rows: &mut [Row<'_>]) {
+    fn add_unsent(&self, layout: &Layout, rows: &mut [SeriesRow<'_>]) {
         let mut left: HashMap<u64, &[u64]> = self
             .known
             .iter()
@@ -197,7 +197,7 @@ impl Base {
         if left.is_empty() {
             return;
         }
-        let add = |row: &mut Row<'_>, unsent: &[u64]| {
+        let add = |row: &mut SeriesRow<'_>, unsent: &[u64]| {
             let news = row.news.get_or_insert_with(|| vec![0; layout.flows].into());
             for (new, unsent) in news.iter_mut().zip(unsent) {
                 *new = new.wrapping_add(*unsent);
@@ -236,9 +236,9 @@ impl Base {
         layout: &Layout,
         snapshot: &'a Snapshot,
         depth: usize,
-    ) -> (Vec<Row<'a>>, Vec<i64>) {
+    ) -> (Vec<SeriesRow<'a>>, Vec<i64>) {
         let (mut flows, mut level) = (vec![0; layout.flows], vec![0; layout.levels]);
-        let (mut rows, mut levels): (Vec<Row<'_>>, _) = (Vec::new(), Vec::new());
+        let (mut rows, mut levels): (Vec<SeriesRow<'_>>, _) = (Vec::new(), Vec::new());
         let mut indices = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot {
             indices.push(rows.len());
@@ -252,7 +252,7 @@ impl Base {
             let was = |n: usize| nth(before.map(|before| &**before), n);
             let is_new = flows.iter().enumerate().any(|(n, now)| *now != was(n));
             let new = flows.iter().enumerate().map(|(n, now)| now.wrapping_sub(was(n)));
-            rows.push(Row {
+            rows.push(SeriesRow {
                 group,
                 parent: group.parent().map(|parent| indices[parent]),
                 totals: kept(&flows, before),

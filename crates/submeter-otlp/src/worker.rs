@@ -13,7 +13,7 @@ use crate::builder::{Builder, Report};
 use crate::client::{Client, Outcome};
 use crate::encode::Encoder;
 use crate::error::ExportError;
-use crate::series::{Base, Layout, Row};
+use crate::series::{Base, Layout, SeriesRow};
 use crate::stats::Stats;
 
 /// The least that a receiver's word is good for: one that says 0 is not to be asked all the while.
@@ -181,7 +181,7 @@ impl Worker {
         encoder: &Encoder<'_>,
         schema: &Schema,
         layout: &Layout,
-        rows: &[Row<'_>],
+        rows: &[SeriesRow<'_>],
         parts: &mut VecDeque<Part>,
     ) {
         let (request, points) = encoder.request(schema, layout, rows);

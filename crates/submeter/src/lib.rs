@@ -116,6 +116,7 @@ pub mod refs;
 mod stats;
 pub mod switch;
 mod tree;
+pub mod unit;
 mod visible;
 
 #[cfg(feature = "aggregator")]

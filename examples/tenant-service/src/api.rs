@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use submeter::http::{HttpMetrics, MeterLayer, RateLayer, refused};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
-use submeter_http::Shown;
+use submeter_http::Dashboard;
 use tokio::sync::Mutex;
 
 use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
@@ -113,7 +113,7 @@ pub(crate) fn routes(api: Api) -> Router {
 
 /// The API for the operator, with the page that shows the tenants.
 pub(crate) fn operators_api(api: Api) -> Router {
-    let page = submeter_http::router(Shown::new("documents", &api.tree));
+    let page = submeter_http::router(Dashboard::new("documents", &api.tree));
     Router::new()
         .route("/tenants/{name}", put(create_tenant).delete(delete_tenant))
         .with_state(api)

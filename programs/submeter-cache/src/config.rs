@@ -8,7 +8,7 @@ use submeter::{Rate, WEIGHTS};
 
 use crate::limits::{OverRate, TenantLimits};
 use crate::protocol::KEYS_LINE_MAX;
-use crate::tenant::{GROUPS_OF_TENANT, other};
+use crate::tenant::strays::{GROUPS_OF_TENANT, other};
 
 /// The settings of a cache.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use submeter::{
     Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
 };
-use submeter_http::Shown;
+use submeter_http::Dashboard;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -37,7 +37,7 @@ impl Program {
         let tree = Tree::new(schema.build()?)?;
         let port = TcpListener::bind("127.0.0.1:0").await?;
         let address = format!("http://{}/", port.local_addr()?);
-        let shown = Shown::new("program", &tree);
+        let shown = Dashboard::new("program", &tree);
         let serving = tokio::spawn(async {
             submeter_http::serve(port, shown, future::pending()).await.expect("a listener");
         });

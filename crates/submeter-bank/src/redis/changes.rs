@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AMOUNT_MAX, name_of};
+use super::said::{AMOUNT_MAX, name_of};
 use crate::ledger::by_budget;
 use crate::{Budget, Holder, Lease, RefusedError, Request, Want};
 

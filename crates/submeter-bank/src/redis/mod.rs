@@ -6,6 +6,7 @@
 mod changes;
 mod cluster;
 mod error;
+mod said;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -21,11 +22,9 @@ use self::changes::{Ask, Known};
 use self::cluster::Moved;
 use self::error::Cause;
 pub use self::error::RedisError;
+use self::said::{AMOUNT_MAX, name_of};
 use crate::budget::check_name;
 use crate::{Answer, Bank, Budget, Lent, Limit, LimitError, Operate, RefusedError, Request};
-
-/// The largest amount: scripts have numbers that are whole below 2^53.
-const AMOUNT_MAX: u64 = (1 << 53) - 1;
 
 /// How long to wait for a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -438,11 +437,6 @@ fn is_untrusted(error: &redis::RedisError) -> bool {
 
 fn next<T: redis::FromRedisValue>(values: &mut impl Iterator<Item = Value>) -> Option<T> {
     values.next().and_then(|value| redis::from_redis_value(value).ok())
-}
-
-/// Returns a budget as the script knows it. No name has a control character.
-fn name_of(budget: &Budget) -> String {
-    format!("{}\n{}", budget.path(), budget.resource())
 }
 
 fn limit_arguments(budget: &Budget, terms: Terms, if_none: bool) -> [Vec<u8>; 6] {

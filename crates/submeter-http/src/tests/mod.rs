@@ -21,7 +21,7 @@ use submeter::{
 };
 use tokio::sync::oneshot;
 
-use super::Shown;
+use super::Dashboard;
 
 /// How long an operation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ impl Program {
     }
 
     /// Shows it, and lets clients delete leaves.
-    pub(super) fn shown(&self) -> Shown {
+    pub(super) fn shown(&self) -> Dashboard {
         let tree = self.tree.clone();
         let delete = move |path: String| {
             let group = tree.get(&path);
@@ -58,7 +58,7 @@ impl Program {
                 }
             }
         };
-        Shown::new("program", &self.tree).on_delete(delete)
+        Dashboard::new("program", &self.tree).on_delete(delete)
     }
 }
 
@@ -75,7 +75,7 @@ impl World {
         World::with(|shown| shown)
     }
 
-    fn with(more: impl FnOnce(Shown) -> Shown) -> World {
+    fn with(more: impl FnOnce(Dashboard) -> Dashboard) -> World {
         let program = Program::new();
         let shown = more(program.shown());
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

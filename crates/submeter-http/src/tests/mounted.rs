@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode, Version};
 use tokio::runtime::Handle;
 use tower::ServiceExt;
 
-use super::super::{Shown, router};
+use super::super::{Dashboard, router};
 use super::Program;
 
 async fn ask(app: &Router, method: &str, target: &str, headers: &[(&str, &str)]) -> (u16, String) {
@@ -96,7 +96,7 @@ async fn where_another_server_listens_names_are_refused_and_addresses_are_not() 
     }
     let (_, why) = ask(&app, "GET", "/", &[("host", "evil.example")]).await;
     for part in
-        ["evil.example", "start submeter serve with --http-host", "submeter_http::Shown::host"]
+        ["evil.example", "start submeter serve with --http-host", "submeter_http::Dashboard::host"]
     {
         assert!(why.contains(part), "{why} names {part}");
     }
@@ -107,7 +107,7 @@ async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
     let program = Program::new();
     drop(program.tree.create("/acme").expect("a legal path"));
     let meant = [HOST, ("x-submeter", "1")];
-    let app = router(Shown::new("program", &program.tree));
+    let app = router(Dashboard::new("program", &program.tree));
     let (status, why) = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED.as_u16());
     assert!(why.contains("lets no client delete groups"), "{why}");
@@ -124,7 +124,7 @@ async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
 #[tokio::test]
 async fn what_clients_may_change_is_listed_where_they_may() {
     let program = Program::new();
-    let app = router(Shown::new("program", &program.tree));
+    let app = router(Dashboard::new("program", &program.tree));
     let (status, why) = ask(&app, "GET", "/nowhere", &[HOST]).await;
     assert_eq!(status, 404);
     assert!(!why.contains("DELETE") && !why.contains("/api/limits"), "{why}");
@@ -178,7 +178,7 @@ async fn sampling_ends_with_the_last_router() {
 fn any_name_is_shown_as_it_is_and_begins_metrics_as_it_may() {
     let tree = Program::new().tree;
     for (name, prefix) in [("my-service 2", "my_service_2"), ("2fast", "_2fast"), ("", "_")] {
-        let shown = Shown::new(name, &tree);
+        let shown = Dashboard::new(name, &tree);
         assert_eq!((shown.prefix.as_str(), shown.server.listen.as_str()), (prefix, name));
     }
 }

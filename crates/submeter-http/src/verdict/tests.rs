@@ -7,7 +7,7 @@ use submeter::{Bytes, Count, Nanoseconds, Schema};
 use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{View, Views, Worse};
-use super::super::wire::{Figure, Place, VerdictDoc, VerdictKind};
+use super::super::wire::{Figure, Placement, VerdictDoc, VerdictKind};
 use super::Verdicts;
 use super::judge::Case;
 
@@ -52,13 +52,15 @@ impl Server {
             View::rate("cpu", "CPU", [cpu]).contended(),
             View::ratio("hits", "Hits", hits, [requests]).worse(Worse::Low),
             View::held("memory", "Memory", memory).contended(),
-            View::mean("wait", "Wait", waited, [requests]).wait_for("work").place(Place::Detail),
-            View::mean("work", "Work", cpu, [requests]).place(Place::Nowhere),
+            View::mean("wait", "Wait", waited, [requests])
+                .wait_for("work")
+                .place(Placement::Detail),
+            View::mean("work", "Work", cpu, [requests]).place(Placement::Nowhere),
             View::rate("over", "Over rate/s", [over.throttled()])
                 .noun("over its rate")
                 .trouble()
-                .place(Place::Table),
-            View::pressure("stalls", "Stalls", memory).place(Place::Table),
+                .place(Placement::Table),
+            View::pressure("stalls", "Stalls", memory).place(Placement::Table),
         ]);
         let (history, verdicts) = (History::new(views.clone()), Verdicts::default());
         let (start, names) = (Instant::now(), names.into());

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use submeter::{GroupValues, Metric, MetricKind, Schema, UnitKind, Usage, Value};
 
-use super::super::wire::{Place, Shape};
+use super::super::wire::{Placement, Shape};
 use super::{Role, Source, Total, View, Views, Worse, level_shape, rate_shape};
 
 /// How many figures stand over the table, and how many in it: more would not fit on a screen.
@@ -30,9 +30,9 @@ impl Views {
                 view.role = Role::Contended;
             }
         }
-        let figures = views.iter_mut().filter(|view| view.doc.place == Place::Headline);
+        let figures = views.iter_mut().filter(|view| view.doc.place == Placement::Headline);
         for (at, view) in figures.enumerate().skip(HEADLINES) {
-            view.doc.place = if at < COLUMNS { Place::Table } else { Place::Detail };
+            view.doc.place = if at < COLUMNS { Placement::Table } else { Placement::Detail };
         }
         distinguish(&mut views);
         Views::new(views)
@@ -105,19 +105,19 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
     vec![
         View::new(name, title, shape, level(|usage| Some(usage.current))).within(&limit),
         View::new(&limit, &format!("{title} limit"), shape, level(|usage| usage.limit))
-            .place(Place::Nowhere),
+            .place(Placement::Nowhere),
         View::new(
             &format!("{name}_refused_per_s"),
             &format!("{title} refused/s"),
             Shape::Rate,
             refusals,
         )
-        .place(Place::Table)
+        .place(Placement::Table)
         .trouble(),
         View::stalls(&format!("{name}_pressure"), &format!("{title} stalls"), move |group| {
             group.pressure_of(&own).unwrap_or_default().some.avg10
         })
-        .place(Place::Table),
+        .place(Placement::Table),
     ]
 }
 
@@ -130,7 +130,7 @@ fn distinguish(views: &mut [View]) {
             key.push('_');
         }
         // A limit stands right after what it limits.
-        if views[at].doc.place == Place::Nowhere
+        if views[at].doc.place == Placement::Nowhere
             && let Some(held) = at.checked_sub(1)
         {
             views[held].doc.limit = Some(key.clone());

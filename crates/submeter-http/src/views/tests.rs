@@ -35,7 +35,7 @@ impl Program {
             View::ratio("failures", "Failed", self.failed, [self.jobs, self.failed]),
             View::rate("cpu", "CPU", [self.cpu]),
             View::held("disk", "Disk", self.disk).within("limit"),
-            View::limit("limit", "Limit", self.disk).place(Place::Nowhere),
+            View::limit("limit", "Limit", self.disk).place(Placement::Nowhere),
             View::refusals("refused", "Refused/s", self.disk).trouble(),
             View::quantile("wait", "p50", self.waits, 0.5),
         ])
@@ -131,15 +131,15 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     assert_eq!(
         shown,
         [
-            row("jobs_done_per_s", "Jobs done/s", Shape::Rate, Place::Headline),
-            row("sent_per_s", "Sent/s", Shape::ByteRate, Place::Headline),
-            row("cpu_cores", "CPU", Shape::Cores, Place::Headline),
-            row("rpc_queued", "RPC queued", Shape::Count, Place::Headline),
-            row("disk", "Disk", Shape::Bytes, Place::Headline),
-            row("disk_limit", "Disk limit", Shape::Bytes, Place::Nowhere),
-            row("disk_refused_per_s", "Disk refused/s", Shape::Rate, Place::Table),
-            row("disk_pressure", "Disk stalls", Shape::Share, Place::Table),
-            row("waits_p99", "Waits p99", Shape::Time, Place::Headline),
+            row("jobs_done_per_s", "Jobs done/s", Shape::Rate, Placement::Headline),
+            row("sent_per_s", "Sent/s", Shape::ByteRate, Placement::Headline),
+            row("cpu_cores", "CPU", Shape::Cores, Placement::Headline),
+            row("rpc_queued", "RPC queued", Shape::Count, Placement::Headline),
+            row("disk", "Disk", Shape::Bytes, Placement::Headline),
+            row("disk_limit", "Disk limit", Shape::Bytes, Placement::Nowhere),
+            row("disk_refused_per_s", "Disk refused/s", Shape::Rate, Placement::Table),
+            row("disk_pressure", "Disk stalls", Shape::Share, Placement::Table),
+            row("waits_p99", "Waits p99", Shape::Time, Placement::Headline),
         ]
     );
     let held = views.docs().nth(4).expect("the quota");
@@ -256,7 +256,8 @@ fn what_does_not_fit_on_a_screen_is_in_the_detail_and_keys_stay_distinct() {
     let schema = s.build().expect("distinct names");
     let views = Views::of(&schema);
     let at = |place| views.docs().filter(|doc| doc.place == place).count();
-    let places = [Place::Headline, Place::Table, Place::Detail, Place::Nowhere].map(at);
+    let places =
+        [Placement::Headline, Placement::Table, Placement::Detail, Placement::Nowhere].map(at);
     assert_eq!(places, [6, 5, 5, 1], "3 columns, and refusals and stalls");
     let keys: Vec<&str> = views.docs().map(|doc| &*doc.key).take(3).collect();
     assert_eq!(keys, ["disk_limit", "disk", "disk_limit_"]);

@@ -9,7 +9,7 @@ use crate::sync::seq_cst_order;
 #[derive(Debug)]
 pub(crate) struct Common {
     /// How often leaves were visited to close them. Read and written in
-    /// [visits](super::tree::Path::below), which exclude each other.
+    /// [visits](super::path::Path::below), which exclude each other.
     visits: AtomicU64,
     /// Charges that wait, at whatever level. Writers: those that hold the queue.
     awaited: AtomicU32,

@@ -11,8 +11,9 @@ use super::Inside;
 use super::common::Common;
 use super::leaf::Leaf;
 use super::level::{Level, Refusal};
+use super::path::Path;
 use super::stock::Stock;
-use super::tree::{self, Path};
+use super::tree;
 use crate::fork_lock::ForkLock;
 
 /// A leaf whose own level is the root's. Laid out as written: what charges only read comes first,

@@ -2,8 +2,8 @@
 
 use super::leaf::Phase;
 use super::level::{Level, Tight};
+use super::path::Path;
 use super::stock::Stock;
-use super::tree::Path;
 
 /// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
 /// Returns false as [`fold`] does.

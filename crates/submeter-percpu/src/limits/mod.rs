@@ -55,6 +55,7 @@ mod node_usage;
 #[cfg(not(loom))]
 mod node_wait;
 #[cfg(not(loom))]
+mod path;
 mod pressure;
 #[cfg(not(loom))]
 mod rows;

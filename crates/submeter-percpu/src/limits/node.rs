@@ -8,8 +8,9 @@ use std::time::Instant;
 use super::common::Common;
 use super::leaf::Leaf;
 use super::level::{Cause, Level, LimitMode};
+use super::path::Path;
 use super::pressure::Meter;
-use super::tree::{self, Path};
+use super::tree;
 use super::wait::SharedQueue;
 use super::{Inside, StockRows, fold};
 use crate::process_lock::ProcessMutex;
@@ -52,7 +53,7 @@ const CAP: u64 = 1 << 16;
 /// Its stock goes back, once the groups below it are dropped as well; what was charged and not
 /// released stays charged to the groups above.
 pub struct LimitNode {
-    node: Arc<Node>,
+    node: Arc<NodeInner>,
 }
 
 /// What a group and those below it hold.
@@ -92,9 +93,9 @@ pub struct Refused {
 
 /// Laid out as written: what charges only read comes first.
 #[repr(C)]
-pub(super) struct Node {
+pub(super) struct NodeInner {
     pub(super) leaf: Leaf<StockRows>,
-    parent: Option<Arc<Node>>,
+    parent: Option<Arc<NodeInner>>,
     pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
@@ -116,7 +117,7 @@ pub(super) struct Tree {
     area: Area,
     common: Common,
     open: ProcessMutex<Open>,
-    waiting: SharedQueue<Arc<Node>>,
+    waiting: SharedQueue<Arc<NodeInner>>,
     /// Stalls are timed from here.
     made: Instant,
     /// Whether a limit was ever soft.
@@ -130,13 +131,13 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Default)]
 struct Open {
     /// Has room for all nodes that may ever be: a charge must not allocate.
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<NodeInner>>,
     /// How many nodes have stock.
     stocked: usize,
 }
 
 impl Open {
-    fn insert(&mut self, node: Arc<Node>) {
+    fn insert(&mut self, node: Arc<NodeInner>) {
         // Relaxed: with the list locked. Fewer than 2^32: an area has no more words.
         node.place.store(self.nodes.len() as u32, Ordering::Relaxed);
         self.nodes.push(node);
@@ -170,12 +171,16 @@ impl LimitNode {
         LimitNode::new(Arc::clone(&self.node.tree), Some(Arc::clone(&self.node)))
     }
 
-    fn new(tree: Arc<Tree>, parent: Option<Arc<Node>>) -> LimitNode {
+    fn new(tree: Arc<Tree>, parent: Option<Arc<NodeInner>>) -> LimitNode {
         let stock = StockRows::new(&tree.area).ok().filter(|_| tree.make_room());
         LimitNode::with(stock, tree, parent)
     }
 
-    fn with(stock: Option<StockRows>, tree: Arc<Tree>, parent: Option<Arc<Node>>) -> LimitNode {
+    fn with(
+        stock: Option<StockRows>,
+        tree: Arc<Tree>,
+        parent: Option<Arc<NodeInner>>,
+    ) -> LimitNode {
         let leaf = if let Some(stock) = stock {
             let rows = stock.len();
             Leaf::new(stock, CAP, rows)
@@ -192,8 +197,18 @@ impl LimitNode {
             parent.users.fetch_add(1, Ordering::Relaxed);
             parent.is_parent.store(true, Ordering::Relaxed);
         }
-        let node =
-            Node { leaf, parent, tree, place, users, level, is_parent, ended, has_stalled, stalls };
+        let node = NodeInner {
+            leaf,
+            parent,
+            tree,
+            place,
+            users,
+            level,
+            is_parent,
+            ended,
+            has_stalled,
+            stalls,
+        };
         LimitNode { node: Arc::new(node) }
     }
 
@@ -259,18 +274,18 @@ impl LimitNode {
 }
 
 impl LimitNode {
-    pub(super) fn node(&self) -> &Arc<Node> {
+    pub(super) fn node(&self) -> &Arc<NodeInner> {
         &self.node
     }
 }
 
-impl Node {
-    pub(super) fn waiting(&self) -> &SharedQueue<Arc<Node>> {
+impl NodeInner {
+    pub(super) fn waiting(&self) -> &SharedQueue<Arc<NodeInner>> {
         &self.tree.waiting
     }
 
     /// From this one to the root.
-    pub(super) fn up(&self) -> impl Iterator<Item = &Node> + Clone {
+    pub(super) fn up(&self) -> impl Iterator<Item = &NodeInner> + Clone {
         successors(Some(self), |node| node.parent.as_deref())
     }
 
@@ -309,8 +324,8 @@ impl Tree {
     /// and put back all the same. `None` as of [`Path::below`].
     pub(super) fn while_still<T>(
         &self,
-        which: impl Fn(&Node) -> bool,
-        look: impl FnOnce(&[Arc<Node>]) -> T,
+        which: impl Fn(&NodeInner) -> bool,
+        look: impl FnOnce(&[Arc<NodeInner>]) -> T,
     ) -> Option<T> {
         let _inside = Inside::new()?;
         let open = self.open.lock_unless_abandoned()?;
@@ -323,7 +338,7 @@ impl Tree {
     }
 }
 
-impl Path for Arc<Node> {
+impl Path for Arc<NodeInner> {
     type Stock = StockRows;
 
     #[inline(always)]
@@ -341,7 +356,7 @@ impl Path for Arc<Node> {
     }
 
     fn nodes(&self) -> impl Iterator<Item = (&Leaf<StockRows>, &Level)> + Clone {
-        Node::up(self).map(|node| (&node.leaf, &node.level))
+        NodeInner::up(self).map(|node| (&node.leaf, &node.level))
     }
 
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
@@ -394,7 +409,7 @@ impl Path for Arc<Node> {
     }
 
     fn note_wait(&self, begins: bool) {
-        Node::note_wait(self, begins);
+        NodeInner::note_wait(self, begins);
     }
 
     fn note_holders(&self) {
@@ -409,8 +424,8 @@ impl Path for Arc<Node> {
 /// Gives a node's stock back. It needs no barrier unless the node was a parent: all threads that
 /// charged it have come to their end. A handler that interrupted a move of stock leaves it to the
 /// next fold.
-fn end(node: &Arc<Node>) {
-    let Node { leaf, tree, place, is_parent, .. } = &**node;
+fn end(node: &Arc<NodeInner>) {
+    let NodeInner { leaf, tree, place, is_parent, .. } = &**node;
     if leaf.cap == 0 {
         return;
     }

@@ -1,6 +1,6 @@
 //! The stalls of [`LimitNode`]s. All of them change and are read with their tree's queue.
 
-use super::node::{LimitNode, Node};
+use super::node::{LimitNode, NodeInner};
 use super::pressure::Pressure;
 use crate::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ impl LimitNode {
     }
 }
 
-impl Node {
+impl NodeInner {
     /// Takes note at all levels of a charge that waits from now on, or no longer.
     pub(super) fn note_wait(&self, begins: bool) {
         let now = self.now();

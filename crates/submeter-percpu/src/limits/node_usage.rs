@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::level::{Level, Record, after_openings};
-use super::node::{LimitNode, LimitUsage, Node};
+use super::node::{LimitNode, LimitUsage, NodeInner};
 
 impl LimitNode {
     /// Returns what is held. O(1) where no group below has stock; otherwise it stops the moves of
@@ -13,7 +13,7 @@ impl LimitNode {
     pub fn usage(&self) -> LimitUsage {
         let level = &self.node().level;
         let current = level.exactly().or_else(|| {
-            let below = |node: &Node| node.is_below(level);
+            let below = |node: &NodeInner| node.is_below(level);
             self.node().tree.while_still(below, |nodes| {
                 let stocked = nodes.iter().filter(|node| below(node)).map(|n| n.leaf.stocked());
                 level.held().saturating_sub(stocked.sum())

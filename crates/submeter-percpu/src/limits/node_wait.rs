@@ -6,8 +6,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::level::{Cause, Refusal};
-use super::node::{LimitNode, Node, Refused};
-use super::tree::{Path, charge_stock, is_awaited, release, try_charge};
+use super::node::{LimitNode, NodeInner, Refused};
+use super::path::Path;
+use super::tree::{charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
 use crate::wake::let_go;
@@ -238,7 +239,7 @@ impl LimitNode {
     }
 }
 
-impl Node {
+impl NodeInner {
     /// Counts a refusal by a limit.
     pub(super) fn refuse(&self, at: (usize, Refusal)) -> Refused {
         self.fail(Failure::limit(at))
@@ -260,7 +261,7 @@ fn refused(failure: Failure) -> Refused {
 
 /// Out of line, once for all that wait.
 #[inline(never)]
-fn charge_uncounted(node: &Arc<Node>, n: u64) -> Result<(), (usize, Refusal)> {
+fn charge_uncounted(node: &Arc<NodeInner>, n: u64) -> Result<(), (usize, Refusal)> {
     try_charge(node, n)
 }
 

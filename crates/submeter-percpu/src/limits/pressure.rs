@@ -75,8 +75,8 @@ pub(super) struct Meter {
     waiting: u32,
     /// Up to when the lines are.
     until: u64,
-    some: Line,
-    full: Line,
+    some: StallLine,
+    full: StallLine,
 }
 
 impl Meter {
@@ -109,7 +109,7 @@ impl Meter {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct StallLine {
     stalls: bool,
     total: u64,
     /// The part of `total` that belongs to the current period.
@@ -118,7 +118,7 @@ struct Line {
     averages: [f64; 3],
 }
 
-impl Line {
+impl StallLine {
     fn advance(&mut self, from: u64, to: u64) {
         let stalled = |time| if self.stalls { time } else { 0 };
         self.total += stalled(to - from);
@@ -161,7 +161,7 @@ mod tests {
 
     /// What happens to a group after so many milliseconds.
     #[derive(Clone, Copy, Debug)]
-    enum Event {
+    enum StallEvent {
         Begins,
         Ends,
         Holds(bool),
@@ -196,11 +196,11 @@ mod tests {
         }
     }
 
-    fn event() -> impl Strategy<Value = (u64, Event)> {
+    fn event() -> impl Strategy<Value = (u64, StallEvent)> {
         let what = prop_oneof![
-            2 => Just(Event::Begins),
-            2 => Just(Event::Ends),
-            2 => any::<bool>().prop_map(Event::Holds),
+            2 => Just(StallEvent::Begins),
+            2 => Just(StallEvent::Ends),
+            2 => any::<bool>().prop_map(StallEvent::Holds),
         ];
         (prop_oneof![0..50_u64, 0..3_000_u64, 0..20_000_u64, Just(2_000), Just(4_000)], what)
     }
@@ -221,16 +221,16 @@ mod tests {
                 }
                 now += after;
                 match event {
-                    Event::Begins => {
+                    StallEvent::Begins => {
                         waiting += 1;
                         meter.wait(true, holds, now * MS);
                     }
-                    Event::Ends if waiting > 0 => {
+                    StallEvent::Ends if waiting > 0 => {
                         waiting -= 1;
                         meter.wait(false, holds, now * MS);
                     }
-                    Event::Ends => {}
-                    Event::Holds(something) => {
+                    StallEvent::Ends => {}
+                    StallEvent::Holds(something) => {
                         holds = something;
                         meter.look(holds, now * MS);
                     }

@@ -9,7 +9,8 @@ use super::common::Common;
 use super::cpus_loom::{CPU, Cpus, Mistake, forget, sections, seen};
 use super::leaf::Leaf;
 use super::level::{Level, REST_MS};
-use super::tree::{Path, charge_forced, release, set_limit, try_charge};
+use super::path::Path;
+use super::tree::{charge_forced, release, set_limit, try_charge};
 use super::wait::{Polled, Queue};
 use crate::models::{Note, witness};
 

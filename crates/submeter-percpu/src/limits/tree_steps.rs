@@ -9,9 +9,10 @@ use std::task::Waker;
 use super::common::Common;
 use super::leaf::{Leaf, Phase};
 use super::level::{Level, LimitMode, REST_MS, Refusal};
+use super::path::Path;
 use super::stepped::{arm, disarm, refuel, step};
 use super::stock::Stock;
-use super::tree::{Path, charge_forced, release, set_limit, set_mode, try_charge};
+use super::tree::{charge_forced, release, set_limit, set_mode, try_charge};
 use super::wait::{Cancelled, Failure, Polled, Queue};
 
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,8 @@ use std::task::Waker;
 use submeter_sys::fork;
 
 use super::level::{Cause, Effects, Level, LimitMode, Refusal};
-use super::tree::{Path, decide};
+use super::path::Path;
+use super::tree::decide;
 #[cfg(not(loom))]
 use crate::process_lock::ProcessMutex;
 #[cfg(not(loom))]

@@ -19,7 +19,7 @@ pub(super) struct Site {
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     #[cfg(debug_assertions)]
-    places: [Place; PLACES],
+    places: [HolderPlace; PLACES],
     /// References from places for which there was no room.
     #[cfg(debug_assertions)]
     elsewhere: AtomicI64,
@@ -31,7 +31,7 @@ const PLACES: usize = 16;
 
 #[cfg(debug_assertions)]
 #[derive(Debug, Default)]
-struct Place {
+struct HolderPlace {
     /// The location's address, 0 while the place is free. Writer: the first that needs a place.
     claimed: AtomicUsize,
     /// Set by the thread that claimed, and by no other, so that setting it never blocks: a signal
@@ -41,7 +41,7 @@ struct Place {
 }
 
 #[cfg(debug_assertions)]
-impl Place {
+impl HolderPlace {
     /// Returns whether the place is `location`'s, now or already.
     fn claim(&self, location: &'static Location<'static>) -> bool {
         let address = std::ptr::from_ref(location).addr();

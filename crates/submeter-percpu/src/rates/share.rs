@@ -43,7 +43,7 @@ pub(super) struct Share {
 
 /// What a take costs a share at this moment.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct SharePart<'a> {
     /// `None` for a level without a weight.
     share: Option<&'a Share>,
     cost_ns: u64,
@@ -65,7 +65,7 @@ impl Contenders {
         cost_ns: u64,
         refill_ns: u64,
         now_ns: u64,
-    ) -> Option<Part<'a>> {
+    ) -> Option<SharePart<'a>> {
         let weighed = below.map_or(0, Share::weight);
         if weighed == 0 && self.load().iter().all(|&period| period == 0) {
             return None;
@@ -83,7 +83,7 @@ impl Contenders {
         let times = u128::from(cost_ns) * u128::from(sum);
         let cost_ns = times.checked_div(u128::from(weighed)).unwrap_or(0);
         let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
-        (sum > 0).then_some(Part { share, cost_ns, half_ns: refill_ns / 2 })
+        (sum > 0).then_some(SharePart { share, cost_ns, half_ns: refill_ns / 2 })
     }
 
     fn load(&self) -> [u64; 2] {
@@ -131,7 +131,7 @@ impl Share {
     }
 }
 
-impl Part<'_> {
+impl SharePart<'_> {
     /// Returns after which time a take fits that makes a bucket's due time `due_ns`, of which it is
     /// `cost_ns`; 0 for now.
     pub(super) fn wait_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {

@@ -294,7 +294,8 @@ fn free_slot<T>(slots: &mut Vec<Option<T>>) -> usize {
     })
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(not(miri))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::perf::parse;

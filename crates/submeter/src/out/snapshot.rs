@@ -15,6 +15,7 @@ use submeter_percpu::Pressure;
 
 mod index;
 mod of_tree;
+mod top;
 mod waits;
 mod words;
 

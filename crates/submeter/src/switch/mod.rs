@@ -61,6 +61,8 @@
 //! propagates.
 
 mod balance;
+#[cfg(feature = "tokio")]
+mod counted;
 #[cfg(feature = "futures")]
 mod futures;
 mod grouped;
@@ -86,6 +88,8 @@ mod updates;
 use crate::tree::group::Group;
 
 pub use balance::CpuBalance;
+#[cfg(feature = "tokio")]
+pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
 #[cfg(feature = "http")]
 pub(crate) use grouped::{Inside, Keeper};

@@ -298,3 +298,18 @@ fn what_is_read_has_a_shape_for_serde() {
     assert_eq!(json(UnitKind::Nanoseconds), "nanoseconds");
     drop(held);
 }
+
+#[test]
+fn the_top_of_a_snapshot_has_no_parents_and_keeps_the_order_of_equals() {
+    let mut schema = Schema::builder();
+    let level = schema.gauge::<Count>("level", "");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    for (path, n) in [("/b/c", -5), ("/b/d", 3), ("/a", 3), ("/e", 9)] {
+        tree.get_or_create(path).expect("room").set(level, n);
+    }
+    let snapshot = tree.snapshot();
+    let top = |n| snapshot.top(n, level).iter().map(|group| group.path()).collect::<Vec<_>>();
+    assert_eq!(top(3), ["/e", "/a", "/b/d"]);
+    assert_eq!(top(9), ["/e", "/a", "/b/d", "/b/c"]);
+    assert!(top(0).is_empty());
+}

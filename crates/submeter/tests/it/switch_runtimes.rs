@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, Stream, StreamExt, sink, stream};
 use rayon::prelude::*;
 use submeter::switch::{self, GroupLayer, InGroup};
-use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use submeter::{Bytes, Counter, Group, Nanoseconds, Schema, Tree};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -328,4 +328,32 @@ fn a_parallel_iterator_is_in_its_group_before_and_after_the_adaptor() {
     assert_eq!((0..1_000).into_par_iter().in_group(&a).find_first(|n| *n == 700), Some(700));
     assert_eq!(switch::current(), None);
     rayon::broadcast(|_| assert_eq!(switch::current(), None));
+}
+
+/// What was moved is counted, however little of what was asked for; errors and waits are not.
+#[test]
+fn a_counted_connection_counts_what_was_moved() {
+    let mut schema = Schema::builder();
+    let [read, written] = ["read", "written"].map(|name| schema.counter::<Bytes>(name, ""));
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let (root, a) = (tree.root(), tree.create("/a").expect("new"));
+    let runtime = Builder::new_current_thread().build().expect("a thread");
+    runtime.block_on(async {
+        let (mut far, near) = tokio::io::duplex(4);
+        let mut near = switch::Counted::new(near, root, read, written);
+        assert_eq!(near.write(b"123456").await.expect("room for some"), 4);
+        let full = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(pin!(near.write(b"5")).poll(context).is_pending())
+        });
+        assert!(full.await);
+        assert_eq!((root.sum(read), root.sum(written)), (0, 4));
+        near.set_group(&a);
+        far.write_all(b"abc").await.expect("room");
+        assert_eq!(near.read(&mut [0; 8]).await.expect("three"), 3);
+        drop(far);
+        assert_eq!(near.read(&mut [0; 8]).await.expect("the end"), 0);
+        near.write(b"x").await.expect_err("nobody reads");
+    });
+    assert_eq!((a.sum(read), a.sum(written)), (3, 0));
+    assert_eq!((root.sum(read), root.sum(written)), (3, 4));
 }

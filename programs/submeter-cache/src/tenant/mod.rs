@@ -18,6 +18,7 @@ mod limits;
 mod places;
 mod reclaim;
 mod resolver;
+pub(crate) mod strays;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,12 +44,7 @@ use places::{Place, Places};
 use reclaim::Reclaiming;
 use resolver::Found;
 pub(crate) use resolver::{Account, Resolver};
-
-/// Returns the name of the child that is charged for keys without a tenant of their own. It begins
-/// with the delimiter, which is in no name of a key: what strays use up is no tenant's.
-pub(crate) fn other(delimiter: u8) -> String {
-    format!("{}other", char::from(delimiter))
-}
+use strays::{GROUPS_OF_TENANT, other};
 
 /// A group with its items.
 pub(crate) struct Tenant {
@@ -166,10 +162,6 @@ enum Refused {
 fn path_of(parent: &Tenant, name: &str) -> String {
     format!("{}/{name}", parent.group.path().trim_end_matches('/'))
 }
-
-/// How many groups the tree has for each tenant that there may be. The last of them is for those
-/// that are named.
-pub(crate) const GROUPS_OF_TENANT: usize = 8;
 
 /// How often a walk starts again when groups are killed under it, before the root is charged.
 const WALKS_MAX: usize = 8;

@@ -1,6 +1,6 @@
 //! The choice of columns: on the command line by key, or in a list on the screen.
 
-use submeter_http::wire::{Place, ViewDoc};
+use submeter_http::wire::{Placement, ViewDoc};
 
 use super::state::{Action, Column, State};
 
@@ -10,8 +10,9 @@ impl State {
         let views: Vec<usize> = match &self.chosen {
             Some(keys) => keys.iter().filter_map(|key| self.view(key)).collect(),
             None => {
-                let is_wide =
-                    |&at: &usize| matches!(self.views[at].place, Place::Headline | Place::Table);
+                let is_wide = |&at: &usize| {
+                    matches!(self.views[at].place, Placement::Headline | Placement::Table)
+                };
                 self.choices().into_iter().filter(is_wide).collect()
             }
         };
@@ -21,7 +22,7 @@ impl State {
     /// Returns the views that may have a column: a limit stands beside what it limits.
     pub(super) fn choices(&self) -> Vec<usize> {
         let views = self.views.iter().enumerate();
-        views.filter(|(_, view)| view.place != Place::Nowhere).map(|(at, _)| at).collect()
+        views.filter(|(_, view)| view.place != Placement::Nowhere).map(|(at, _)| at).collect()
     }
 
     /// Returns whether a view has a column.
@@ -47,8 +48,9 @@ impl State {
             let keys = self.choices().into_iter().map(|at| self.views[at].key.as_str());
             keys.collect::<Vec<_>>().join(", ")
         };
-        let is_known =
-            |key: &String| self.view(key).is_some_and(|at| self.views[at].place != Place::Nowhere);
+        let is_known = |key: &String| {
+            self.view(key).is_some_and(|at| self.views[at].place != Placement::Nowhere)
+        };
         if let Some(wrong) = keys.iter().find(|key| !is_known(key)) {
             return Err(format!("no column {wrong:?} here: give --columns of {}", known()));
         }

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use super::state::{Action, Column, Link, Pane, State};
 use submeter_http::wire::{
-    DetailDoc, FORMAT, Figure, GroupDoc, HistoryDoc, MetricDoc, Place, PressureDoc, ServerDoc,
+    DetailDoc, FORMAT, Figure, GroupDoc, HistoryDoc, MetricDoc, Placement, PressureDoc, ServerDoc,
     Shape, StallDoc, TreeDoc, ValueDoc, ViewDoc,
 };
 
-const VIEWS: [(&str, &str, Shape, Place); 8] = [
-    ("requests_per_s", "Requests/s", Shape::Rate, Place::Headline),
-    ("p99_ns", "p99", Shape::Time, Place::Headline),
-    ("hit_ratio", "Hits", Shape::Share, Place::Headline),
-    ("cpu_cores", "CPU", Shape::Cores, Place::Headline),
-    ("memory_bytes", "Memory", Shape::Bytes, Place::Headline),
-    ("memory_limit_bytes", "Memory limit", Shape::Bytes, Place::Nowhere),
-    ("refused_per_s", "Refused/s", Shape::Rate, Place::Headline),
-    ("items", "Items", Shape::Count, Place::Table),
+const VIEWS: [(&str, &str, Shape, Placement); 8] = [
+    ("requests_per_s", "Requests/s", Shape::Rate, Placement::Headline),
+    ("p99_ns", "p99", Shape::Time, Placement::Headline),
+    ("hit_ratio", "Hits", Shape::Share, Placement::Headline),
+    ("cpu_cores", "CPU", Shape::Cores, Placement::Headline),
+    ("memory_bytes", "Memory", Shape::Bytes, Placement::Headline),
+    ("memory_limit_bytes", "Memory limit", Shape::Bytes, Placement::Nowhere),
+    ("refused_per_s", "Refused/s", Shape::Rate, Placement::Headline),
+    ("items", "Items", Shape::Count, Placement::Table),
 ];
 
 fn views() -> Vec<ViewDoc> {
-    let view = |&(key, title, shape, place): &(&str, &str, Shape, Place)| ViewDoc {
+    let view = |&(key, title, shape, place): &(&str, &str, Shape, Placement)| ViewDoc {
         key: key.to_owned(),
         title: title.to_owned(),
         help: String::new(),

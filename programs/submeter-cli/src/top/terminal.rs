@@ -15,7 +15,7 @@ use super::screen::Terminal;
 use super::source::Source;
 use super::state::{Action, State};
 use super::view::{self, Theme};
-use submeter_http::wire::{DetailDoc, Place, TreeDoc};
+use submeter_http::wire::{DetailDoc, Placement, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
@@ -239,7 +239,7 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
 fn print_summary(state: &State, name: &str) -> Result<(), Failure> {
     let Some(root) = state.total() else { return Ok(()) };
     let figures = state.views.iter().zip(&root.figures);
-    let headlines = figures.filter(|(view, _)| view.place == Place::Headline);
+    let headlines = figures.filter(|(view, _)| view.place == Placement::Headline);
     let headlines = headlines.map(|(view, value)| {
         let title = view.title.as_str();
         format!("{title} {}, ", figure(view.shape, *value))

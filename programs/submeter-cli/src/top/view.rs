@@ -10,7 +10,7 @@ use super::layout::{self, Layout};
 use super::screen::{Line, Screen};
 use super::state::{Column, Link, Pane, Row, State};
 use super::{graph, pane, popup};
-use submeter_http::wire::{Place, Shape, VerdictDoc, ViewDoc};
+use submeter_http::wire::{Placement, Shape, VerdictDoc, ViewDoc};
 use submeter_terminal as show;
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.
@@ -116,7 +116,7 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     let Some(root) = state.total() else { return line };
     // In the order of the views: facts that do not fit are left out, not cut.
     let views = state.views.iter().enumerate();
-    let headlines = views.filter(|(_, view)| view.place == Place::Headline);
+    let headlines = views.filter(|(_, view)| view.place == Placement::Headline);
     let facts = headlines.map(|(at, view)| {
         let value = figure_text(view.shape, root.figures[at]);
         let value = match state.limit(root, at) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use submeter::checkpoint::CheckpointFile;
 use submeter::{Count, Counter, Schema, Tree};
-use submeter_http::Shown;
+use submeter_http::Dashboard;
 use submeter_program::{Running, text};
 
 use crate::fleet::Directory;
@@ -265,7 +265,7 @@ fn beside(tree: &Tree, act: impl FnOnce(&str)) {
     let addr = runtime.block_on(async {
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = port.local_addr().expect("bound").to_string();
-        let shown = Shown::new("worker", tree).member("worker-1");
+        let shown = Dashboard::new("worker", tree).member("worker-1");
         tokio::spawn(async { submeter_http::serve(port, shown, std::future::pending()).await });
         addr
     });

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use submeter::{Count, Schema, Tree};
-use submeter_http::Shown;
+use submeter_http::Dashboard;
 use submeter_program::text;
 
 use crate::support::SUBMETER;
@@ -38,7 +38,7 @@ fn beside_a_program<T>(act: impl FnOnce(&str) -> T) -> T {
             let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let addr = port.local_addr().expect("bound");
             let app = axum::Router::new()
-                .nest_service("/tenants", submeter_http::router(Shown::new("worker", &tree)));
+                .nest_service("/tenants", submeter_http::router(Dashboard::new("worker", &tree)));
             tokio::spawn(async { axum::serve(port, app).await });
             addr
         });

@@ -21,14 +21,14 @@ pub(super) struct Index<P> {
 
 /// The places, a power of two, of which at least a quarter was never used.
 struct Table<P> {
-    places: Box<[Place<P>]>,
+    places: Box<[IndexPlace<P>]>,
     /// How many have an object. Writer: the lock's holder, as of all below.
     live: AtomicUsize,
     /// How many ever had one.
     used: AtomicUsize,
 }
 
-struct Place<P> {
+struct IndexPlace<P> {
     /// 0 until the place is used. A place that is used again changes it.
     hash: AtomicUsize,
     /// Null before, and once the object was removed.
@@ -114,14 +114,14 @@ impl<P: 'static> Index<P> {
     #[cfg(not(loom))]
     pub(super) fn iter<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = NonNull<P>> + 'g {
         let table = self.table.peek(guard).map(|table| table.value());
-        table.into_iter().flat_map(|table| table.places.iter()).filter_map(Place::object)
+        table.into_iter().flat_map(|table| table.places.iter()).filter_map(IndexPlace::object)
     }
 
     /// Takes all objects out, in no order. With the lock held.
     #[cfg(not(loom))]
     pub(super) fn take(&self, guard: &Guard) -> Vec<NonNull<P>> {
         let Some(table) = self.table.take() else { return Vec::new() };
-        let objects = table.places.iter().filter_map(Place::object).collect();
+        let objects = table.places.iter().filter_map(IndexPlace::object).collect();
         RcuArc::release(table, guard);
         objects
     }
@@ -130,7 +130,8 @@ impl<P: 'static> Index<P> {
     #[cfg(not(loom))]
     pub(super) fn end(&mut self) -> impl Iterator<Item = NonNull<P>> + use<P> {
         let table = self.table.take();
-        let objects = table.iter().flat_map(|table| table.places.iter().filter_map(Place::object));
+        let objects =
+            table.iter().flat_map(|table| table.places.iter().filter_map(IndexPlace::object));
         objects.collect::<Vec<_>>().into_iter()
     }
 
@@ -159,13 +160,13 @@ impl<P> Table<P> {
     fn with_room(live: usize) -> Table<P> {
         let places = (2 * live).next_power_of_two().max(PLACES_MIN);
         let zero = || AtomicUsize::new(0);
-        let free = |_| Place { hash: zero(), object: AtomicPtr::new(ptr::null_mut()) };
+        let free = |_| IndexPlace { hash: zero(), object: AtomicPtr::new(ptr::null_mut()) };
         Table { places: (0..places).map(free).collect(), live: zero(), used: zero() }
     }
 
     /// The places where an object with this hash may be, the most likely first.
     #[inline]
-    fn path(&self, hash: usize) -> impl Iterator<Item = &Place<P>> {
+    fn path(&self, hash: usize) -> impl Iterator<Item = &IndexPlace<P>> {
         let mask = self.places.len() - 1;
         (0..self.places.len()).map(move |step| &self.places[hash.wrapping_add(step) & mask])
     }
@@ -191,9 +192,9 @@ impl<P> Table<P> {
     }
 
     /// Returns the place of an object. With the lock held.
-    fn place(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<&Place<P>> {
+    fn place(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<&IndexPlace<P>> {
         // Relaxed: with the lock held.
-        let hash_of = |place: &&Place<P>| place.hash.load(Ordering::Relaxed);
+        let hash_of = |place: &&IndexPlace<P>| place.hash.load(Ordering::Relaxed);
         let mut path = self.path(hash).take_while(|place| hash_of(place) != 0);
         path.find(|place| hash_of(place) == hash && place.object().is_some_and(&is))
     }
@@ -230,7 +231,7 @@ impl<P> Table<P> {
     }
 }
 
-impl<P> Place<P> {
+impl<P> IndexPlace<P> {
     #[inline]
     fn object(&self) -> Option<NonNull<P>> {
         // Acquire: pairs with the Release in `set`, so that an object is seen as it was put in.

@@ -18,7 +18,7 @@ use super::error::{CheckpointError, Kind};
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
-    state: State,
+    state: FileState,
     /// The number of this process among those that used the file, once that is known.
     epoch: u64,
     /// How often this process saved.
@@ -30,7 +30,7 @@ pub struct CheckpointFile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FileState {
     /// It may have totals that no tree has.
     Unrestored,
     /// The tree of this epoch has what it has.
@@ -57,7 +57,14 @@ impl CheckpointFile {
             Err(TryLockError::Error(cause)) => return Err(failed("lock", cause).in_file(&path)),
         }
         let process = std::process::id();
-        Ok(CheckpointFile { path, state: State::Unrestored, epoch: 1, sequence: 0, lock, process })
+        Ok(CheckpointFile {
+            path,
+            state: FileState::Unrestored,
+            epoch: 1,
+            sequence: 0,
+            lock,
+            process,
+        })
     }
 
     /// Returns its path.
@@ -81,7 +88,7 @@ impl CheckpointFile {
 
     /// Reads the content; `None` if there is no file.
     pub(super) fn load(&mut self) -> Result<Option<Content>, CheckpointError> {
-        if let State::Of(_) = self.state {
+        if let FileState::Of(_) = self.state {
             return Err(Kind::Restored.in_file(&self.path));
         }
         let file = match File::open(&self.path) {
@@ -96,7 +103,7 @@ impl CheckpointFile {
 
     /// Notes that the tree of this epoch has what was loaded.
     pub(super) fn restored(&mut self, tree: u64) {
-        self.state = State::Of(tree);
+        self.state = FileState::Of(tree);
     }
 
     /// Replaces the content by what `content` returns for an epoch and a sequence number: what the
@@ -107,9 +114,9 @@ impl CheckpointFile {
         content: impl FnOnce(u64, u64) -> Content,
     ) -> Result<(), CheckpointError> {
         match self.state {
-            State::Of(of) if of == tree => {}
-            State::Of(_) => return Err(Kind::OfAnother.in_file(&self.path)),
-            State::Unrestored => match self.path.try_exists() {
+            FileState::Of(of) if of == tree => {}
+            FileState::Of(_) => return Err(Kind::OfAnother.in_file(&self.path)),
+            FileState::Unrestored => match self.path.try_exists() {
                 // Looked at before the first save only: nothing else writes to it.
                 Ok(false) => {}
                 Ok(true) => return Err(Kind::Unrestored.in_file(&self.path)),
@@ -118,7 +125,7 @@ impl CheckpointFile {
         }
         let content = content(self.epoch, self.sequence + 1);
         self.replace(&content).map_err(|cause| failed("write", cause).in_file(&self.path))?;
-        self.state = State::Of(tree);
+        self.state = FileState::Of(tree);
         self.sequence += 1;
         Ok(())
     }
@@ -235,7 +242,7 @@ mod tests {
         let first = CheckpointFile::open(&path).expect("a directory");
         drop(CheckpointFile {
             path: path.clone(),
-            state: State::Unrestored,
+            state: FileState::Unrestored,
             epoch: 1,
             sequence: 0,
             lock: first.lock.try_clone().expect("a descriptor"),

@@ -22,7 +22,7 @@ mod walk;
 pub use format::Format;
 pub use quota_part::QuotaPart;
 
-use series::{Rules, State};
+use series::{Rules, SeriesState};
 use text::{Labelled, Style};
 use walk::Brakes;
 
@@ -119,7 +119,7 @@ pub struct Export {
     scrapers: u32,
     exact: bool,
     infos: Vec<Info>,
-    state: Mutex<State>,
+    state: Mutex<SeriesState>,
 }
 
 struct Info {

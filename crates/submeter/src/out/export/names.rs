@@ -11,14 +11,14 @@ use crate::metric::unit::UnitKind;
 pub(super) struct Family<'a> {
     pub(super) name: String,
     pub(super) metric: &'a Metric,
-    pub(super) part: Part,
+    pub(super) part: NamePart,
     /// Whether it is asked for with descendants.
     pub(super) subtree: bool,
 }
 
 /// Which part of a metric a family shows. Only a quota has more than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum NamePart {
     Counter,
     Gauge,
     Histogram,
@@ -28,33 +28,33 @@ pub(super) enum Part {
     Used,
 }
 
-impl Part {
-    fn of(kind: MetricKind) -> Vec<Part> {
+impl NamePart {
+    fn of(kind: MetricKind) -> Vec<NamePart> {
         match kind {
-            MetricKind::Counter => vec![Part::Counter],
-            MetricKind::Gauge => vec![Part::Gauge],
-            MetricKind::Histogram => vec![Part::Histogram],
+            MetricKind::Counter => vec![NamePart::Counter],
+            MetricKind::Gauge => vec![NamePart::Gauge],
+            MetricKind::Histogram => vec![NamePart::Histogram],
             MetricKind::Quota => {
-                let parts = QuotaPart::ALL.iter().copied().map(Part::Quota);
-                [Part::Current].into_iter().chain(parts).chain([Part::Used]).collect()
+                let parts = QuotaPart::ALL.iter().copied().map(NamePart::Quota);
+                [NamePart::Current].into_iter().chain(parts).chain([NamePart::Used]).collect()
             }
         }
     }
 
     fn infix(self) -> &'static str {
         match self {
-            Part::Counter | Part::Gauge | Part::Histogram | Part::Current => "",
-            Part::Quota(part) => part.name(),
-            Part::Used => SUBTREE,
+            NamePart::Counter | NamePart::Gauge | NamePart::Histogram | NamePart::Current => "",
+            NamePart::Quota(part) => part.name(),
+            NamePart::Used => SUBTREE,
         }
     }
 
     /// Whether its values may fall: those of groups that have ended are not repeated.
     pub(super) fn is_level(self) -> bool {
         match self {
-            Part::Counter | Part::Histogram => false,
-            Part::Quota(part) => !part.is_counter(),
-            Part::Gauge | Part::Current | Part::Used => true,
+            NamePart::Counter | NamePart::Histogram => false,
+            NamePart::Quota(part) => !part.is_counter(),
+            NamePart::Gauge | NamePart::Current | NamePart::Used => true,
         }
     }
 
@@ -62,7 +62,7 @@ impl Part {
     /// family.
     fn samples(self) -> &'static [&'static str] {
         match self {
-            Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
+            NamePart::Histogram => &["_bucket", "_sum", "_count", "_created"],
             part if part.is_level() => &[""],
             _ => &["_total", "_created"],
         }
@@ -72,7 +72,7 @@ impl Part {
     /// differs from the metric's.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
         match self {
-            Part::Quota(part) => part.unit(metric),
+            NamePart::Quota(part) => part.unit(metric),
             _ => metric.unit(),
         }
     }
@@ -91,21 +91,21 @@ pub(super) fn families<'a>(
 ) -> Vec<Family<'a>> {
     let mut taken: HashSet<String> = others.collect();
     let mut families = Vec::new();
-    let mut add = |metric: &'a Metric, part: Part, subtree: bool| {
-        let infix = if subtree && part != Part::Used { SUBTREE } else { part.infix() };
+    let mut add = |metric: &'a Metric, part: NamePart, subtree: bool| {
+        let infix = if subtree && part != NamePart::Used { SUBTREE } else { part.infix() };
         let stem = stem(metric, infix);
         let name = unique(&mut taken, part, prefix, &stem, part.unit(metric));
         families.push(Family { name, metric, part, subtree });
     };
     for metric in schema.metrics() {
-        for part in Part::of(metric.kind()) {
-            add(metric, part, subtrees && part == Part::Used);
+        for part in NamePart::of(metric.kind()) {
+            add(metric, part, subtrees && part == NamePart::Used);
         }
     }
     // After all others, so that no name depends on whether they are asked for.
     let with_words = |metric: &&Metric| metric.kind() != MetricKind::Quota;
     for metric in schema.metrics().iter().filter(with_words).filter(|_| subtrees) {
-        add(metric, Part::of(metric.kind())[0], true);
+        add(metric, NamePart::of(metric.kind())[0], true);
     }
     families
 }
@@ -141,7 +141,7 @@ fn stem(metric: &Metric, infix: &str) -> String {
 /// exporter's convention a rule of the library, and two families of one name make a scrape invalid.
 fn unique(
     taken: &mut HashSet<String>,
-    part: Part,
+    part: NamePart,
     prefix: &str,
     stem: &str,
     unit: UnitKind,

@@ -23,7 +23,7 @@ use crate::metric::usage::Usage;
 
 /// All series of an export.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct SeriesState {
     root: u64,
     /// When the last scrape was.
     last: Option<SystemTime>,
@@ -144,7 +144,7 @@ pub(super) fn levels(schema: &Schema) -> Vec<bool> {
     levels
 }
 
-impl State {
+impl SeriesState {
     /// Learns of the groups that are shown in this scrape.
     pub(super) fn advance(&mut self, mut members: Vec<Member>, rules: &Rules<'_>) {
         let root = members[0].id;
@@ -152,7 +152,7 @@ impl State {
         // with all that there is.
         let first = self.root != root;
         if first {
-            *self = State { root, ..State::default() };
+            *self = SeriesState { root, ..SeriesState::default() };
         }
         let begins = match self.last {
             _ if first => Beginning { with_all: true, held: 0, since: rules.began },

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use super::format::Format;
-use super::names::{Family, Part};
+use super::names::{Family, NamePart};
 use super::quota_part::QuotaPart;
 use super::series::{Column, Entry, Series};
 use crate::metric::schema::Schema;
@@ -202,15 +202,15 @@ impl Source {
         let key = family.metric.key;
         let (slot, quotas) = (usize::from(key.slot), schema.quotas());
         match family.part {
-            Part::Quota(QuotaPart::Refused) => Source::Word(schema.refused_word(key)),
-            Part::Quota(QuotaPart::Overdrafts) => Source::Word(schema.overdrafts_word(key)),
-            Part::Quota(QuotaPart::Paused) => Source::Word(schema.paused_word(key)),
-            Part::Quota(QuotaPart::SomeStalled) => Source::Apart(slot, 0),
-            Part::Quota(QuotaPart::FullStalled) => Source::Apart(slot, 1),
-            Part::Quota(QuotaPart::Reclaimed) => Source::Apart(quotas + slot, 0),
-            Part::Quota(QuotaPart::ReclaimedLow) => Source::Apart(quotas + slot, 1),
-            Part::Current | Part::Used | Part::Quota(_) => Source::Usage(slot),
-            Part::Counter | Part::Gauge | Part::Histogram => {
+            NamePart::Quota(QuotaPart::Refused) => Source::Word(schema.refused_word(key)),
+            NamePart::Quota(QuotaPart::Overdrafts) => Source::Word(schema.overdrafts_word(key)),
+            NamePart::Quota(QuotaPart::Paused) => Source::Word(schema.paused_word(key)),
+            NamePart::Quota(QuotaPart::SomeStalled) => Source::Apart(slot, 0),
+            NamePart::Quota(QuotaPart::FullStalled) => Source::Apart(slot, 1),
+            NamePart::Quota(QuotaPart::Reclaimed) => Source::Apart(quotas + slot, 0),
+            NamePart::Quota(QuotaPart::ReclaimedLow) => Source::Apart(quotas + slot, 1),
+            NamePart::Current | NamePart::Used | NamePart::Quota(_) => Source::Usage(slot),
+            NamePart::Counter | NamePart::Gauge | NamePart::Histogram => {
                 Source::Word(schema.word(key).expect("it is the schema's own"))
             }
         }
@@ -220,15 +220,15 @@ impl Source {
 fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
     let name = &family.name;
     let kind = match family.part {
-        Part::Histogram => "histogram",
+        NamePart::Histogram => "histogram",
         part if part.is_level() => "gauge",
         _ => "counter",
     };
     let what = match family.part {
-        Part::Counter | Part::Gauge | Part::Histogram => "",
-        Part::Current => "current usage",
-        Part::Quota(part) => part.help(),
-        Part::Used => "current usage with descendants, which the limit bounds",
+        NamePart::Counter | NamePart::Gauge | NamePart::Histogram => "",
+        NamePart::Current => "current usage",
+        NamePart::Quota(part) => part.help(),
+        NamePart::Used => "current usage with descendants, which the limit bounds",
     };
     let comma = if what.is_empty() { "" } else { ", " };
     let scope = if family.subtree { " (with descendants)" } else { "" };
@@ -265,11 +265,11 @@ impl Writer<'_> {
     ) -> fmt::Result {
         let (name, unit) = (&self.family.name, self.unit);
         match self.family.part {
-            Part::Gauge => {
+            NamePart::Gauge => {
                 let n = Number { negative: words[0] < 0, magnitude: words[0].unsigned_abs(), unit };
                 return writeln!(out, "{name}{{group=\"{label}\"}} {n}");
             }
-            Part::Histogram => self.histogram(label, words, out)?,
+            NamePart::Histogram => self.histogram(label, words, out)?,
             _ => {
                 let n = Number::new(words[0].cast_unsigned(), unit);
                 writeln!(out, "{name}_total{{group=\"{label}\"}} {n}")?;
@@ -311,10 +311,10 @@ impl Writer<'_> {
     fn quota(&self, label: &str, entry: &Entry, slot: usize, out: &mut String) -> fmt::Result {
         let (name, usage) = (&self.family.name, entry.usage[slot]);
         let value = match self.family.part {
-            Part::Quota(QuotaPart::Limit) => usage.limit,
-            Part::Quota(_) => Some(usage.peak),
-            Part::Used if self.family.subtree || usage.limit.is_some() => Some(usage.current),
-            Part::Used => None,
+            NamePart::Quota(QuotaPart::Limit) => usage.limit,
+            NamePart::Quota(_) => Some(usage.peak),
+            NamePart::Used if self.family.subtree || usage.limit.is_some() => Some(usage.current),
+            NamePart::Used => None,
             _ => Some(entry.used[slot]),
         };
         let write = |n| writeln!(out, "{name}{{group=\"{label}\"}} {}", Number::new(n, self.unit));

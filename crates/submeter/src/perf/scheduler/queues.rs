@@ -15,7 +15,7 @@ pub(super) const EVERYWHERE: QueueId = NONE;
 
 /// One event group in its queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     pub(super) order: u64,
     /// Its slot in the scheduler.
     pub(super) slot: u32,
@@ -26,8 +26,8 @@ pub(super) struct Place {
 #[repr(align(64))]
 pub(super) struct EventQueue {
     // Not ring buffers: a switch walks them, and they rotate only when events take turns.
-    pub(super) pinned: Vec<Place>,
-    pub(super) flexible: Vec<Place>,
+    pub(super) pinned: Vec<QueuePlace>,
+    pub(super) flexible: Vec<QueuePlace>,
     /// The number of event groups that need counters, of which there may be too few.
     needy: u32,
     /// The last of the scheduler's turns in which it took part.
@@ -41,12 +41,12 @@ impl EventQueue {
         self.needy > 0 || !self.pinned.is_empty()
     }
 
-    pub(super) fn of(&self, pinned: bool) -> &[Place] {
+    pub(super) fn of(&self, pinned: bool) -> &[QueuePlace] {
         if pinned { &self.pinned } else { &self.flexible }
     }
 
     /// Returns both kinds, pinned ones first.
-    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn all(&self) -> impl Iterator<Item = QueuePlace> {
         self.pinned.iter().chain(&self.flexible).copied()
     }
 }
@@ -117,7 +117,7 @@ impl EventQueues {
                 queue
             }),
         };
-        let place = Place { order: self.order(), slot };
+        let place = QueuePlace { order: self.order(), slot };
         let to = &mut self.queues[queue as usize];
         to.needy += u32::from(needy);
         let to = if pinned { &mut to.pinned } else { &mut to.flexible };

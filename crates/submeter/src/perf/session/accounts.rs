@@ -68,20 +68,20 @@ impl Accounts {
 /// The times that one thread has charged, by account, without those of descendants.
 #[derive(Debug)]
 pub(super) struct AccountTimes {
-    lines: Box<[Line]>,
+    lines: Box<[AccountLine]>,
 }
 
 /// Aligned, so that threads share no line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; LINE]);
+struct AccountLine([AtomicU64; LINE]);
 
 const LINE: usize = 8;
 
 impl AccountTimes {
     pub(super) fn new(accounts: &Accounts) -> AccountTimes {
         let lines = accounts.parents.len().div_ceil(LINE);
-        AccountTimes { lines: (0..lines).map(|_| Line::default()).collect() }
+        AccountTimes { lines: (0..lines).map(|_| AccountLine::default()).collect() }
     }
 
     #[inline]

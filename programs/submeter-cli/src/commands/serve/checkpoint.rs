@@ -13,7 +13,7 @@ use submeter::checkpoint::{CheckpointError, CheckpointFile, Restored};
 use submeter::{Error, Tree};
 use submeter_cache::Cache;
 use submeter_http::wire::{CellDoc, Shape};
-use submeter_http::{Column, Panel, Shown};
+use submeter_http::{Column, Dashboard, Panel};
 use submeter_terminal::{BOLD, DIM, Failure};
 
 use crate::cli::ServeArgs;
@@ -174,7 +174,7 @@ impl Saver {
     }
 
     /// Shows how the saves go.
-    pub(super) fn show(&self, shown: Shown) -> Shown {
+    pub(super) fn show(&self, shown: Dashboard) -> Dashboard {
         let panel = Panel::new(
             "checkpoint",
             "Totals saved",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use submeter_cache::{Address, Server, Users};
-use submeter_http::Door;
+use submeter_http::Endpoint;
 use submeter_terminal::Failure;
 use tokio::net::TcpListener;
 
@@ -36,8 +36,8 @@ pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> 
 }
 
 /// Returns where clients of the page come in.
-pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> Door {
-    let door = Door::from(listener).grace(grace);
+pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> Endpoint {
+    let door = Endpoint::from(listener).grace(grace);
     match tls {
         None => door,
         #[cfg(feature = "tls")]

@@ -16,7 +16,7 @@ use submeter_bank::{Answer, Bank, Budget, InForce, Limit, Operate, Outage, Reque
 use submeter_cache::{Address, Cache, TenantLimits};
 use submeter_fleet::{Driver, Fleet, Status};
 use submeter_http::wire::{CellDoc, Shape};
-use submeter_http::{Column, Panel, Shown};
+use submeter_http::{Column, Dashboard, Panel};
 use submeter_terminal::Failure;
 use tokio::task::JoinHandle;
 
@@ -367,7 +367,7 @@ impl Member {
     }
 
     /// Shows the leases, and how the bank answers.
-    pub(super) fn show(&self, shown: Shown) -> Shown {
+    pub(super) fn show(&self, shown: Dashboard) -> Dashboard {
         let leases = Panel::new(
             "fleet",
             "Limits leased",

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit};
 use submeter_cache::{Address, Cache, Config, Server};
-use submeter_http::Shown;
+use submeter_http::Dashboard;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -122,7 +122,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted).member(&name);
     let shown = places::show(asked_for(shown, args, limiter, also), &cache);
-    let shown = token.into_iter().fold(shown, Shown::token);
+    let shown = token.into_iter().fold(shown, Dashboard::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
@@ -170,11 +170,11 @@ async fn both_ended(
 
 /// Adds what flags ask for to what the page shows and lets clients do.
 fn asked_for(
-    shown: Shown,
+    shown: Dashboard,
     args: &ServeArgs,
     limiter: Arc<reload::Limiter>,
     (member, saver): (Option<&fleet::Member>, Option<&Saver>),
-) -> Shown {
+) -> Dashboard {
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
     let shown = match member {
         Some(member) => member.show(shown),

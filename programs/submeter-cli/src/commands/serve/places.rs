@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use submeter_cache::{Cache, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
-use submeter_http::{Column, Panel, Shown};
+use submeter_http::{Column, Dashboard, Panel};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often the table is looked at.
@@ -101,7 +101,7 @@ async fn look_always(cache: Cache, watch: Arc<Mutex<Watch>>) {
 }
 
 /// Shows how many tenants there may be, and are, and warns when that is nearly all.
-pub(super) fn show(shown: Shown, cache: &Cache) -> Shown {
+pub(super) fn show(shown: Dashboard, cache: &Cache) -> Dashboard {
     let watch = Arc::new(Mutex::new(Watch::new()));
     tokio::spawn(look_always(cache.clone(), Arc::clone(&watch)));
     let states = [State::Free, State::Few, State::Refused].map(State::name);

@@ -2,17 +2,17 @@
 
 use submeter::{Count, Counter};
 use submeter_cache::{Address, Cache, Metrics};
-use submeter_http::wire::Place;
-use submeter_http::{Shown, View, Views, Worse};
+use submeter_http::wire::Placement;
+use submeter_http::{Dashboard, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
 
 /// Declares a cache that starts now and listens at `listen`. Notes in `deleted` what clients asked
 /// it to delete.
-pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Shown {
+pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Dashboard {
     let (text, command) = first_steps(listen, cache.config().delimiter);
     let (served, deleted) = (cache.clone(), deleted.clone());
-    let shown = Shown::new("submeter_cache", cache.tree())
+    let shown = Dashboard::new("submeter_cache", cache.tree())
         .version(env!("CARGO_PKG_VERSION"))
         .listen(&listen.to_string())
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
@@ -56,37 +56,37 @@ fn views(m: &Metrics) -> Views {
             .help("Held by items, and its limit if there is one")
             .within("memory_limit_bytes")
             .contended(),
-        View::limit("memory_limit_bytes", "Memory limit", m.memory).place(Place::Nowhere),
+        View::limit("memory_limit_bytes", "Memory limit", m.memory).place(Placement::Nowhere),
         View::rate("evictions_per_s", "Evictions/s", [m.evictions])
             .help("Items dropped to make room in the last second"),
-        View::gauge("items", "Items", m.items).help("Items held").place(Place::Table),
+        View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
         View::rate("store_failures_per_s", "Failed/s", [m.store_failures])
             .help("Stores refused in the last second for want of memory")
             .noun("no room for what it stores")
-            .place(Place::Table)
+            .place(Placement::Table)
             .trouble(),
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
             .noun("over its rate")
-            .place(Place::Table)
+            .place(Placement::Table)
             .trouble(),
         // No trouble: what a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .help("Charges that the group's own limit refused in the last second")
-            .place(Place::Detail),
+            .place(Placement::Detail),
         // No trouble: it is what a high is for.
         View::rate("over_high_per_s", "Over high/s", [m.over_high])
             .help("Stores of the last second that found the group above its own high")
-            .place(Place::Detail),
+            .place(Placement::Detail),
         View::mean("wait_ns", "Wait", m.waited, requests(m))
             .help("How long a request of the last second waited until work on it began")
             .wait_for("work_ns")
-            .place(Place::Detail),
+            .place(Placement::Detail),
         View::mean("work_ns", "Work", m.cpu, requests(m))
             .help("CPU time of a request of the last second")
-            .place(Place::Detail),
-        View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Place::Detail),
-        View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Place::Detail),
+            .place(Placement::Detail),
+        View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Placement::Detail),
+        View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Placement::Detail),
     ])
 }
 

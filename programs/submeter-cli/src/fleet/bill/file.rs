@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use fs4::FileExt;
 use submeter_terminal::Failure;
 
-use super::Record;
 use super::ledger::Ledger;
+use super::record::Record;
 
 /// The first line, by which a file of something else is recognised before it is written to.
 const HEAD: &[u8] = b"{\"format\":\"submeter-bill-1\"}\n";

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use submeter_http::wire::totals::{GroupTotalsDoc, ReadingDoc};
 
-use super::Record;
 use super::invoice::{Invoice, Line, Run, State};
+use super::record::Record;
 
 /// What was read of all members.
 ///

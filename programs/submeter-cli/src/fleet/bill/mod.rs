@@ -15,29 +15,20 @@ mod invoice;
 mod ledger;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod record;
 mod store;
 
 use std::process::ExitCode;
 
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use submeter::visible;
-use submeter_http::wire::totals::{ReadingDoc, TotalsDoc};
+use submeter_http::wire::totals::TotalsDoc;
 use submeter_terminal::{self as show, Failure};
 
+use self::record::Record;
 use self::store::{Place, Store};
 use crate::cli::{FleetBillArgs, LogArgs, LogForm};
 use crate::logger;
 use crate::top::client::Client;
-
-/// A reading with what is said of its member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    member: String,
-    units: BTreeMap<String, String>,
-    #[serde(flatten)]
-    reading: ReadingDoc,
-}
 
 /// Runs the command.
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {

@@ -8,8 +8,8 @@ use postgres::{Client, IsolationLevel, NoTls, Transaction};
 use submeter_address::{Address, AddressError};
 use submeter_terminal::Failure;
 
-use super::Record;
 use super::invoice::{Invoice, Line, Run, State};
+use super::record::Record;
 use crate::fleet::engine::in_one_line;
 
 /// How long a connection to one host may take, unless the address says it.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use submeter_address::Address;
 use submeter_terminal::Failure;
 
-use super::Record;
 use super::file::{self, BillFile};
 use super::invoice::Invoice;
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBill;
+use super::record::Record;
 use crate::cli::FleetBillArgs;
 
 /// The variable that says where they are kept, if no flag does.

@@ -35,19 +35,19 @@ pub(super) struct Changes {
 /// # Examples
 /// ```
 /// use submeter::{Count, Schema, Tree};
-/// use submeter_http::{Shown, View, Views};
+/// use submeter_http::{Dashboard, View, Views};
 ///
 /// let mut schema = Schema::builder();
 /// let jobs = schema.counter::<Count>("jobs", "Jobs done");
 /// let tree = Tree::new(schema.build()?)?;
 ///
-/// let shown = Shown::new("worker", &tree)
+/// let dashboard = Dashboard::new("worker", &tree)
 ///     .version(env!("CARGO_PKG_VERSION"))
 ///     .views(Views::new(vec![View::rate("jobs_per_s", "Jobs/s", [jobs])]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Shown {
+pub struct Dashboard {
     pub(super) tree: Tree,
     /// `None` for those that the tree's schema suggests, whatever it becomes.
     views: Option<Views>,
@@ -64,14 +64,14 @@ pub struct Shown {
     pub(super) answers_max: usize,
 }
 
-impl Shown {
+impl Dashboard {
     /// Shows a tree with the views of [`Views::of`]. `name` is the program's: it stands over the
     /// page as it is, and before the name of every metric in `/metrics`, where what no metric's
     /// name may have becomes an underscore: `mini-redis` begins `mini_redis_commands_total`.
     #[must_use]
-    pub fn new(name: &str, tree: &Tree) -> Shown {
+    pub fn new(name: &str, tree: &Tree) -> Dashboard {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Shown {
+        Dashboard {
             tree: tree.clone(),
             views: None,
             name: name.to_owned(),
@@ -103,15 +103,19 @@ impl Shown {
     /// # Examples
     /// ```
     /// # use submeter::{Count, Schema, Tree};
-    /// # use submeter_http::Shown;
+    /// # use submeter_http::Dashboard;
     /// # let mut schema = Schema::builder();
     /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
     /// # let tree = Tree::new(schema.build()?)?;
-    /// let shown = Shown::new("worker", &tree).export(move |e| e.top(5_000, jobs).scrapers(1));
+    /// let dashboard = Dashboard::new("worker", &tree);
+    /// let dashboard = dashboard.export(move |e| e.top(5_000, jobs).scrapers(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn export(mut self, choose: impl Fn(Export) -> Export + Send + Sync + 'static) -> Shown {
+    pub fn export(
+        mut self,
+        choose: impl Fn(Export) -> Export + Send + Sync + 'static,
+    ) -> Dashboard {
         self.chosen = Some(Arc::new(choose));
         self
     }
@@ -119,8 +123,8 @@ impl Shown {
     /// Shows these figures, instead of one or more for each metric. What libraries
     /// [declare](Tree::declare) in the tree later then is in the detail of a group.
     #[must_use]
-    pub fn views(self, views: Views) -> Shown {
-        Shown { views: Some(views), ..self }
+    pub fn views(self, views: Views) -> Dashboard {
+        Dashboard { views: Some(views), ..self }
     }
 
     /// Returns the views of a tree that has this schema now.
@@ -130,7 +134,7 @@ impl Shown {
 
     /// Shows a table below the groups, besides those that were added before.
     #[must_use]
-    pub fn panel(mut self, panel: Panel) -> Shown {
+    pub fn panel(mut self, panel: Panel) -> Dashboard {
         self.panels.push(panel);
         self
     }
@@ -141,13 +145,13 @@ impl Shown {
     /// of them is slow. Beside that there is one of each in the making, of `/metrics` twice, and of
     /// a version that was withdrawn 96 KiB for each connection that was being sent them.
     #[must_use]
-    pub fn answers_max(self, bytes: usize) -> Shown {
-        Shown { answers_max: bytes, ..self }
+    pub fn answers_max(self, bytes: usize) -> Dashboard {
+        Dashboard { answers_max: bytes, ..self }
     }
 
     /// Says which version of the program runs.
     #[must_use]
-    pub fn version(mut self, version: &str) -> Shown {
+    pub fn version(mut self, version: &str) -> Dashboard {
         version.clone_into(&mut self.server.version);
         self
     }
@@ -155,21 +159,21 @@ impl Shown {
     /// Says where the program serves its own clients, which then stands over the page instead of
     /// its name.
     #[must_use]
-    pub fn listen(mut self, listen: &str) -> Shown {
+    pub fn listen(mut self, listen: &str) -> Dashboard {
         listen.clone_into(&mut self.server.listen);
         self
     }
 
     /// Names the program among those that are billed together, in `/api/totals`: without it, as it
-    /// [listens](Shown::listen). Names are for people: counts are told apart without them.
+    /// [listens](Dashboard::listen). Names are for people: counts are told apart without them.
     #[must_use]
-    pub fn member(self, name: &str) -> Shown {
-        Shown { member: Some(name.to_owned()), ..self }
+    pub fn member(self, name: &str) -> Dashboard {
+        Dashboard { member: Some(name.to_owned()), ..self }
     }
 
     /// Says what everybody who looks must know.
     #[must_use]
-    pub fn notice(mut self, notice: &str) -> Shown {
+    pub fn notice(mut self, notice: &str) -> Dashboard {
         self.server.notice = Some(notice.to_owned());
         self
     }
@@ -177,7 +181,7 @@ impl Shown {
     /// Says how the first group comes into being, with a line to paste into a shell; it is shown
     /// while there is only the root.
     #[must_use]
-    pub fn first_steps(mut self, text: &str, command: &str) -> Shown {
+    pub fn first_steps(mut self, text: &str, command: &str) -> Dashboard {
         let (text, command) = (text.to_owned(), command.to_owned());
         self.server.first_steps = Some(FirstStepsDoc { text, command });
         self
@@ -186,15 +190,15 @@ impl Shown {
     /// Answers requests to this name too. Without it a request's `Host` must be `localhost` or an
     /// address: the page of another site that has its own name pointed here gets no answer.
     #[must_use]
-    pub fn host(mut self, name: &str) -> Shown {
+    pub fn host(mut self, name: &str) -> Dashboard {
         self.hosts.push(name.to_owned());
         self
     }
 
     /// Answers only those who show the token, except to `/healthz`.
     #[must_use]
-    pub fn token(self, token: Token) -> Shown {
-        Shown { token: Some(token), ..self }
+    pub fn token(self, token: Token) -> Dashboard {
+        Dashboard { token: Some(token), ..self }
     }
 
     /// Lets clients delete groups: `DELETE /api/group?path=`, with the header `X-Submeter: 1`, gets
@@ -207,11 +211,11 @@ impl Shown {
     /// # Examples
     /// ```
     /// use submeter::{Schema, Tree};
-    /// use submeter_http::{Shown, StatusCode};
+    /// use submeter_http::{Dashboard, StatusCode};
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let tenants = tree.clone();
-    /// let shown = Shown::new("service", &tree).on_delete(move |path| {
+    /// let dashboard = Dashboard::new("service", &tree).on_delete(move |path| {
     ///     let group = tenants.get(&path);
     ///     async move {
     ///         match group.map(|group| group.kill()) {
@@ -221,14 +225,14 @@ impl Shown {
     ///         }
     ///     }
     /// });
-    /// # let _ = shown;
+    /// # let _ = dashboard;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn on_delete<F, Answer>(
         mut self,
         delete: impl Fn(String) -> F + Send + Sync + 'static,
-    ) -> Shown
+    ) -> Dashboard
     where
         F: Future<Output = Answer> + Send + 'static,
         Answer: IntoResponse + 'static,
@@ -249,7 +253,7 @@ impl Shown {
     pub fn on_limits<F, Answer>(
         mut self,
         set: impl Fn(String) -> F + Send + Sync + 'static,
-    ) -> Shown
+    ) -> Dashboard
     where
         F: Future<Output = Answer> + Send + 'static,
         Answer: IntoResponse + 'static,
@@ -270,8 +274,8 @@ fn prefix(name: &str) -> String {
     prefix
 }
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for Dashboard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shown").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("Dashboard").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,162 @@
+//! A connection whose bytes are counted.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::metric::schema::Counter;
+use crate::metric::unit::Bytes;
+use crate::tree::group::Group;
+
+pin_project! {
+    /// A reader and writer, such as a connection, whose bytes are counted in a group as they are
+    /// read and written: for protocols that are not HTTP.
+    ///
+    /// Costs an [`add`](Group::add) for each call that moves something. It counts and does not
+    /// enter the group: for CPU time put what serves the connection
+    /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, on top
+    /// of it those of the protocol.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::Counted;
+    /// use submeter::{Bytes, Schema, Tree};
+    /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let received = schema.counter::<Bytes>("received", "Bytes received");
+    /// let sent = schema.counter::<Bytes>("sent", "Bytes sent");
+    /// let tree = Tree::new(schema.build()?)?;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let (mut client, connection) = tokio::io::duplex(64);
+    /// let mut connection = Counted::new(connection, tree.root(), received, sent);
+    /// client.write_all(b"acme\n").await?;
+    /// connection.read_exact(&mut [0; 5]).await?;
+    /// // Who it is has been said.
+    /// let acme = tree.get_or_create("/acme")?;
+    /// connection.set_group(&acme);
+    /// connection.write_all(b"welcome\n").await?;
+    /// assert_eq!((tree.root().sum(received), acme.sum(received), acme.sum(sent)), (5, 0, 8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct Counted<T> {
+        #[pin]
+        inner: T,
+        group: Group,
+        read: Counter<Bytes>,
+        written: Counter<Bytes>,
+    }
+}
+
+impl<T> Counted<T> {
+    /// Counts what is read from `inner` and written to it in `group`. Its metrics are checked when
+    /// something is counted: see [`Group::add`].
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn new(
+        inner: T,
+        group: &Group,
+        read: Counter<Bytes>,
+        written: Counter<Bytes>,
+    ) -> Counted<T> {
+        Counted { inner, group: group.clone(), read, written }
+    }
+
+    /// Counts in another group from now on, as once a client has said who it is.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn set_group(&mut self, group: &Group) {
+        self.group = group.clone();
+    }
+
+    /// Returns the group in which it counts.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Returns what is counted.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// Returns what is counted, which is not counted any more.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<T: AsyncRead> AsyncRead for Counted<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.project();
+        let before = into.filled().len();
+        let polled = this.inner.poll_read(context, into);
+        count(this.group, *this.read, into.filled().len() - before);
+        polled
+    }
+}
+
+impl<T: AsyncWrite> AsyncWrite for Counted<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        let polled = this.inner.poll_write(context, bytes);
+        counted(this.group, *this.written, polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        let polled = this.inner.poll_write_vectored(context, pieces);
+        counted(this.group, *this.written, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().inner.poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().inner.poll_shutdown(context)
+    }
+}
+
+fn counted(
+    group: &Group,
+    written: Counter<Bytes>,
+    polled: Poll<io::Result<usize>>,
+) -> Poll<io::Result<usize>> {
+    if let Poll::Ready(Ok(n)) = polled {
+        count(group, written, n);
+    }
+    polled
+}
+
+fn count(group: &Group, metric: Counter<Bytes>, n: usize) {
+    if n > 0 {
+        group.add(metric, n as u64);
+    }
+}
+
+impl<T> fmt::Debug for Counted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Counted({})", self.group)
+    }
+}
