@@ -73,7 +73,7 @@ impl GroupStats {
     #[cold]
     #[inline(never)]
     fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64) {
-        let crossed = |batches| self.crossed(word, batches);
+        let crossed = |updated: Updated<'_>| self.crossed(word, &updated);
         self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 
@@ -93,11 +93,11 @@ impl GroupStats {
     /// Once in a batch: the price of a bound on reads.
     #[cold]
     #[inline(never)]
-    pub(crate) fn crossed(&self, word: usize, batches: i64) {
+    pub(crate) fn crossed(&self, word: usize, updated: &Updated<'_>) {
         // So much and more is the most that a pending error can be, which makes bounds meaningless
         // until the next flush.
-        let batches = u32::try_from(batches.unsigned_abs()).unwrap_or(u32::MAX);
-        self.rstat.raise(self.block.block_ref(), word, batches, Updated::fenced());
+        let batches = u32::try_from(updated.batches().unsigned_abs()).unwrap_or(u32::MAX);
+        self.rstat.raise(self.block.block_ref(), word, batches, updated);
     }
 
     /// Reads a cached total. Visits no rows, and no group but, between flushes, those above.
