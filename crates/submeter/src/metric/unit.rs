@@ -79,8 +79,8 @@ impl UnitKind {
     /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
     /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
     /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 256 to
-    /// 1,024 updates: a crossing costs as much as sixteen updates, and a batch twice as large doubles
-    /// the error bound. Its boundaries lie about half of it away from 0: see
+    /// 1,024 updates: a crossing costs as much as sixteen updates, and a batch twice as large
+    /// doubles the error bound. Its boundaries lie about half of it away from 0: see
     /// [`CENTRE`](submeter_sys::CENTRE).
     // Said, as an incremental build inlines nothing across crates that does not say so.
     #[inline]
