@@ -80,15 +80,15 @@ impl UnitKind {
     /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
     /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 256 to
     /// 1,024 updates: a crossing costs as much as sixteen updates, and a batch twice as large
-    /// doubles the error bound. Its boundaries lie about half of it away from 0: see
-    /// [`CENTRE`](submeter_sys::CENTRE).
+    /// doubles the error bound, and of time what budgets have not been told. Its boundaries lie
+    /// about half of it away from 0: see [`CENTRE`](submeter_sys::CENTRE).
     // Said, as an incremental build inlines nothing across crates that does not say so.
     #[inline]
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
             UnitKind::Count => (1 << 10) - 1,
             UnitKind::Bytes => (1 << 17) - 1,
-            UnitKind::Nanoseconds => (1 << 21) - 1,
+            UnitKind::Nanoseconds => (1 << 20) - 1,
         }
     }
 }
@@ -100,7 +100,7 @@ const _: () = {
     while n < kinds.len() {
         let batch = kinds[n].batch_mask() + 1;
         let above = submeter_sys::CENTRE as u64 % batch;
-        assert!(above.abs_diff(batch / 2) <= batch / 16);
+        assert!(above.abs_diff(batch / 2) <= batch / 8);
         n += 1;
     }
 };

@@ -3,7 +3,7 @@
       mov wr4, #4160
       add xr1, xr1, wr13, sxtw
       mov wr7, wr14
-      movk wr9, #17, lsl #16
+      movk wr9, #9, lsl #16
       movk wr4, #16385, lsl #16
       mov wr13, wzr
 |     .section __rseq_cs

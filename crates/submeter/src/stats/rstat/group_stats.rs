@@ -72,8 +72,8 @@ impl GroupStats {
     #[inline(always)]
     pub(crate) fn add_then(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
         if !self.block.add_dirty_within(word, n, batch_mask) {
-            let crossed = |batches| {
-                self.crossed(word, batches);
+            let crossed = |updated: Updated<'_>| {
+                self.crossed(word, &updated);
                 then();
             };
             self.block.add_dirty_otherwise(word, n, batch_mask, crossed);

@@ -13,7 +13,7 @@
       add xr3, xr1, xr9
       mov wr9, #512
       mov wr1, #4160
-      movk wr9, #17, lsl #16
+      movk wr9, #9, lsl #16
       movk wr1, #16385, lsl #16
 |     .section __rseq_cs
 | L1:
