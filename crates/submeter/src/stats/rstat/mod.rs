@@ -33,8 +33,9 @@
 //! each line that may hold more: those that are marked, and in each row no more than there are
 //! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
 //!
-//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved by
-//! `c` batches and less than one more, as it may come from one end of a batch and go to the other.
+//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved
+//! by `c` batches and less than one more, as it may come from one end of a batch and go to the
+//! other.
 //! So no bound is tighter that knows no more than `c`, and that they lie half a batch away from 0
 //! ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross and not what that says, as
 //! long as who posts a crossing finds it by the boundaries of the sequence that refused it.
