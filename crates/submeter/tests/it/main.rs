@@ -8,7 +8,6 @@
 mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
-mod bound_metric;
 mod budgets;
 mod callbacks;
 mod checkpoint;
@@ -25,6 +24,7 @@ mod high;
 mod hostile;
 mod http;
 mod met;
+mod metric_handle;
 mod naive;
 mod openmetrics;
 mod own_values;
