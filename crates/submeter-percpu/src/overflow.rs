@@ -1,6 +1,8 @@
 //! Batch overflows: by how much an add crossed boundaries of its batch, and how many adds are in
 //! flight between their word and the place where the overflow goes.
 
+use submeter_sys::CENTRE;
+
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// By how much `n` moved a word over boundaries of the batch `mask + 1`: 0, or a multiple of the
@@ -12,6 +14,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[inline]
 pub(crate) fn batch_overflow(before: i64, n: i64, mask: u64) -> i64 {
     whole(before.wrapping_add(n), mask).wrapping_sub(whole(before, mask))
+}
+
+/// As [`batch_overflow`], of batches whose boundaries lie [`CENTRE`] below those: of adds that mark
+/// their line, whose sequences refuse what leaves such a batch. Whoever posts what crosses must
+/// find the same boundaries.
+#[inline]
+pub(crate) fn marked_overflow(before: i64, n: i64, mask: u64) -> i64 {
+    batch_overflow(before.wrapping_add(CENTRE.into()), n, mask)
 }
 
 /// `word`, rounded down to a multiple of the batch `mask + 1`.

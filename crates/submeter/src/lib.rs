@@ -36,8 +36,8 @@
 //! # What it costs
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
-//!   allocation, and no waiting for readers. One in 512, and each of 64 KiB or more of bytes, takes
-//!   sixteen times as long: it raises the error bounds of those above.
+//!   allocation, and no waiting for readers. One in 1,024, and each of 128 KiB or more of bytes,
+//!   takes sixteen times as long: it raises the error bounds of those above.
 //! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
 //!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
 //!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
@@ -72,7 +72,7 @@
 //! tenants' groups. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
-//! - [`Reading`]: `{"value": …, "max_error": 511, "age_ns": 1200}`
+//! - [`Reading`]: `{"value": …, "max_error": 1023, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
 //!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
 //!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`

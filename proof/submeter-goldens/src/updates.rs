@@ -43,7 +43,7 @@ pub fn submeter_codegen_update_counter_add(counter: &PercpuCounter, n: i64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub fn submeter_codegen_update_locked_add(block: &Block, word: usize, n: i64) {
-    block.add_dirty_otherwise(word, n, 511, drop);
+    block.add_dirty_otherwise(word, n, 511, |_| ());
 }
 
 /// `PercpuRef::get` and `PercpuRef::put`

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::{ResolvedHint, RowHint, STRIDE};
 
-use crate::overflow::batch_overflow;
 use crate::storage::layout::{LINE_WORDS, MARKS_AT};
 use crate::storage::mapping::Mapping;
 
@@ -19,13 +18,18 @@ pub(crate) fn row(hint: ResolvedHint, rows: usize) -> usize {
     if number < rows { number } else { number % rows }
 }
 
-/// Adds to a word of a locked row unless that crosses a boundary of the batch `mask + 1`. Returns
-/// whether it was done; may return false without such a reason.
+/// Adds to a word of a locked row unless `overflow` finds that this crosses a boundary of the batch
+/// `mask + 1`. Returns whether it was done; may return false without such a reason.
 #[inline(always)]
-pub(crate) fn add_within(word: &AtomicI64, n: i64, mask: u64) -> bool {
+pub(crate) fn add_within(
+    word: &AtomicI64,
+    n: i64,
+    mask: u64,
+    overflow: impl Fn(i64, i64, u64) -> i64,
+) -> bool {
     // SeqCst: as every load of a word that an exchange follows.
     let before = word.load(Ordering::SeqCst);
-    if batch_overflow(before, n, mask) != 0 {
+    if overflow(before, n, mask) != 0 {
         return false;
     }
     // Once: an add that fails was overtaken, and may as well take the other way.

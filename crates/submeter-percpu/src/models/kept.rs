@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::kept_cpu::{Cpu, Flusher};
-use super::{either_first, explore, explore_apart, witness};
+use super::{Note, either_first, explore, explore_apart, witness};
 use crate::pending::Numbers;
 use crate::sync::atomic::Ordering;
 
@@ -38,14 +38,25 @@ fn loom_kept_a_flush_without_a_barrier_finds_what_happened_before() {
 /// Marks that a flush finds stay, whoever made them: the line that an update marked is read by each
 /// flush from then on.
 fn marks_that_stay<const REMEMBER: bool>() {
-    let cpu = Cpu::new();
-    let both = [0, 0].map(|line| update(&cpu, line));
+    let (cpu, ended) = (Cpu::new(), Note::default());
+    let both = [0, 0].map(|line| {
+        let (cpu, ended) = (Arc::clone(&cpu), ended.clone());
+        thread::spawn(move || {
+            cpu.update(line);
+            ended.take();
+        })
+    });
     let mut flusher = Flusher::default();
     cpu.flush_and_keep::<REMEMBER>(&mut flusher);
     witness("a flush that finds one of two updates", flusher.total == 1);
     for (n, update) in both.into_iter().enumerate() {
         update.join().expect("no panic");
-        cpu.flush_and_keep::<REMEMBER>(&mut flusher);
+        let running = ended.count() < 2;
+        let looks = cpu.flush_and_keep::<REMEMBER>(&mut flusher);
+        witness(
+            "a flush that looks for no marks, and finds an update that has not ended",
+            !looks && running && flusher.total == 2,
+        );
         assert!(flusher.total > n as i64, "a returned update was not found");
     }
 }
@@ -64,10 +75,11 @@ fn loom_kept_finds_that_a_mark_left_and_forgotten_loses_an_update() {
 /// Two updates of a line, one of which marks it; a flush that counts marks first. `EARLY`: a mark
 /// counts before it is set.
 fn a_flush_that_counts_marks_first<const EARLY: bool>() {
-    let cpu = Cpu::new();
+    let (cpu, begun, ended) = (Cpu::new(), Note::default(), Note::default());
     let marks = {
-        let cpu = Arc::clone(&cpu);
+        let (cpu, begun, ended) = (Arc::clone(&cpu), begun.clone(), ended.clone());
         thread::spawn(move || {
+            begun.take();
             // SeqCst, all: as the real ones.
             cpu.linking.fetch_add(1, Ordering::SeqCst);
             if EARLY {
@@ -79,13 +91,16 @@ fn a_flush_that_counts_marks_first<const EARLY: bool>() {
                 cpu.tally.fetch_add(1, Ordering::SeqCst);
             }
             cpu.linking.fetch_sub(1, Ordering::SeqCst);
+            ended.take();
         })
     };
     // Only if it finds the mark set: it makes none.
     let added = cpu.try_add(0, 1);
-    witness("an update that finds the mark of another", added);
+    let marking = || begun.is_taken() && !ended.is_taken();
+    witness("an update that finds a mark while another makes it", added && marking());
     let mut flusher = Flusher::default();
-    cpu.flush_and_keep::<true>(&mut flusher);
+    let looks = cpu.flush_and_keep::<true>(&mut flusher);
+    witness("a flush that looks for no marks while one is made", !looks && marking());
     assert_eq!(flusher.total, i64::from(added), "a returned update was not found");
     marks.join().expect("no panic");
 }

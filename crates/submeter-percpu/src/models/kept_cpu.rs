@@ -4,7 +4,6 @@
 
 use loom::sync::{Arc, Mutex};
 
-use super::witness;
 use crate::dirty::{DirtyBits, Kept, Unread};
 use crate::pending::Numbers;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -134,13 +133,13 @@ impl Cpu {
     }
 
     /// A flush of everything that keeps every mark that it finds, and looks for none if no more
-    /// count than it keeps. `REMEMBER`: it knows afterwards which those are.
-    pub(super) fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) {
+    /// count than it keeps. `REMEMBER`: it knows afterwards which those are. Returns whether it
+    /// looked.
+    pub(super) fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) -> bool {
         // As who asks for a flush: what its update saw of a mark comes before the count.
         _ = Numbers::default().ask();
         let mut found = 0;
         let looks = self.row().count() != u64::from(flusher.kept.count_ones());
-        witness("a flush that looks for no marks", !looks);
         if looks {
             self.row().find(64, |_, bits| found |= bits);
         }
@@ -148,6 +147,7 @@ impl Cpu {
         if REMEMBER {
             flusher.kept |= found;
         }
+        looks
     }
 
     /// Takes the mark of a kept line, which is kept no longer.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sync::atomic::take_sites;
 
+mod bound;
 mod in_flight;
 mod kept;
 mod kept_cpu;

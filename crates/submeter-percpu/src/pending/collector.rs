@@ -1,35 +1,57 @@
 //! The steps of a collector, and of threads that look at its numbers. Each step includes its fence,
 //! so that none can be taken without it, and the models call the same steps.
 
+use std::marker::PhantomData;
+
 use super::Collections;
 #[cfg(doc)]
 use super::Pending;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
-/// Says that the thread's updates so far come before what it looks at next.
+/// An update that crossed boundaries of its batch, and comes before what its thread looks at next.
 ///
-/// Costs a full fence, where it is made. An update made after it needs another.
+/// [`Block::add_dirty`] makes it, once the update and a full fence behind it are done, and hands it
+/// out for as long as the caller's closure runs, on the same thread. So none is older than its
+/// update, none is of another thread's, and none is left for an update that comes later.
 ///
 /// # Examples
-/// As in [`Noted`].
-#[derive(Clone, Copy, Debug)]
-pub struct Updated(());
+/// As in [`Noted`]. It cannot be kept:
+/// ```compile_fail
+/// # let area = submeter_percpu::Area::common().expect("address space");
+/// # let block = area.block(1).expect("room");
+/// let mut kept = None;
+/// block.add_dirty(0, 1, 0, |updated| kept = Some(updated));
+/// ```
+///
+/// [`Block::add_dirty`]: crate::Block::add_dirty
+#[derive(Debug)]
+pub struct Updated<'a> {
+    batches: i64,
+    /// For the time of a closure, and of its thread: a pointer is not `Send`.
+    only_here: PhantomData<(&'a mut (), *const ())>,
+}
 
-impl Updated {
-    /// Takes the fence.
+impl Updated<'_> {
+    /// Takes the fence behind an update that crossed so many boundaries.
     #[inline]
-    #[must_use]
-    pub fn fenced() -> Updated {
+    pub(crate) fn fenced(batches: i64) -> Self {
         // SeqCst: the update, before the look at which collections have begun; pairs with the fence
         // in `Noted::begin`. A collection that is missed here finds the update.
         fence(Ordering::SeqCst);
-        Updated(())
+        Updated { batches, only_here: PhantomData }
     }
 
     /// The mistake of doing without.
     #[cfg(loom)]
-    pub(crate) fn unfenced() -> Updated {
-        Updated(())
+    pub(crate) fn unfenced(batches: i64) -> Self {
+        Updated { batches, only_here: PhantomData }
+    }
+
+    /// Returns how many boundaries it crossed: fewer than 0 if downward.
+    #[inline]
+    #[must_use]
+    pub fn batches(&self) -> i64 {
+        self.batches
     }
 }
 
@@ -39,16 +61,20 @@ impl Updated {
 /// # Examples
 /// ```
 /// use std::sync::atomic::AtomicI64;
-/// use submeter_percpu::pending::{Collections, Noted, Updated};
+/// use submeter_percpu::Area;
+/// use submeter_percpu::pending::{Collections, Noted};
 ///
 /// let words = [0; 3].map(AtomicI64::new);
 /// let noted = Noted(words.each_ref());
 /// noted.begin(7);
 /// let one = Collections { begun: 7, covered: 0, turn: 1 };
-/// assert_eq!(noted.collections(Updated::fenced()), one);
+/// // Each add crosses a boundary of a batch of 1.
+/// let block = Area::common()?.block(1)?;
+/// block.add_dirty(0, 5, 0, |updated| assert_eq!(noted.collections(&updated), one));
 /// // What is found is stored; then:
 /// noted.complete(7);
 /// assert_eq!(noted.covered(), 7);
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Noted<'a>(pub [&'a AtomicI64; 3]);
@@ -97,7 +123,7 @@ impl Noted<'_> {
     /// Returns what there is of collections, for [`Pending::add`].
     #[inline]
     #[must_use]
-    pub fn collections(self, _: Updated) -> Collections {
+    pub fn collections(self, _: &Updated<'_>) -> Collections {
         let [begun, _, turn] = self.0;
         // Acquire, both: pair with the Release in `say`; `begun` before `turn`, as it was stored
         // after it.

@@ -1,10 +1,13 @@
 //! An updater, a collector that may fail, and a reader; and what each mistake leads to.
 
+// Not the checker's: what it does not explore.
+use std::sync::Mutex;
+
 use loom::sync::Arc;
 use loom::thread;
 
 use super::{Collections, Noted, Pending, Updated};
-use crate::models::witness;
+use crate::models::{Note, witness};
 use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// What is wrong, if anything.
@@ -33,6 +36,11 @@ struct Model {
     /// What updates that returned have added.
     returned: AtomicI64,
     mistake: Mistake,
+    /// Which collection each update found begun, in their order; the updates that are over; and the
+    /// threads that are.
+    looks: Mutex<Vec<u64>>,
+    updated: Note,
+    ended: Note,
 }
 
 impl Model {
@@ -44,6 +52,9 @@ impl Model {
             total: AtomicI64::new(0),
             returned: AtomicI64::new(0),
             mistake,
+            looks: Mutex::default(),
+            updated: Note::default(),
+            ended: Note::default(),
         })
     }
 
@@ -55,29 +66,40 @@ impl Model {
         Noted(self.noted.each_ref())
     }
 
-    fn update(&self, cpu: usize) {
+    fn looks(&self) -> Vec<u64> {
+        self.looks.lock().expect("no panic inside").clone()
+    }
+
+    /// Returns whether another update has looked and is not over.
+    fn update(&self, cpu: usize) -> bool {
         let word = &self.words[cpu];
         // Relaxed, both: a sequence's plain load and store, of a word that only this CPU writes.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let updated = match self.mistake {
-            Mistake::NoFenceInUpdate => Updated::unfenced(),
-            _ => Updated::fenced(),
+            Mistake::NoFenceInUpdate => Updated::unfenced(1),
+            _ => Updated::fenced(1),
         };
         let load = || {
-            let Collections { begun, mut covered, .. } = self.noted().collections(updated);
+            let Collections { begun, mut covered, .. } = self.noted().collections(&updated);
             if self.mistake == Mistake::BegunIsCovered {
                 covered = begun;
             }
             // The wrong one now and then.
             Collections { begun, covered, turn: begun / 2 }
         };
-        self.pending().add(load(), 1, load);
+        let collections = load();
+        self.looks.lock().expect("no panic inside").push(collections.begun);
+        self.pending().add(collections, 1, load);
+        let meets = self.looks().len() > self.updated.count() + 1;
+        self.updated.take();
         // Release: the caller returns; who acquires this has to find the update.
         self.returned.fetch_add(1, Ordering::Release);
+        meets
     }
 
     /// Collects, unless it fails half-way.
     fn collect(&self, number: u64, fails: bool) {
+        let updated = self.updated.count();
         match self.mistake {
             Mistake::NoFenceInCollection => self.noted().begin_unfenced(number),
             _ => self.noted().begin(number),
@@ -86,7 +108,14 @@ impl Model {
             return;
         }
         // Relaxed, here and below: as the real ones.
-        let now = self.words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
+        let now: i64 = self.words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
+        // Of the last that it finds, if that was not over when it began.
+        let found = now as usize;
+        let looks = self.looks();
+        let look = looks.get(found.wrapping_sub(1)).filter(|_| found > updated);
+        let missed = look.is_some_and(|&begun| begun < number);
+        witness("a collection that finds an update which missed that it began", missed);
+        witness("one that finds an update which saw it", look.is_some() && !missed);
         if self.mistake == Mistake::CoversBeforeTotal {
             self.noted().complete(number);
         }
@@ -94,8 +123,8 @@ impl Model {
         self.noted().complete(number);
     }
 
-    /// Checks that what returned before is in the total or in the sum.
-    fn read(&self) {
+    /// Checks that what returned before is in the total or in the sum, and returns all three.
+    fn read(&self) -> [i64; 3] {
         // Acquire: what returned, with all that it did.
         let returned = self.returned.load(Ordering::Acquire);
         let early = self.total.load(Ordering::Relaxed);
@@ -105,12 +134,11 @@ impl Model {
         let sum = i64::from(self.pending().sum(covered, begun));
         let late = self.total.load(Ordering::Relaxed);
         let total = if self.mistake == Mistake::TotalFirst { early } else { late };
-        witness("an update that is in the total and not pending", total != 0 && sum == 0);
-        witness("one that is pending and not in the total", returned > total && sum != 0);
         assert!(
             returned - total <= sum,
             "{returned} returned, {total} in the total, {sum} pending"
         );
+        [returned, total, sum]
     }
 }
 
@@ -122,13 +150,22 @@ fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
         model.update(0);
         let updater = thread::spawn({
             let model = Arc::clone(&model);
-            move || (0..updates).for_each(|_| model.update(0))
+            move || {
+                (0..updates).for_each(|_| _ = model.update(0));
+                model.ended.take();
+            }
         });
         let collector = thread::spawn({
             let model = Arc::clone(&model);
-            move || (1..).zip(fails).for_each(|(number, fails)| model.collect(number, fails))
+            move || {
+                (1..).zip(fails).for_each(|(number, fails)| model.collect(number, fails));
+                model.ended.take();
+            }
         });
-        model.read();
+        let [returned, total, sum] = model.read();
+        let beside = model.ended.count() < 2;
+        witness("a read beside both, of what is pending", beside && returned > total.max(1));
+        witness("one of what is in the total alone", beside && total != 0 && sum == 0);
         updater.join().expect("no panic");
         collector.join().expect("no panic");
         model.read();
@@ -149,13 +186,14 @@ fn explore_updaters(begun_before: u64) {
         }
         let updater = thread::spawn({
             let model = Arc::clone(&model);
-            move || model.update(1)
+            move || _ = model.update(1)
         });
         let collector = thread::spawn({
             let model = Arc::clone(&model);
             move || model.collect(begun_before + 1, false)
         });
-        model.update(0);
+        let meets = model.update(0);
+        witness("an update that is over while another has looked and is not", meets);
         updater.join().expect("no panic");
         model.read();
         collector.join().expect("no panic");

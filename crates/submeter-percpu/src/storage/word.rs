@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::block::Words;
 use super::raw::CpuWord;
+use crate::pending::Updated;
 
 /// One word of a [`Block`](super::Block), found once. An add through it makes no check and follows
 /// no pointer, and it is copied, so that a loop keeps it in registers.
@@ -70,7 +71,7 @@ impl<'a> Word<'a> {
 
     /// As [`Block::add_dirty`](super::Block::add_dirty).
     #[inline(always)]
-    pub fn add_dirty(self, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
+    pub fn add_dirty(self, n: i64, mask: u64, crossed: impl FnOnce(Updated<'_>)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if !self.fast.is_some_and(|at| at.add_dirty_within(n, mask)) {
             self.words.add_dirty_slow(self.index as usize, n, mask, crossed);

@@ -7,6 +7,7 @@ use submeter_percpu::counter::BATCH_DEFAULT;
 use submeter_percpu::{Area, PercpuCounter};
 
 use crate::common::{migrate, on_every_backend, rounds};
+use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 /// How many adds each thread makes.
@@ -99,11 +100,12 @@ fn read_tells_every_add_that_returned_while_others_add_stress() {
                     }
                 });
             }
-            for _ in 0..ADDS / 10 {
+            until_met(ADDS / 10, || {
                 let before = returned.load(SeqCst);
                 let (read, sum) = (counter.read().low(), counter.sum());
                 assert!(before <= read && before <= sum, "{before} had returned: {read}, {sum}");
-            }
+                before != 0 && returned.load(SeqCst) != before
+            });
         });
         assert_eq!(counter.sum(), returned.into_inner());
     });
@@ -123,12 +125,13 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
                     counter.add(-4);
                 }
             });
-            for _ in 0..ADDS / 10 {
+            until_met(ADDS / 10, || {
                 let sum = counter.sum();
                 // The sum loads one word after another while the adder changes one at a time:
                 // it may miss one step for each CPU that the adder moves to.
                 assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
-            }
+                sum != 0
+            });
         });
         assert_eq!(counter.sum(), 0);
     });
@@ -188,30 +191,40 @@ fn read_positive_is_never_negative_and_keeps_its_bound() {
 fn a_set_loses_no_add_that_races_with_it_stress() {
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 32).expect("room");
-        let done = AtomicBool::new(false);
+        let (done, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let added = AtomicI64::new(0);
         std::thread::scope(|scope| {
+            let stopping = StopOnDrop(&stop);
             // Sets write multiples of 1000 and adds add 1, so that the remainder is what was added
             // after the last set.
             let adders: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
                         let mut late = 0;
-                        for _ in 0..ADDS {
+                        while !stop.load(SeqCst) {
                             let after = done.load(SeqCst);
                             counter.add(1);
+                            added.fetch_add(1, SeqCst);
                             late += i64::from(after);
                         }
                         late
                     })
                 })
                 .collect();
-            for value in [5, 77, -3].repeat(rounds(20) as usize) {
-                counter.set(value * 1_000_000);
-            }
+            // Until a set has met adds, and there are some behind the last.
+            let mut values = [5, 77, -3].into_iter().cycle();
+            until_met(rounds(60), || {
+                let before = added.load(SeqCst);
+                counter.set(values.next().expect("again and again") * 1_000_000_000);
+                before != 0 && added.load(SeqCst) != before
+            });
+            counter.set(-3_000_000_000);
             done.store(true, SeqCst);
+            let before = added.load(SeqCst);
+            until_met(rounds(1_000), || added.load(SeqCst) > before + 2);
+            drop(stopping);
             let late: i64 = adders.into_iter().map(|adder| adder.join().expect("no panic")).sum();
-            let over = counter.sum() + 3_000_000;
-            let most = 2 * i64::from(ADDS);
+            let (over, most) = (counter.sum() + 3_000_000_000, added.load(SeqCst));
             assert!((late..=most).contains(&over), "{over} on top, {late} came after the last set");
         });
         counter.set(i64::MIN);

@@ -10,6 +10,7 @@ mod counter;
 mod counter_limited;
 mod counter_oracle;
 mod counter_torn;
+mod met;
 mod panics;
 mod percpu_arc;
 mod percpu_ref;

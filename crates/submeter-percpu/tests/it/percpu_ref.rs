@@ -7,6 +7,7 @@ use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
+use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 /// A count whose releases are counted.
@@ -116,6 +117,7 @@ fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
             for _ in 0..rounds(100) {
                 let counted = Counted::new(area, Options::new().start(start));
                 let (reference, confirmed) = (&counted.reference, AtomicBool::new(false));
+                let took_some = AtomicBool::new(false);
                 reference.get();
                 std::thread::scope(|scope| {
                     for _ in 0..3 {
@@ -126,15 +128,19 @@ fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
                                 let late = confirmed.load(Ordering::SeqCst);
                                 let took = reference.tryget_live();
                                 assert!(!(late && took), "a tryget_live after the confirmation");
-                                if took {
-                                    reference.put();
-                                } else {
+                                if !took {
                                     break;
                                 }
+                                reference.put();
+                                // Relaxed: waited for below.
+                                took_some.store(true, Ordering::Relaxed);
                             }
                         });
                     }
-                    std::thread::yield_now();
+                    // Relaxed: the kill comes among them.
+                    while !took_some.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
                     reference.kill_and_confirm(|| {
                         assert!(!reference.is_zero());
                         // SeqCst: as above.
@@ -158,11 +164,11 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
     on_every_backend(|area| {
         let counted = Counted::new(area, Options::new().allow_reinit());
         let (reference, stop) = (&counted.reference, AtomicBool::new(false));
-        let held = AtomicU32::new(0);
+        let (held, turns) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             let _stopping = StopOnDrop(&stop);
             for thread in 0..3 {
-                let (held, stop) = (&held, &stop);
+                let (held, turns, stop) = (&held, &turns, &stop);
                 scope.spawn(move || {
                     let mut mine = 0u32;
                     // Relaxed: only ends the loop.
@@ -174,16 +180,21 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
                         }
                         reference.get();
                         mine += 1;
+                        // Relaxed: a sign of progress.
+                        turns.fetch_add(1, Ordering::Relaxed);
                     }
                     // Relaxed: joined before it is read.
                     held.fetch_add(mine, Ordering::Relaxed);
                 });
             }
-            for _ in 0..rounds(2_000) {
+            // Relaxed, both: gets and puts went on meanwhile.
+            until_met(rounds(2_000), || {
+                let before = turns.load(Ordering::Relaxed);
                 reference.switch_to_atomic();
                 assert!(!reference.is_zero());
                 reference.switch_to_percpu();
-            }
+                before != 0 && turns.load(Ordering::Relaxed) != before
+            });
         });
         reference.kill();
         let held = held.into_inner();

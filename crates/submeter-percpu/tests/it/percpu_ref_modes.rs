@@ -7,6 +7,7 @@ use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
+use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 /// Returns a count with `options` and the number of its releases.
@@ -143,17 +144,18 @@ fn percpu_ref_5_changes_of_mode_serialise_stress() {
                     reference.switch_to_percpu();
                 }
             });
-            for _ in 0..rounds(1_000) {
+            until_met(rounds(1_000), || {
                 assert!(reference.kill());
                 if reference.resurrect() {
                     resurrections += 1;
-                    continue;
+                } else {
+                    reference.released_blocking(soon()).expect("users let go");
+                    lives += 1;
+                    assert_eq!(times(&released), lives, "once each life");
+                    assert!(reference.reinit());
                 }
-                reference.released_blocking(soon()).expect("users let go");
-                lives += 1;
-                assert_eq!(times(&released), lives, "once each life");
-                assert!(reference.reinit());
-            }
+                lives > 0 && resurrections > 0
+            });
         });
         reference.switch_to_atomic();
         assert_eq!(reference.holders().references(), Some(1), "{lives} {resurrections}");

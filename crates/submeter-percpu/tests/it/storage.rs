@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use submeter_percpu::pending::Updated;
 use submeter_percpu::storage::{DirtyLines, LINE_WORDS, Lines};
 use submeter_percpu::{Area, Block, PercpuCounter};
 use submeter_sys::cpu;
@@ -75,9 +76,9 @@ fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
 }
 
 /// Returns the overflow of an add that says how many batches of 64 it crosses, or 0.
-fn overflow_of(add: impl FnOnce(&dyn Fn(i64))) -> i64 {
+fn overflow_of(add: impl FnOnce(&dyn Fn(Updated<'_>))) -> i64 {
     let by = Cell::new(0);
-    add(&|batches| by.set(64 * batches));
+    add(&|updated| by.set(64 * updated.batches()));
     by.get()
 }
 
@@ -208,15 +209,15 @@ fn a_word_beyond_the_block_is_refused_and_its_neighbour_is_left_alone() {
     on_every_backend(|area| {
         let [block, next] = [0; 2].map(|_| area.block(8).expect("room"));
         // Where the first word of `next` has its mark, nothing but the check refuses.
-        block.add_dirty(7, 1, 63, drop);
-        next.add_dirty(0, 1, 63, drop);
+        block.add_dirty(7, 1, 63, |_| ());
+        next.add_dirty(0, 1, 63, |_| ());
         // The last is word 0 of a number that is cut to 32 bits.
         let words = [8, 16, 1 << 31, usize::MAX, 1_usize.checked_shl(32).unwrap_or(9)];
         // Each takes the interpreter seconds: the first and the last.
         for word in words.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
             let add = || block.add(word, 1);
             let add_overflow = || assert_eq!(block.add_overflow(word, 1, 63), 0);
-            let add_dirty = || block.add_dirty(word, 1, 63, drop);
+            let add_dirty = || block.add_dirty(word, 1, 63, |_| ());
             let ways: [&dyn Fn(); 3] = [&add, &add_overflow, &add_dirty];
             for way in ways {
                 let panic = catch_unwind(AssertUnwindSafe(way)).expect_err("no such word");
@@ -284,13 +285,13 @@ fn only_lines_that_were_added_to_are_marked() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..BLOCKS).map(|_| area.block(24).expect("room")).collect();
         assert!(!area.any_dirty());
-        blocks[7].add_dirty(9, 1, 63, drop);
-        blocks[7].add_dirty(15, 1, 63, drop);
-        blocks[LATE].add_dirty(0, 1, 63, drop);
+        blocks[7].add_dirty(9, 1, 63, |_| ());
+        blocks[7].add_dirty(15, 1, 63, |_| ());
+        blocks[LATE].add_dirty(0, 1, 63, |_| ());
         assert!(area.any_dirty());
         assert_eq!(take(area), [7 * 3 + 1, LATE * 3]);
         assert_eq!(take(area), [0usize; 0]);
-        blocks[7].add_dirty(9, 1, 63, drop);
+        blocks[7].add_dirty(9, 1, 63, |_| ());
         assert_eq!(take(area), [7 * 3 + 1]);
         assert_eq!((blocks[7].sum(9), blocks[7].sum(15), blocks[LATE].sum(0)), (2, 1, 1));
     });
@@ -301,7 +302,7 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..BLOCKS).map(|_| area.block(24).expect("room")).collect();
         for block in [1, 21, 22, LATE] {
-            blocks[block].add_dirty(8, 1, 63, drop);
+            blocks[block].add_dirty(8, 1, 63, |_| ());
         }
         // Lines 63 to 65, of which 64 is marked; then all lines of block 22.
         let mut marked = take_in(area, Lines::Range(63..66));
@@ -324,7 +325,8 @@ fn lines_that_were_found_stay_marked_and_are_taken_by_their_place() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
         // Where the thread moves between adds, a line is marked in two rows.
-        let add = |which: &[usize]| which.iter().for_each(|&n| blocks[n].add_dirty(0, 1, 63, drop));
+        let add =
+            |which: &[usize]| which.iter().for_each(|&n| blocks[n].add_dirty(0, 1, 63, |_| ()));
         let find = |lines: Lines| find(area, lines);
         add(&[1, 2, 70]);
         assert_eq!(lines(&find(Lines::Some)), [1, 2, 70]);
@@ -479,7 +481,12 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
             });
             on_threads(3, |thread| {
                 for i in 0..ADDS / 10 {
-                    blocks[(i * (thread + 1)) as usize % 8].add_dirty(i as usize % 8, 1, 63, drop);
+                    blocks[(i * (thread + 1)) as usize % 8].add_dirty(
+                        i as usize % 8,
+                        1,
+                        63,
+                        |_| (),
+                    );
                     done.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -495,9 +502,11 @@ fn an_add_is_in_flight_while_its_overflow_is_posted_and_no_longer() {
         let block = area.block(1).expect("room");
         block.add_dirty(0, 63, 63, |_| unreachable!("within the batch"));
         let mut reported = Vec::new();
-        block.add_dirty(0, 2, 63, |by| {
-            reported.push((by, area.in_flight()));
-            block.add_dirty(0, 1000, 63, |by| reported.push((by, area.in_flight())));
+        block.add_dirty(0, 2, 63, |first| {
+            reported.push((first.batches(), area.in_flight()));
+            block.add_dirty(0, 1000, 63, |second| {
+                reported.push((second.batches(), area.in_flight()));
+            });
         });
         assert_eq!(reported.len(), 2);
         assert!(reported.iter().zip([1, 2]).all(|(&(by, in_flight), n)| by > 0 && in_flight == n));
@@ -527,7 +536,7 @@ fn a_threads_first_add_puts_no_locked_row_into_use() {
         return;
     };
     let block = area.block(1).expect("room");
-    on_threads(2, |_| block.add_dirty(0, 1, 63, drop));
+    on_threads(2, |_| block.add_dirty(0, 1, 63, |_| ()));
     assert_eq!(area.rows_in_use().len(), rseq.cpus() as usize);
     assert_eq!(block.sum(0), 4 * 2);
 }
@@ -539,7 +548,7 @@ fn marks_are_found_in_every_row_that_has_some_and_bounds_count_no_others() {
     assert_eq!((area.marked_rows().next(), area.dirty_lines(1)), (None, 0));
     for (n, row) in [127, 3, 64, 3].into_iter().enumerate() {
         Area::simulate_cpu(row);
-        block.add_dirty(0, 1, 63, drop);
+        block.add_dirty(0, 1, 63, |_| ());
         assert_eq!(area.dirty_lines(9), n.min(2) as u64 + 1);
     }
     assert_eq!(area.marked_rows().collect::<Vec<_>>(), [3, 64, 127]);

@@ -11,7 +11,7 @@
 use std::arch::asm;
 
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
-use crate::{CpuRows, STRIDE};
+use crate::{CENTRE, CpuRows, STRIDE};
 
 #[path = "aarch64/own_area.rs"]
 mod own_area;
@@ -461,10 +461,12 @@ pub(crate) unsafe fn add_marked_within(
             "b.eq {left}",
             "add {t}, {t}, {word}",
             "ldr {d}, [{t}]",
+            "add {d}, {d}, {centre}",
             "add {after}, {d}, {n}",
             "eor {d}, {d}, {after}",
             "cmp {d}, {mask}",
             "b.hi {left}",
+            "sub {after}, {after}, {centre}",
             point!(3),
             "str {after}, [{t}]",
             abort_to_label!(),
@@ -478,6 +480,7 @@ pub(crate) unsafe fn add_marked_within(
             mask = in(reg) mask,
             marks = in(reg) marks,
             bit = in(reg) u64::from(bit),
+            centre = in(reg) i64::from(CENTRE),
             stride = in(reg) STRIDE,
             left = label { return false },
             options(nostack),

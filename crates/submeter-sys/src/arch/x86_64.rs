@@ -16,7 +16,7 @@
 use std::arch::asm;
 
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
-use crate::{CpuRows, STRIDE};
+use crate::{CENTRE, CpuRows, STRIDE};
 
 #[path = "x86_64/own_area.rs"]
 mod own_area;
@@ -502,10 +502,12 @@ pub(crate) unsafe fn add_marked_within(
             "jnc {left}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
+            "add {d}, {centre}",
             "lea {after}, [{d} + {n}]",
             "xor {d}, {after}",
             "cmp {d}, {mask}",
             "ja {left}",
+            "sub {after}, {centre}",
             point!(3),
             "mov qword ptr [{t}], {after}",
             abort_to_label!(),
@@ -519,6 +521,7 @@ pub(crate) unsafe fn add_marked_within(
             mask = in(reg) mask,
             marks = in(reg) marks,
             bit = in(reg) bit,
+            centre = const CENTRE,
             stride = const STRIDE,
             left = label { return false },
             options(nostack),
@@ -562,10 +565,12 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
             "jnc {left}",
             "lea {t}, [{t} + 8 * {index:r}]",
             "mov {offset}, qword ptr [{t}]",
+            "add {offset}, {centre}",
             "lea {after}, [{offset} + {n}]",
             "xor {offset}, {after}",
             "cmp {offset}, {mask}",
             "ja {left}",
+            "sub {after}, {centre}",
             point!(3),
             "mov qword ptr [{t}], {after}",
             abort_to_label!(),
@@ -583,6 +588,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
             marks_at = const MARKS_AT,
             marks_shift = const CpuRows::LINE_WORDS.ilog2() + 64_u32.ilog2(),
             line_shift = const CpuRows::LINE_WORDS.ilog2(),
+            centre = const CENTRE,
             stride = const STRIDE,
             left = label { return false },
             options(nostack),

@@ -19,7 +19,7 @@ use crate::metric::unit::Unit;
 ///
 /// let reading = tree.root().read(requests);
 /// assert!(reading.value + reading.max_error >= 7);
-/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 511 requests, 1.2µs ago
+/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 1023 requests, 1.2µs ago
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub struct Reading<T> {
     /// How far the exact total may be from `value`, in either direction, because of updates that no
     /// flush has seen. 0 if there are none.
     ///
-    /// It is the sum of what crossed a batch boundary (512 of a count, 64 KiB, about a millisecond)
-    /// since the last flush, plus less than a batch for each group and CPU that may have more: at
-    /// most one for each 64-byte line that changed anywhere in the tree, and one for each update in
-    /// progress that may cross a boundary. The exact total may or may not include an update in
-    /// progress. A flush of a subtree lowers only the bounds in that subtree: those of its
-    /// ancestors stay wider than necessary until the next larger flush.
+    /// It is the sum of what crossed a batch boundary (1,024 of a count, 128 KiB, about a
+    /// millisecond) since the last flush, plus less than a batch for each group and CPU that may
+    /// have more: at most one for each 64-byte line that changed anywhere in the tree, and one for
+    /// each update in progress that may cross a boundary. The exact total may or may not include an
+    /// update in progress. A flush of a subtree lowers only the bounds in that subtree: those of
+    /// its ancestors stay wider than necessary until the next larger flush.
     ///
     /// `u64::MAX` if nothing is known: once 2^31 batches were crossed since the last flush, which
-    /// takes 2^40 of a count, 2^47 bytes or 26 days of CPU time.
+    /// takes 2^41 of a count, 2^48 bytes or 26 days of CPU time.
     pub max_error: u64,
     /// Upper bound on the time since the flush that produced `value` began: the last flush of the
     /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)
@@ -56,7 +56,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// Writes `7` if exact, `7 ± 512` if not; displaying the age is left to the caller.
+/// Writes `7` if exact, `7 ± 1023` if not; displaying the age is left to the caller.
 impl<T: fmt::Display> fmt::Display for Reading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.max_error {

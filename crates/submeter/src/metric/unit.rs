@@ -78,19 +78,32 @@ impl UnitKind {
 impl UnitKind {
     /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
     /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
-    /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 128 to
-    /// 512 updates: a crossing costs as much as sixteen updates, and a batch twice as large doubles
-    /// the error bound.
+    /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 256 to
+    /// 1,024 updates: a crossing costs as much as sixteen updates, and a batch twice as large
+    /// doubles the error bound, and of time what budgets have not been told. Its boundaries lie
+    /// about half of it away from 0: see [`CENTRE`](submeter_sys::CENTRE).
     // Said, as an incremental build inlines nothing across crates that does not say so.
     #[inline]
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
-            UnitKind::Count => (1 << 9) - 1,
-            UnitKind::Bytes => (1 << 16) - 1,
+            UnitKind::Count => (1 << 10) - 1,
+            UnitKind::Bytes => (1 << 17) - 1,
             UnitKind::Nanoseconds => (1 << 20) - 1,
         }
     }
 }
+
+// However it is rounded: what goes back and forth around 0 crosses no boundary.
+const _: () = {
+    let kinds = [UnitKind::Count, UnitKind::Bytes, UnitKind::Nanoseconds];
+    let mut n = 0;
+    while n < kinds.len() {
+        let batch = kinds[n].batch_mask() + 1;
+        let above = submeter_sys::CENTRE as u64 % batch;
+        assert!(above.abs_diff(batch / 2) <= batch / 8);
+        n += 1;
+    }
+};
 
 /// A batch that a word leaves only by wrapping around.
 pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();

@@ -113,7 +113,7 @@ impl<'a, M: Scalar> MetricHandle<'a, M> {
     #[inline(always)]
     fn update(self, n: i64) {
         let MetricHandle { word, stats, index, .. } = self;
-        word.add_dirty(n, M::BATCH_MASK, move |batches| stats.crossed(index, batches));
+        word.add_dirty(n, M::BATCH_MASK, move |updated| stats.crossed(index, &updated));
     }
 }
 

@@ -96,11 +96,13 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
     const ADDS: u64 = 63;
     let (tree, requests) = counting(1_000);
     let (begun, returned, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (flushed, met) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&stop);
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
+                    let mut last = 0;
                     while !stop.load(Ordering::SeqCst) {
                         let least = returned.load(Ordering::SeqCst);
                         let read = tree.root().read(requests);
@@ -110,11 +112,16 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
                             "{read:?}, {least} had returned"
                         );
                         assert!(read.value <= most + read.max_error, "{read:?}, {most} had begun");
+                        let flushes = flushed.load(Ordering::SeqCst);
+                        if read.max_error != 0 && flushes != std::mem::replace(&mut last, flushes) {
+                            met.store(true, Ordering::SeqCst);
+                        }
                     }
                 })
             })
             .collect();
-        for round in 0..300 {
+        // And on, until a reader has come between a flush and what the next one finds.
+        for round in (0..).take_while(|&n| n < 300 || !met.load(Ordering::SeqCst)) {
             let children: Vec<_> = (0..CHILDREN)
                 .map(|n| tree.create(&format!("/{round}-{n}")).expect("room"))
                 .collect();
@@ -124,6 +131,7 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
             children.iter().for_each(|child| drop(child.kill().expect("alive")));
             drop(children);
             tree.flush();
+            flushed.fetch_add(1, Ordering::SeqCst);
             if readers.iter().any(|reader| reader.is_finished()) {
                 break;
             }

@@ -23,6 +23,7 @@ mod guards;
 mod high;
 mod hostile;
 mod http;
+mod met;
 mod metric_handle;
 mod naive;
 mod openmetrics;

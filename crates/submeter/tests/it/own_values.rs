@@ -7,6 +7,7 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Schema, Tree, Value,
 };
 
+use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 struct Fixture {
@@ -107,7 +108,8 @@ fn own_values_add_up_to_the_total_while_threads_count_stress() {
                 }
             });
         }
-        for _ in 0..200 {
+        let mut last = 0;
+        until_met(200, || {
             let snapshot = f.tree.snapshot_with_own();
             let total = snapshot.groups()[0].counter(f.requests);
             let own = snapshot.groups().iter().map(|group| {
@@ -117,7 +119,10 @@ fn own_values_add_up_to_the_total_while_threads_count_stress() {
                 }
             });
             assert_eq!(own.sum::<u64>(), total);
-        }
+            // While threads count.
+            let before = std::mem::replace(&mut last, total);
+            before != 0 && total != before
+        });
         drop(stop);
     });
     assert!(f.tree.root().sum(f.requests) > 0);

@@ -7,6 +7,7 @@ use submeter::{
     SchemaBuilder, SchemaError, Section, Tree, Value,
 };
 
+use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 struct Fixture {
@@ -183,7 +184,7 @@ fn a_tree_that_is_full_with_the_dead_of_one_section_flushes_it() {
 
 #[test]
 fn a_parent_is_the_sum_of_its_children_in_every_section_while_all_is_moving_stress() {
-    const SNAPSHOTS: usize = 500;
+    const SNAPSHOTS: u32 = 500;
     let f = fixture();
     let groups: Vec<_> =
         (0..4).map(|i| f.tree.get_or_create(&format!("/p/{i}")).expect("created")).collect();
@@ -205,7 +206,8 @@ fn a_parent_is_the_sum_of_its_children_in_every_section_while_all_is_moving_stre
                 })
             })
             .collect();
-        for _ in 0..SNAPSHOTS {
+        let mut last = (0, 0);
+        until_met(SNAPSHOTS, || {
             f.tree.flush_section(f.io);
             let snapshot = f.tree.snapshot();
             let value = |path: &str| {
@@ -216,7 +218,10 @@ fn a_parent_is_the_sum_of_its_children_in_every_section_while_all_is_moving_stre
             let sums = children.iter().fold((0, 0), |sum, v| (sum.0 + v.0, sum.1 + v.1));
             assert_eq!(value("/p"), sums);
             assert_eq!(value("/"), sums);
-        }
+            // Both sections move.
+            let before = std::mem::replace(&mut last, sums);
+            before != (0, 0) && sums.0 != before.0 && sums.1 != before.1
+        });
         drop(stopping);
         updaters.into_iter().map(|updater| updater.join().expect("no panic")).sum::<u64>()
     });

@@ -23,10 +23,12 @@
 |     jae L5
 |     addq %r7, %r1
 |     movq (%r1), %r5
+|     addq $590336, %r5
 |     leaq (%r5,%r8), %r9
 |     xorq %r9, %r5
 |     cmpq %r10, %r5
 |     ja L5
+|     subq $590336, %r9
 |     movq %r9, (%r1)
 | L3:
 |     .section __rseq_failure

@@ -18,10 +18,10 @@ const MOST: [(&str, usize, usize); 11] = [
     // The sequence needs five registers, and its slow half more arguments than there are registers.
     ("bound_add", 40, 5),
     ("counter_add", 19, 0),
-    ("group_add", 33, 0),
-    ("group_adjust", 33, 0),
+    ("group_add", 35, 0),
+    ("group_adjust", 35, 0),
     // Two lines: the block and the word. The sequences need an address less, and no exchange.
-    ("locked_add", 38, 0),
+    ("locked_add", 39, 0),
     ("ref_get", 10, 0),
     ("ref_pair", 22, 1),
     ("ref_put", 10, 0),

@@ -9,7 +9,8 @@ use super::raw::CpuWord;
 use super::{Area, Inner, Word};
 use crate::backend::locked::{LockedHere, LockedWord};
 use crate::backend::{locked, rseq};
-use crate::overflow::{InFlight, batch_overflow};
+use crate::overflow::{InFlight, batch_overflow, marked_overflow};
+use crate::pending::Updated;
 
 #[expect(unsafe_code, reason = "vouches for the way to the words, whose keeper it holds")]
 mod raw;
@@ -134,12 +135,18 @@ impl<T> Block<T> {
     /// # Panics
     /// When there is no such word.
     #[inline(always)]
-    pub fn add_dirty(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
+    pub fn add_dirty(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(Updated<'_>)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if !self.add_dirty_within(word, n, mask) {
             #[cold]
             #[inline(never)]
-            fn otherwise<T>(at: &Block<T>, word: usize, n: i64, mask: u64, f: impl FnOnce(i64)) {
+            fn otherwise<T>(
+                at: &Block<T>,
+                word: usize,
+                n: i64,
+                mask: u64,
+                f: impl FnOnce(Updated<'_>),
+            ) {
                 at.add_dirty_otherwise(word, n, mask, f);
             }
             otherwise(self, word, n, mask, crossed);
@@ -153,9 +160,15 @@ impl<T> Block<T> {
     /// # Panics
     /// When there is no such word.
     #[inline]
-    pub fn add_dirty_otherwise(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
+    pub fn add_dirty_otherwise(
+        &self,
+        word: usize,
+        n: i64,
+        mask: u64,
+        crossed: impl FnOnce(Updated<'_>),
+    ) {
         if let Some(here) = self.locked_here(word)
-            && locked::add_within(here.word, n, mask)
+            && locked::add_within(here.word, n, mask, marked_overflow)
         {
             if !here.is_dirty() {
                 self.words().mark_locked(here.row, here.line);
@@ -205,7 +218,8 @@ impl BlockWord {
     #[inline(always)]
     #[must_use]
     pub(crate) fn add_inside_locked(&self, n: i64, mask: u64) -> bool {
-        !self.has_sequences() && self.words().locked_add_within(self.index(), n, mask).is_some()
+        !self.has_sequences()
+            && self.words().locked_add_within(self.index(), n, mask, batch_overflow).is_some()
     }
 
     /// As [`Block::add_overflow`], for an add that [`add_inside`](Self::add_inside) refused:
@@ -289,14 +303,20 @@ impl Words {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn add_dirty_slow(&self, word: usize, n: i64, mask: u64, crossed: impl FnOnce(i64)) {
+    pub(super) fn add_dirty_slow(
+        &self,
+        word: usize,
+        n: i64,
+        mask: u64,
+        crossed: impl FnOnce(Updated<'_>),
+    ) {
         if self.add_dirty_inside(word, n, mask) {
             return;
         }
         let _in_flight = self.begin_in_flight();
         let overflow = self.add_dirty_across(word, n, mask);
         if overflow != 0 {
-            crossed(overflow >> mask.count_ones());
+            crossed(Updated::fenced(overflow >> mask.count_ones()));
         }
     }
 
@@ -306,7 +326,7 @@ impl Words {
         let inner: &Inner = &self.area().inner;
         let line = (self.first() + word) / LINE_WORDS;
         let Some(at) = self.cpu_word(word) else {
-            let row = self.locked_add_within(word, n, mask);
+            let row = self.locked_add_within(word, n, mask, marked_overflow);
             return row.inspect(|&row| self.mark_locked(row, line)).is_some();
         };
         let rseq = at.rseq();
@@ -340,12 +360,12 @@ impl Words {
             };
             let again = || at.add_dirty(n);
             if let Some(added) = rseq::retry(again(), before_retry, again) {
-                return batch_overflow(added.after().wrapping_sub(n), n, mask);
+                return marked_overflow(added.after().wrapping_sub(n), n, mask);
             }
         }
         let (row, before) = self.locked_add(word, n);
         self.mark_locked(row, line);
-        batch_overflow(before, n, mask)
+        marked_overflow(before, n, mask)
     }
 
     /// Marks a line of a locked row, unless it is dirty. After the add, unlike a sequence: see the
@@ -375,12 +395,20 @@ impl Words {
 
     /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns
     /// the locked row where it was done; may return `None` without such a reason.
-    pub(super) fn locked_add_within(&self, word: usize, n: i64, mask: u64) -> Option<usize> {
+    #[inline]
+    fn locked_add_within(
+        &self,
+        word: usize,
+        n: i64,
+        mask: u64,
+        overflow: impl Fn(i64, i64, u64) -> i64,
+    ) -> Option<usize> {
         assert!(word < self.len(), "no such word");
         let inner: &Inner = &self.area().inner;
         let row = self.locked_row();
         inner.use_locked();
-        locked::add_within(inner.rows.locked(row, self.first() + word), n, mask).then_some(row)
+        let at = inner.rows.locked(row, self.first() + word);
+        locked::add_within(at, n, mask, overflow).then_some(row)
     }
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and
@@ -419,12 +447,40 @@ mod tests {
         assert_eq!(word.at(0).load(Ordering::Relaxed), 3, "mapped, whatever else is gone");
     }
 
+    /// The sequences refuse what `add_dirty` takes for a crossing: each finds the same boundaries.
+    #[test]
+    fn marked_adds_cross_a_boundary_half_a_batch_away_from_zero_and_none_there() {
+        let cpu = submeter_sys::cpu::affinity().expect("readable")[0];
+        // Ends with the thread.
+        let on_one_cpu = || {
+            submeter_sys::cpu::set_affinity(&[cpu]).expect("allowed");
+            let areas = [Area::new(|_| 0), Area::with_backend(Backend::LockedByThread, |_| 0)];
+            for area in areas.map(|area| area.expect("address space")) {
+                let block = area.block(1).expect("room");
+                for batch in [1_i64 << 10, 1 << 17, 1 << 20] {
+                    let crossed = std::cell::Cell::new(0);
+                    let add = |n| {
+                        let more =
+                            |updated: Updated<'_>| crossed.set(crossed.get() + updated.batches());
+                        block.add_dirty(0, n, batch.cast_unsigned() - 1, more);
+                        crossed.get()
+                    };
+                    // Smaller batches' halves are in it too.
+                    let (near, far) = (batch / 4, batch * 3 / 4);
+                    let steps = [near, -2 * near, near, -1, 1, far, -far, -far, -batch, batch, far];
+                    assert_eq!(steps.map(add), [0, 0, 0, 0, 0, 1, 0, -1, -2, -1, 0], "{batch}");
+                }
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(on_one_cpu).join().expect("no panic"));
+    }
+
     #[test]
     fn a_row_that_was_not_noted_is_not_visited() {
         let area = Area::simulated(3).expect("address space");
         let block = area.block(1).expect("room");
         Area::simulate_cpu(1);
-        block.add_dirty(0, 1, 63, drop);
+        block.add_dirty(0, 1, 63, |_| ());
         // As nothing does: a mark without a note.
         area.inner.dirty_bits(2).mark(block.first_line());
         let mut rows = Vec::new();

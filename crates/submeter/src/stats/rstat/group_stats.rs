@@ -68,8 +68,8 @@ impl GroupStats {
     #[inline(always)]
     pub(crate) fn add_then(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
         if !self.block.add_dirty_within(word, n, batch_mask) {
-            let crossed = |batches| {
-                self.crossed(word, batches);
+            let crossed = |updated: Updated<'_>| {
+                self.crossed(word, &updated);
                 then();
             };
             self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
@@ -81,7 +81,7 @@ impl GroupStats {
     #[cold]
     #[inline(never)]
     fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64) {
-        let crossed = |batches| self.crossed(word, batches);
+        let crossed = |updated: Updated<'_>| self.crossed(word, &updated);
         self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 
@@ -101,11 +101,11 @@ impl GroupStats {
     /// Once in a batch: the price of a bound on reads.
     #[cold]
     #[inline(never)]
-    pub(crate) fn crossed(&self, word: usize, batches: i64) {
+    pub(crate) fn crossed(&self, word: usize, updated: &Updated<'_>) {
         // So much and more is the most that a pending error can be, which makes bounds meaningless
         // until the next flush.
-        let batches = u32::try_from(batches.unsigned_abs()).unwrap_or(u32::MAX);
-        self.rstat.raise(self.block.block_ref(), word, batches, Updated::fenced());
+        let batches = u32::try_from(updated.batches().unsigned_abs()).unwrap_or(u32::MAX);
+        self.rstat.raise(self.block.block_ref(), word, batches, updated);
     }
 
     #[cfg(test)]

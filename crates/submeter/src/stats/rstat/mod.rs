@@ -32,6 +32,13 @@
 //! that crossed add to, and no flush has to reset: [`Pending`]), plus less than a batch for
 //! each line that may hold more: those that are marked, and in each row no more than there are
 //! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
+//!
+//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved
+//! by `c` batches and less than one more, as it may come from one end of a batch and go to the
+//! other.
+//! So no bound is tighter that knows no more than `c`, and that they lie half a batch away from 0
+//! ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross and not what that says, as
+//! long as who posts a crossing finds it by the boundaries of the sequence that refused it.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -340,7 +347,7 @@ impl Rstat {
         &self,
         at: &BlockRef<Lineage>,
         above: Collections,
-        updated: Updated,
+        updated: &Updated<'_>,
     ) -> Collections {
         let own = noted(self.flushed_line(at.first_line())).collections(updated);
         Collections {
@@ -351,7 +358,7 @@ impl Rstat {
     }
 
     /// Adds so many batches to the pending error of a word of a group and of all above it.
-    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: Updated) {
+    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: &Updated<'_>) {
         // The root first: which flushes are a group's depends on those above it. Not by recursion,
         // as a handler's stack may be small.
         let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);

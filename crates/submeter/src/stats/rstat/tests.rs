@@ -248,15 +248,22 @@ fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
     let child = forest.add_group(0);
     let batch = MASK.cast_signed() + 1;
     let leaf = &forest.leaves[child];
+    let checks_at_the_bound = Cell::new(0);
     let check = |returned: i64| {
         for group in [0, child] {
             let (total, bound) = (forest.total(group, 0), forest.bound(group, 0));
-            assert!(total.abs_diff(returned) <= bound, "{returned} not in {total} ± {bound}");
+            let off = total.abs_diff(returned);
+            assert!(off <= bound, "{returned} not in {total} ± {bound}");
+            checks_at_the_bound.update(|n| n + usize::from(off == bound && off != 0));
         }
     };
     // Adds that do not cross, around adds that do and are stuck: the most that can be hidden, up
     // and down.
     for sign in [1, -1] {
+        // From one end of a batch to the other; its boundary is half of one away from 0.
+        let below = (forest.total(0, 0) + batch / 2).rem_euclid(batch);
+        leaf.add(0, if sign > 0 { -below } else { batch - 1 - below }, MASK);
+        forest.rstat.flush();
         let mut returned = forest.total(0, 0);
         let fill = |returned: &mut i64| {
             leaf.add(0, sign * (batch - 1), MASK);
@@ -270,17 +277,18 @@ fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
                 fill(&mut returned);
                 forest.rstat.flush();
                 fill(&mut returned);
-                leaf.crossed(0, second);
+                leaf.crossed(0, &second);
             });
             returned += sign;
             check(returned);
-            leaf.crossed(0, first);
+            leaf.crossed(0, &first);
         });
         returned += sign;
         check(returned);
         forest.rstat.flush();
         assert_eq!((forest.total(child, 0), forest.bound(child, 0)), (returned, 0));
     }
+    assert!(checks_at_the_bound.get() > 0, "no tighter bound holds");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 |     mrs xr1, TPIDR_EL0
+      mov wr9, #512
       mov wr4, #4160
-      mov wr7, wr12
       add xr1, xr1, wr13, sxtw
+      mov wr7, wr14
+      movk wr9, #9, lsl #16
       movk wr4, #16385, lsl #16
       mov wr13, wzr
 |     .section __rseq_cs
@@ -29,11 +31,13 @@
 |     b.eq L5
 |     add xr2, xr2, xr8
 |     ldr xr5, [xr2]
-|     add xr9, xr5, xr10
-|     eor xr5, xr5, xr9
-|     cmp xr5, xr11
+|     add xr5, xr5, xr9
+|     add xr10, xr5, xr11
+|     eor xr5, xr5, xr10
+|     cmp xr5, xr12
 |     b.hi L5
-|     str xr9, [xr2]
+|     sub xr10, xr10, xr9
+|     str xr10, [xr2]
 | L3:
 |     .section __rseq_failure
 |     .inst 0xd428bc00
