@@ -12,9 +12,9 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
-    /// A second counter of CPU time, or of time off the CPU, was declared.
+    /// A second counter of CPU time, of time off the CPU, or of errors, was declared.
     CpuTimeTwice(String),
-    /// A counter of time off the CPU was declared, and none of CPU time.
+    /// A counter of time off the CPU, or of errors, was declared without one of CPU time.
     OffCpuAlone(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
     SectionName(String),
