@@ -268,7 +268,7 @@ fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_and_of_errors_b
         let mut schema = Schema::builder();
         declare(&mut schema, "beside", "");
         let error = schema.build().expect_err("no CPU time");
-        assert_eq!(error, SchemaError::OffCpuAlone("beside".to_owned()));
+        assert_eq!(error, SchemaError::CpuTimeMissing("beside".to_owned()));
         assert!(error.to_string().contains("\"beside\""));
 
         let mut schema = Schema::builder();
