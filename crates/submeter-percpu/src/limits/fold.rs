@@ -67,7 +67,7 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
 
 /// Lets leaves below the levels of a path open again, where there is room for `twice` what one has
 /// and they have rested. One that a fold left half done is drained first: where charges fit, no
-/// refusal would ever do that. The charge is granted already, and waits for that [`MOMENT`] at most.
+/// refusal would ever do that. The charge is granted already, and waits [`MOMENT`] for it at most.
 pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
     let now = || path.leaf().stock.now_ms();
     let mut now_ms = now();

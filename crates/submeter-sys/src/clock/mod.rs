@@ -28,8 +28,8 @@ pub enum Source {
     /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
     /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more,
-    /// before the two that follow times outside next, and once a millisecond, or four times for a
-    /// while where an answer left something open. A shorter interval includes the waits in it.
+    /// where the next two begin, and once a millisecond: four times, for a while, after an answer
+    /// that left something open. A shorter interval includes the waits in it.
     ///
     /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
     /// sequence overwrites it, and an update that looked at it first would still miss a switch
