@@ -57,13 +57,13 @@ impl Field {
         for option in options(&field.attrs, "metric")? {
             match (name_of(&option)?.as_str(), &option) {
                 ("all", Meta::Path(_)) => all = true,
-                ("cpu_time" | "off_cpu" | "cpu_budget", Meta::Path(path)) => {
+                ("cpu_time" | "off_cpu" | "cpu_error" | "cpu_budget", Meta::Path(path)) => {
                     time = path.get_ident().cloned();
                 }
                 ("buckets", Meta::NameValue(pair)) => buckets = Some(pair.value.clone()),
                 ("name", Meta::NameValue(pair)) => name = text(&pair.value)?.value(),
                 _ => {
-                    let known = "known are `all`, `cpu_time`, `off_cpu`, `cpu_budget`, \
+                    let known = "known are `all`, `cpu_time`, `off_cpu`, `cpu_error`, `cpu_budget`, \
                                  `name = \"…\"` and `buckets = …`";
                     return Err(Error::new_spanned(option, known));
                 }
@@ -76,7 +76,7 @@ impl Field {
             (false, None, Some(buckets)) => Ok(Field::Histogram { name, help, buckets }),
             (false, None, None) => Ok(Field::Plain { name, help }),
             _ => {
-                let one = "a metric is one of `all`, `cpu_time`, `off_cpu`, `cpu_budget` and a \
+                let one = "a metric is one of `all`, `cpu_time`, `off_cpu`, `cpu_error`, `cpu_budget` and a \
                            histogram with `buckets`";
                 Err(Error::new_spanned(field, one))
             }

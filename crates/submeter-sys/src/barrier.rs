@@ -76,7 +76,19 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// # Ordering
 /// As [`wait`], unless it fails.
 pub fn try_wait() -> io::Result<()> {
-    wait_at_most(Some(PATIENCE))
+    try_wait_for(PATIENCE)
+}
+
+/// As [`try_wait`], but for at most so long: for callers that somebody waits for, and that come
+/// again.
+///
+/// # Errors
+/// As there.
+///
+/// # Ordering
+/// As there.
+pub fn try_wait_for(patience: Duration) -> io::Result<()> {
+    wait_at_most(Some(patience))
 }
 
 fn wait_at_most(patience: Option<Duration>) -> io::Result<()> {
@@ -111,4 +123,12 @@ pub fn prepare() {
 #[must_use]
 pub fn waiting() -> Option<(usize, Duration)> {
     os::visits::waiting()
+}
+
+/// Returns how many calls of [`try_wait`] and [`try_wait_for`] of this process gave up so far.
+/// Until a later one succeeds, what was to wait for it is left half done: a charge near a limit may
+/// be refused although it fits.
+#[must_use]
+pub fn given_up() -> u64 {
+    os::visits::given_up().unwrap_or(0)
 }

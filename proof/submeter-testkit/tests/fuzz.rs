@@ -39,10 +39,11 @@ fn on_threads_in_turn(stream: &mut Differential, n: u64) {
 }
 
 fn say(name: &str, groups: usize, tally: Tally) {
-    let Tally { operations, created, killed, flushes, compared, .. } = tally;
+    let Tally { operations, created, killed, flushes, compared, late, .. } = tally;
     println!(
         "{name}: {operations} operations on up to {groups} groups ({created} created, {killed} \
-         killed), {flushes} flushes, {compared} values compared: no difference"
+         killed), {flushes} flushes, {compared} values compared: no difference; {late} refusals not \
+         compared, as a barrier was given up"
     );
 }
 

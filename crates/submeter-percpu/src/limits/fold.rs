@@ -1,9 +1,18 @@
 //! Folds: all stock below a level is given back, so that a refusal there is exact.
 
+use std::time::Duration;
+
+use submeter_sys::barrier::PATIENCE;
+
 use super::leaf::Phase;
 use super::level::{Level, Tight};
 use super::path::Path;
 use super::stock::Stock;
+
+/// For how long a charge that is granted waits for a fold that another left: several times what a
+/// barrier takes on a busy machine. Where none comes in that time, charges take the longer way for
+/// longer, which is all that a fold would spare them.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
 /// Returns false as [`fold`] does.
@@ -23,7 +32,7 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
 /// closed, charges take the longer way, and the next fold or [`loosen`] goes on.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
-    fold_behind(path, level, Stock::try_barrier)
+    fold_behind(path, level, |stock| stock.try_barrier(PATIENCE))
 }
 
 /// As [`fold`], however long the barrier takes.
@@ -58,13 +67,13 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
 
 /// Lets leaves below the levels of a path open again, where there is room for `twice` what one has
 /// and they have rested. One that a fold left half done is drained first: where charges fit, no
-/// refusal would ever do that.
+/// refusal would ever do that. The charge is granted already, and waits [`MOMENT`] for it at most.
 pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
     let now = || path.leaf().stock.now_ms();
     let mut now_ms = now();
     for level in path.levels() {
         if level.was_left(now_ms, now) {
-            _ = fold(path, level);
+            _ = fold_behind(path, level, |stock| stock.try_barrier(MOMENT));
             now_ms = now();
         }
         level.loosen(twice, now_ms, now);

@@ -8,6 +8,7 @@
 //! A locked row is closed by one instruction on the word that its users exchange: no barrier.
 
 use std::io;
+use std::time::Duration;
 
 use submeter_sys::{ResolvedHint, barrier};
 
@@ -139,9 +140,9 @@ impl Stock for StockRows {
         }
     }
 
-    fn try_barrier(&self) -> bool {
+    fn try_barrier(&self, patience: Duration) -> bool {
         self.locked.is_some()
-            || match barrier::try_wait() {
+            || match barrier::try_wait_for(patience) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => false,
                 waited => waited.map(|()| true).expect("what the start-up probe found to work"),
             }

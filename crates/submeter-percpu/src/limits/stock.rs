@@ -1,5 +1,7 @@
 //! What a leaf asks of the words that hold its stock.
 
+use std::time::Duration;
+
 /// The stock of each CPU, behind a gate.
 pub(crate) trait Stock {
     /// Adds `n`, which may be negative, to the running CPU's stock, if that is open and stays
@@ -21,8 +23,9 @@ pub(crate) trait Stock {
     fn close(&self);
     /// Waits until no add is under way that found it open.
     fn barrier(&self);
-    /// As [`barrier`](Stock::barrier), unless that takes too long. Returns whether it was done.
-    fn try_barrier(&self) -> bool {
+    /// As [`barrier`](Stock::barrier), unless that takes longer than `patience`. Returns whether it
+    /// was done.
+    fn try_barrier(&self, _patience: Duration) -> bool {
         self.barrier();
         true
     }

@@ -1,16 +1,19 @@
 //! What needs a look inside a tree of one node; `tests/it` has what a counter promises.
 
+use std::cell::Cell;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use submeter_sys::Backend;
 
 use super::Inside;
+use super::common::Common;
 use super::flat::Flat;
-use super::leaf::Phase;
-use super::level::{LEFT_MS, REST_MS, Refusal};
+use super::leaf::{Leaf, Phase};
+use super::level::{LEFT_MS, Level, REST_MS, Refusal, Tight};
 use super::rows::StockRows;
 use super::stock::Stock;
+use super::tree::{self, Path};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -147,7 +150,8 @@ fn an_opening_that_a_fork_left_under_way_makes_reads_inexact_until_a_fold_only()
     });
 }
 
-/// Rows whose clock goes on when it is told to, and whose barrier may take too long.
+/// Rows whose clock goes on when it is told to, and whose barrier may take longer than anybody
+/// waits, which goes on too while they do.
 struct Still(StockRows, AtomicU32, AtomicBool);
 
 impl Stock for Still {
@@ -166,10 +170,14 @@ impl Stock for Still {
     fn barrier(&self) {
         self.0.barrier();
     }
-    fn try_barrier(&self) -> bool {
+    fn try_barrier(&self, patience: Duration) -> bool {
         // Relaxed: one thread.
         let late = self.2.load(Ordering::Relaxed);
-        !late && self.0.try_barrier()
+        if late {
+            // Relaxed: one thread.
+            self.1.fetch_add(patience.as_millis() as u32, Ordering::Relaxed);
+        }
+        !late && self.0.try_barrier(patience)
     }
     fn sum(&self) -> i64 {
         self.0.sum()
@@ -228,6 +236,8 @@ fn a_fold_whose_barrier_takes_too_long_is_ended_in_time_though_nothing_is_refuse
         let flat = Flat::new(late, cap, rows, ZERO, ZERO + LIMIT);
         stocked(&flat);
         assert!(!fits(&flat, LIMIT - 2), "the fold is given up");
+        let waited = || flat.leaf.stock.now_ms().wrapping_sub(u32::MAX - 7);
+        assert_eq!(waited(), LEFT_MS / 2, "for its patience");
         let after = |ms| {
             // Relaxed: one thread.
             flat.leaf.stock.1.fetch_add(ms, Ordering::Relaxed);
@@ -235,14 +245,64 @@ fn a_fold_whose_barrier_takes_too_long_is_ended_in_time_though_nothing_is_refuse
             flat.release(1);
             flat.leaf.phase()
         };
-        assert_eq!(after(LEFT_MS - 1), Phase::Closing, "it may go on still");
+        assert_eq!(after(LEFT_MS / 2 - 1), Phase::Closing, "it may go on still");
+        let before = waited();
         assert_eq!(after(1), Phase::Closing, "the barrier is late again");
+        assert!(waited() - before <= 51, "it was granted: {} ms", waited() - before);
+        // Relaxed: one thread.
+        flat.leaf.stock.1.fetch_sub(waited() - before - 1, Ordering::Relaxed);
         // Relaxed: one thread.
         flat.leaf.stock.2.store(false, Ordering::Relaxed);
         assert_eq!(after(LEFT_MS - 1), Phase::Closing, "not tried by each charge");
         assert_eq!(after(1), Phase::Closed);
         assert_eq!(after(REST_MS), Phase::Open);
     });
+}
+
+/// A counter that somebody waits for, and what its level was when they were told of a charge.
+struct Awaited(Flat<StockRows>, Cell<Option<Tight>>);
+
+impl Path for Awaited {
+    type Stock = StockRows;
+    fn leaf(&self) -> &Leaf<StockRows> {
+        &self.0.leaf
+    }
+    fn level(&self) -> &Level {
+        &self.0.level
+    }
+    fn up(&self) -> impl Iterator<Item = &Self> + Clone {
+        std::iter::once(self)
+    }
+    fn below(&self, _: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
+        visit(&mut std::iter::once(self));
+        true
+    }
+    fn join(&self, _: &mut dyn FnMut() -> bool) {}
+    fn common(&self) -> &Common {
+        self.0.common()
+    }
+    fn waits_have_ended(&self) -> bool {
+        false
+    }
+    fn serve(&self) {}
+    fn reconsider(&self) {}
+    fn note_charge(&self) {
+        self.1.set(Some(Level::state(self.0.level.tight())));
+    }
+}
+
+#[test]
+fn those_that_wait_are_told_of_a_charge_before_a_fold_that_was_left_is_taken_up() {
+    let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+    let stock = StockRows::new(&area).expect("room");
+    let awaited = Awaited(Flat::new(stock, 100, 1, 0, LIMIT), Cell::new(None));
+    let level = awaited.level();
+    awaited.common().await_room(level);
+    level.turn_over_at(level.tight(), awaited.leaf().stock.now_ms().wrapping_sub(LEFT_MS));
+    tree::try_charge(&awaited, 1).expect("it fits");
+    assert_eq!(awaited.1.get(), Some(Tight::Tightening), "first");
+    assert_eq!(Level::state(level.tight()), Tight::Drained, "then it is taken up");
+    awaited.common().end_await(level);
 }
 
 #[test]

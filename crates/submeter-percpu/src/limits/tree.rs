@@ -124,11 +124,12 @@ pub(crate) fn charge_levels<P: Path>(
     after_openings();
     let mut effects = Effects::default();
     let decided = decide(path, n, forced, &mut effects);
-    if let Ok(far) = decided {
-        open_if_far(path, far);
-    }
+    // First: what follows may be a fold, and wait for a barrier.
     if (effects.turned || effects.gave_back) && is_awaited(path) {
         if effects.gave_back { path.serve() } else { path.note_charge() }
+    }
+    if let Ok(far) = decided {
+        open_if_far(path, far);
     }
     decided.map(drop).map_err(|index| (index, effects.refusal()))
 }

@@ -7,12 +7,17 @@
 //! The time between intervals is mostly a wait, and is charged to no group. There is CPU time in it
 //! that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
 //! for each such time, is learned where the intervals had no wait, and taken for granted where one
-//! had.
+//! had. Then the kernel's answer still says between what two values the intervals are: how far the
+//! further one is from what is told is added up, as the bound of all errors, and more is asked, so
+//! that the next interval like that begins with an answer and has no such error.
 //!
 //! Rejected: a ring of the latest intervals, among which to divide what they were told too much. It
 //! costs each switch some stores, and where an interval that may have had a wait ends with a
-//! question, there is little left to divide. To ask when a wait outside is over: workers wait for
-//! each request.
+//! question, there is little left to divide. To ask when each wait outside is over: workers wait
+//! for each request. An average of what was used outside, instead of the latest: questions in step
+//! with the load meet times of one kind, and it is applied to another. To ask at random, or where
+//! the latest intervals say that a long one follows: a load in step is met where it does not help,
+//! all the time.
 
 use super::Rate;
 
@@ -24,13 +29,32 @@ pub(super) const TRUST_NS: u64 = 1_000_000;
 /// of it: a system call is little beside it.
 const LONG_NS: u64 = 20_000;
 
+/// How many times outside end with a question for each interval that may have had a wait: enough
+/// where at least every second interval is such a one, and little beside what they take.
+const ASKS: u32 = 2;
+
+/// How many of these are kept for later, where all intervals may have had waits.
+const MOST_ASKS: u32 = 8;
+
+/// How many questions come sooner after an answer that left something open: those of some
+/// milliseconds, when a busy machine may preempt the thread again.
+const WARY: u32 = 32;
+
+/// How much sooner: the less is used outside between two questions, the less an answer leaves open.
+const SOONER: u64 = 4;
+
+/// How much a time outside uses that is no example of others: a question comes in most of those.
+const MUCH_NS: u64 = TRUST_NS / 8;
+
 /// What the kernel's clock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// A time outside of all intervals.
     Outside,
-    /// An interval, which may have had a wait.
+    /// An interval of which nothing tells that it had a wait.
     Interval,
+    /// An interval that is so long that it may have had a wait.
+    Long,
     /// An interval in which the thread was switched out.
     Switched,
 }
@@ -49,10 +73,10 @@ pub(super) struct Intervals {
     outside: u64,
     /// How much CPU time each interval outside of groups had, when that was last known.
     outside_ns: u64,
-    /// What the counter said then.
-    learned_ticks: u64,
-    /// Whether it has been taken for granted since.
-    is_used: bool,
+    /// How many times outside are to end with a question.
+    asks: u32,
+    /// How many questions are to come sooner.
+    wary: u32,
     /// The answer is `base_ns` until the counter comes to `base_ticks`, and goes on with it.
     base_ticks: u64,
     base_ns: u64,
@@ -61,12 +85,14 @@ pub(super) struct Intervals {
     last_ns: u64,
     /// How much of what passed in intervals was no CPU time, as far as the kernel was asked.
     waited_ns: u64,
+    /// By how much all intervals may be wrong together, as far as the kernel was asked.
+    error_ns: u64,
 }
 
 impl Intervals {
-    /// Starts at `ns`, which the kernel said when the counter was at `ticks`, after intervals that
-    /// waited for `waited_ns`. Without a rate, each answer is to be the kernel's.
-    pub(super) fn new(rate: Option<Rate>, ticks: u64, ns: u64, waited_ns: u64) -> Intervals {
+    /// Starts at `ns`, which the kernel said when the counter was at `ticks`. Without a rate, each
+    /// answer is to be the kernel's.
+    pub(super) fn new(rate: Option<Rate>, ticks: u64, ns: u64) -> Intervals {
         let in_ticks = |ns| rate.map_or(0, |rate| rate.ticks(ns));
         Intervals {
             rate: rate.unwrap_or_default(),
@@ -78,9 +104,14 @@ impl Intervals {
             base_ns: ns,
             last_ticks: ticks,
             last_ns: ns,
-            waited_ns,
             ..Intervals::default()
         }
+    }
+
+    /// Starts anew, and keeps what was added up.
+    pub(super) fn restart(&mut self, rate: Option<Rate>, ticks: u64, ns: u64) {
+        let Intervals { waited_ns, error_ns, .. } = *self;
+        *self = Intervals { waited_ns, error_ns, ..Intervals::new(rate, ticks, ns) };
     }
 
     pub(super) fn trust_ticks(&self) -> u64 {
@@ -89,8 +120,8 @@ impl Intervals {
 
     /// Returns whether the kernel is to be asked at `now`, whatever happened since.
     #[inline]
-    fn is_due(&self, now: u64) -> bool {
-        now.wrapping_sub(self.asked_ticks) >= self.trust_ticks
+    fn is_due(&self, now: u64, trust_ticks: u64) -> bool {
+        now.wrapping_sub(self.asked_ticks) >= trust_ticks
     }
 
     pub(super) fn last_ns(&self) -> u64 {
@@ -99,6 +130,10 @@ impl Intervals {
 
     pub(super) fn waited_ns(&self) -> u64 {
         self.waited_ns
+    }
+
+    pub(super) fn error_ns(&self) -> u64 {
+        self.error_ns
     }
 
     /// Ends an interval at `now`, or a time outside, if it was all CPU time; begins the next.
@@ -124,7 +159,8 @@ impl Intervals {
         let is_short = now.wrapping_sub(self.last_ticks) < self.long_ticks;
         match switched {
             Some(true) => Err(Ends::Switched),
-            _ if self.is_due(now) || !(switched.is_some() || is_short) => Err(Ends::Interval),
+            None if !is_short => Err(Ends::Long),
+            _ if self.is_due(now, self.trust_ticks) => Err(Ends::Interval),
             _ => Ok(self.answer(now, elapsed(self.base_ticks, now))),
         }
     }
@@ -133,8 +169,9 @@ impl Intervals {
     /// [`end`](Intervals::end).
     #[inline]
     pub(super) fn begin(&mut self, now: u64) -> Result<u64, Ends> {
-        let is_old = now.wrapping_sub(self.learned_ticks) >= self.trust_ticks;
-        if self.is_due(now) || (self.is_used && is_old) {
+        let trust_ticks = self.trust_ticks / if self.wary > 0 { SOONER } else { 1 };
+        if self.asks > 0 || self.is_due(now, trust_ticks) {
+            self.asks = self.asks.saturating_sub(1);
             return Err(Ends::Outside);
         }
         self.leave_out(now);
@@ -153,6 +190,8 @@ impl Intervals {
 
     /// Ends what `ends` says, where the kernel says `ns` at `now`.
     pub(super) fn learn(&mut self, now: u64, ns: u64, ends: Ends) -> u64 {
+        let wide_ns = |from, to| self.rate.wide_ns(elapsed(from, to));
+        let latest_ns = wide_ns(self.last_ticks, now);
         if ends == Ends::Outside {
             self.leave_out(now);
         }
@@ -161,20 +200,32 @@ impl Intervals {
         let inside_ns = wide_ns(self.asked_ticks, now).saturating_sub(outside_ns);
         let used_ns = ns.saturating_sub(self.asked_ns);
         let mut told_ns = self.last_ns.max(self.base_ns + wide_ns(self.base_ticks, now));
+        let may_have_waited = matches!(ends, Ends::Long | Ends::Switched);
         let has_waited = used_ns < inside_ns || ends == Ends::Switched;
         let more_ns = used_ns.saturating_sub(inside_ns);
+        let mut excess_ns = inside_ns.saturating_sub(used_ns);
+        self.wary = self.wary.saturating_sub(1);
         match more_ns.checked_div(self.outside) {
             // The counter and the kernel's clock run apart a little.
             None => told_ns += more_ns,
-            Some(each_ns) if !has_waited => {
-                (self.outside_ns, self.learned_ticks, self.is_used) = (each_ns, now, false);
+            Some(_) if has_waited || may_have_waited => {
+                // What the intervals used, at least and at most. Short ones are taken for CPU time.
+                let most_ns = used_ns.min(inside_ns);
+                let sure_ns = if may_have_waited { inside_ns.saturating_sub(latest_ns) } else { 0 };
+                let least_ns = used_ns.saturating_sub(outside_ns).max(sure_ns).min(most_ns);
+                let expected_ns = self.outside.saturating_mul(self.outside_ns).min(outside_ns);
+                let expected_ns =
+                    if has_waited { used_ns.saturating_sub(expected_ns) } else { most_ns };
+                let taken_for_ns = expected_ns.clamp(least_ns, most_ns);
+                excess_ns = inside_ns - taken_for_ns;
+                self.error_ns += (most_ns - taken_for_ns).max(taken_for_ns - least_ns);
+                self.wary = WARY;
             }
-            Some(_) => self.is_used = true,
+            Some(each_ns) if each_ns < MUCH_NS => self.outside_ns = each_ns,
+            Some(_) => {}
         }
-        let mut excess_ns = 0;
-        if has_waited {
-            let outside_ns = outside_ns.min(self.outside.saturating_mul(self.outside_ns));
-            excess_ns = (inside_ns + outside_ns).saturating_sub(used_ns).min(inside_ns);
+        if may_have_waited {
+            self.asks = (self.asks + ASKS).min(MOST_ASKS);
         }
         self.waited_ns += excess_ns;
         let taken_ns = excess_ns.min(told_ns - self.last_ns);

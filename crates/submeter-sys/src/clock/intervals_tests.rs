@@ -3,6 +3,7 @@ use super::*;
 const US: u64 = 1_000;
 
 /// A thread with a counter of one tick each nanosecond, and the kernel's clock.
+#[derive(Debug)]
 struct Thread {
     clock: Intervals,
     now: u64,
@@ -15,7 +16,7 @@ struct Thread {
 
 impl Thread {
     fn new(watched: bool) -> Thread {
-        let clock = Intervals::new(Some(Rate { factor: 1 << 32 }), 1 << 40, 7, 0);
+        let clock = Intervals::new(Some(Rate { factor: 1 << 32 }), 1 << 40, 7);
         let switched = watched.then_some(false);
         Thread { clock, now: 1 << 40, cpu_ns: 7, switched, asked: 0, latest: 7 }
     }
@@ -164,22 +165,30 @@ fn a_page_tells_of_a_wait_that_is_shorter_than_what_was_used_outside() {
 
 #[test]
 fn what_was_learned_of_another_time_costs_at_most_the_interval_that_waited() {
-    for mut thread in both() {
-        thread.run(50_000 * US);
-        thread.wait(US);
-        assert_eq!(thread.told_after(|t| t.run(5 * US)), 5 * US);
-        let waits = |t: &mut Thread| {
-            t.run(10 * US);
-            t.wait(100 * US);
-        };
-        // Outside, all of the time was used: as much as there was.
-        thread.run(15 * US);
-        thread.wait(0);
-        assert_eq!(thread.told_after(waits), 10 * US);
-        // And nothing of it: more than the interval had.
-        thread.wait(500 * US);
-        assert_eq!(thread.told_after(waits), 0);
-        assert_eq!(thread.told(|t| t.run(5 * US)), 5 * US);
+    for wrong in [false, true] {
+        for mut thread in both() {
+            thread.run(100 * US);
+            thread.wait(1_000 * US);
+            assert_eq!(thread.told_after(|t| t.run(5 * US)), 5 * US);
+            let waits = |t: &mut Thread| {
+                t.run(10 * US);
+                t.wait(100 * US);
+            };
+            // Outside, all of the time was used, as much as there was; or nothing of it, and more
+            // is taken for granted than the interval had.
+            if wrong {
+                thread.wait(500 * US)
+            } else {
+                thread.run(15 * US)
+            }
+            thread.wait(0);
+            assert_eq!(thread.told_after(waits), if wrong { 0 } else { 10 * US });
+            assert!(thread.clock.error_ns() >= 10 * US, "it could have been wrong: {thread:?}");
+            // The next one begins with a question.
+            thread.wait(500 * US);
+            assert_eq!(thread.told_after(waits), 10 * US);
+            assert_eq!(thread.told(|t| t.run(5 * US)), 5 * US);
+        }
     }
 }
 
@@ -259,6 +268,174 @@ fn an_interval_is_wrong_by_no_more_than_was_used_outside_since_the_kernel_was_as
     }
 }
 
+/// What is used and waited before an interval, and in it.
+type Step = [u64; 4];
+
+/// Runs steps, each in one of two groups, and returns what these were told and used.
+fn play(thread: &mut Thread, steps: impl IntoIterator<Item = (usize, Step)>) -> [[u64; 2]; 2] {
+    let mut groups = [[0; 2]; 2];
+    for (group, [run, wait, run_inside, wait_inside]) in steps {
+        thread.run(run);
+        thread.wait(wait);
+        let one = thread.told_after(|t| {
+            t.run(run_inside);
+            if wait_inside > 0 {
+                t.wait(wait_inside);
+            }
+        });
+        let [told, used] = &mut groups[group];
+        (*told, *used) = (*told + one, *used + run_inside);
+    }
+    groups
+}
+
+/// Loads whose long intervals and short ones follow each other in step with the questions: the
+/// second group is one after times outside that are unlike those of the first.
+fn in_step() -> Vec<Vec<(usize, Step)>> {
+    let us = |step: Step| step.map(|us| us * US);
+    let load = |short: Step, times, long: Step| {
+        let shorts = (0..times).map(move |_| (0, us(short)));
+        shorts.chain([(1, us(long))]).cycle().take(3_000).collect()
+    };
+    vec![
+        load([100, 0, 5, 0], 1, [0, 350, 50, 0]),
+        load([100, 0, 5, 0], 1, [0, 450, 50, 0]),
+        load([20, 1, 5, 0], 3, [1, 400, 50, 0]),
+        load([30, 1, 5, 0], 25, [1, 100, 50, 0]),
+        load([0, 100, 5, 0], 1, [100, 0, 50, 0]),
+        load([0, 30, 3, 0], 3, [60, 0, 25, 0]),
+        load([1, 0, 1, 0], 20, [1, 30, 21, 0]),
+        // These wait, for as long as others used outside.
+        load([100, 0, 5, 0], 1, [0, 300, 50, 100]),
+        load([30, 60, 5, 0], 2, [30, 60, 5, 100]),
+        load([1, 0, 1, 0], 200, [1, 30, 21, 50]),
+        load([7, 60, 50, 30], 0, [7, 60, 50, 30]),
+    ]
+}
+
+#[test]
+fn a_load_in_step_with_the_questions_is_told_as_it_was() {
+    for load in in_step().into_iter().take(7) {
+        for mut thread in both() {
+            let groups = play(&mut thread, load.iter().copied());
+            assert!(groups.iter().all(|[told, used]| told == used), "{groups:?}: {:?}", load[0]);
+        }
+    }
+}
+
+#[test]
+fn long_intervals_begin_with_a_question_and_show_all_their_waits() {
+    // Every interval, and every second.
+    for shorts in 0..2 {
+        let mut thread = Thread::new(false);
+        let step = |at| if at % (shorts + 1) == shorts { 100 * US } else { 0 };
+        let steps = |from| (from..from + 600).map(|at| (0, [99 * US, 0, 10 * US, step(at)]));
+        play(&mut thread, steps(0));
+        let error_ns = thread.clock.error_ns();
+        let [[told, used], _] = play(&mut thread, steps(600));
+        assert_eq!(told, used, "{shorts} short ones before each");
+        assert_eq!(thread.clock.error_ns(), error_ns, "all are certain");
+    }
+}
+
+#[test]
+fn intervals_are_wrong_in_sum_by_no_more_than_is_said() {
+    let mut loads: Vec<Vec<(usize, Step)>> = in_step();
+    for seed in 0..200 {
+        let mut numbers = Numbers(seed);
+        // Two kinds of steps, and some that are preempted, for a moment or for a slice.
+        let below = [30 * US, 300 * US, 3_000 * US][seed as usize % 3];
+        let kinds = [0; 2].map(|_| [below, 200 * US, 60 * US].map(|most| numbers.below(most)));
+        let steps = (0..2_000).map(|_| {
+            let group = numbers.below(2) as usize;
+            let [run, wait, inside] = kinds[group].map(|most| numbers.below(most + 1));
+            let wait_inside = match numbers.below(30) {
+                0 => 3_000 * US + numbers.below(1_000 * US),
+                1 => LONG_NS + numbers.below(60 * US),
+                _ => 0,
+            };
+            (group, [run, wait, inside, wait_inside])
+        });
+        loads.push(steps.collect());
+    }
+    for (at, load) in loads.into_iter().enumerate() {
+        for mut thread in both() {
+            let [[told, used], [long_told, long_used]] = play(&mut thread, load.iter().copied());
+            let (told, used) = (told + long_told, used + long_used);
+            // What the intervals lack still is known.
+            let lack = elapsed(thread.clock.last_ticks, thread.clock.base_ticks);
+            let (off, most) = ((told - lack).abs_diff(used), thread.clock.error_ns());
+            // A difference that is divided is rounded.
+            assert!(off <= most + 2_000, "load {at}: {told} for {used}, ± {most}: {thread:?}");
+        }
+    }
+}
+
+#[test]
+fn questions_are_bounded_by_the_intervals_that_may_have_waited_and_by_the_time() {
+    for load in in_step() {
+        for mut thread in both() {
+            let (start, watched) = (thread.now, thread.switched.is_some());
+            let mut long = 0;
+            for &(group, step) in &load {
+                let [_, _, run, wait] = step;
+                long += u64::from(wait > 0 || (!watched && run >= LONG_NS));
+                play(&mut thread, [(group, step)]);
+            }
+            let sooner = long * u64::from(WARY);
+            let due = (thread.now - start) / TRUST_NS * SOONER + 1;
+            let most = long * (1 + u64::from(ASKS)) + due.min(sooner + due / SOONER + 1);
+            assert!(thread.asked <= most, "{} questions of {most}: {:?}", thread.asked, load[0]);
+        }
+    }
+}
+
+#[test]
+fn a_long_time_outside_is_no_example_of_others() {
+    for mut thread in both() {
+        for _ in 0..30 {
+            thread.run(7 * US);
+            thread.wait(60 * US);
+            thread.told_after(|t| t.run(10 * US));
+        }
+        thread.run(50_000 * US);
+        thread.wait(US);
+        assert_eq!(thread.told_after(|t| t.run(5 * US)), 5 * US);
+        thread.run(7 * US);
+        thread.wait(500 * US);
+        let told = thread.told_after(|t| {
+            t.run(10 * US);
+            t.wait(600 * US);
+        });
+        assert_eq!(told, 10 * US, "{thread:?}");
+    }
+}
+
+#[test]
+fn what_a_busy_machine_leaves_open_is_little_and_costs_questions_only_while_it_is_busy() {
+    for seed in 0..4 {
+        let (mut thread, mut numbers) = (Thread::new(false), Numbers(seed));
+        let quiet = |numbers: &mut Numbers| {
+            let [run, inside] = [20 * US, 8 * US].map(|most| numbers.below(most));
+            (0, [run, 0, 2 * US + inside, 0])
+        };
+        let steps: Vec<_> = (0..50_000)
+            .map(|at| {
+                let (group, [run, wait, inside, _]) = quiet(&mut numbers);
+                (group, [run, wait, inside, if at % 200 == 0 { 3_000 * US } else { 0 }])
+            })
+            .collect();
+        let [[told, used], _] = play(&mut thread, steps);
+        let (off, most) = (told.abs_diff(used), thread.clock.error_ns());
+        assert!(off * 50 < used && most * 14 < used, "{told} for {used}, ± {most}");
+        let after: Vec<_> = (0..50_000).map(|_| quiet(&mut numbers)).collect();
+        let (asked, start) = (thread.asked, thread.now);
+        play(&mut thread, after);
+        let due = (thread.now - start) / TRUST_NS;
+        assert!(thread.asked - asked <= due + u64::from(WARY + MOST_ASKS), "{thread:?}");
+    }
+}
+
 #[test]
 fn a_counter_that_jumps_turns_no_answer_back_and_tells_no_time_that_was_not_used() {
     let sizes = [1 << 50, 1 << 40, 100 * US, 3 * US];
@@ -281,10 +458,10 @@ fn a_counter_that_jumps_turns_no_answer_back_and_tells_no_time_that_was_not_used
 
 #[test]
 fn without_a_counter_each_answer_is_the_kernels() {
-    let mut clock = Intervals::new(None, 0, 7, 0);
+    let mut clock = Intervals::new(None, 0, 7);
     for ns in [7, 100, 5_000] {
-        assert!(clock.is_due(0));
-        assert_eq!(clock.end(0, None), Err(Ends::Interval));
+        assert!(clock.is_due(0, 0));
+        assert_eq!(clock.end(0, None), Err(Ends::Long));
         assert_eq!(clock.learn(0, ns, Ends::Interval), ns);
         assert_eq!(clock.begin(0), Err(Ends::Outside));
         assert_eq!(clock.learn(0, ns + 50, Ends::Outside), ns + 50);

@@ -27,8 +27,9 @@ pub enum Source {
     /// The CPU's counter, while the page of a perf event says that the thread was not switched.
     /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
-    /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more, and
-    /// once a millisecond. A shorter interval includes the waits in it.
+    /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more,
+    /// where the next two begin, and once a millisecond: four times, for a while, after an answer
+    /// that left something open. A shorter interval includes the waits in it.
     ///
     /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
     /// sequence overwrites it, and an update that looked at it first would still miss a switch
@@ -103,9 +104,10 @@ pub fn choice() -> &'static Choice {
 /// So an interval may come out longer than it was by waits that leave no trace: waits of less than
 /// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. If
 /// one interval has too much, the next ones have less, so that these errors do not add up; that is
-/// 1.1 ms at most. An interval that had a wait, and began by `begin_ns`, is also wrong by what the
-/// thread used between intervals since the kernel was last asked, less what it used there before: 1
-/// ms at most, mostly some microseconds.
+/// 1.1 ms at most. An interval that may have had a wait, and began by `begin_ns`, may also be wrong
+/// by what the thread used between intervals since the kernel was last asked: 1 ms at most, mostly
+/// nothing, as the kernel is asked when the next ones like it begin.
+/// [`error_ns`](ThreadClock::error_ns) adds up how much that may be, however the load is made.
 ///
 /// # Examples
 /// ```
@@ -168,8 +170,7 @@ impl ThreadClock {
         let rate = ticks::rate().ok().filter(|_| self.source != Source::Syscall);
         let asked = Asked::now(&self.watch, self.offset_ns, rate.map_or(0, |r| r.ticks(CLOSE_NS)));
         self.armed = asked.armed;
-        let waited_ns = self.intervals.waited_ns();
-        self.intervals = Intervals::new(rate, asked.ticks(), asked.ns, waited_ns);
+        self.intervals.restart(rate, asked.ticks(), asked.ns);
     }
 
     /// Returns the source in use on this thread.
@@ -242,6 +243,25 @@ impl ThreadClock {
     #[must_use]
     pub fn waited_ns(&self) -> u64 {
         self.intervals.waited_ns()
+    }
+
+    /// Returns by how much what all intervals were told to have used may be wrong together, up or
+    /// down, as far as the kernel was asked: what the thread used outside of them may hide waits.
+    /// Waits of less than 20 µs are not in it with [`Source::Ticks`]. Always 0 with
+    /// [`Source::Syscall`]. Never less than the last answer.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_sys::clock::ThreadClock;
+    ///
+    /// let mut clock = ThreadClock::new();
+    /// let begin = clock.begin_ns();
+    /// println!("{} ± {} ns", clock.now_ns() - begin, clock.error_ns());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn error_ns(&self) -> u64 {
+        self.intervals.error_ns()
     }
 
     /// Ends an interval in which the thread may have been switched out, or after which the kernel

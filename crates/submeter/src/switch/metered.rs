@@ -9,7 +9,8 @@ use crate::metric::unit::Nanoseconds;
 pub(super) struct Metered {
     pub(super) schema_id: u32,
     pub(super) cpu_time: Option<Counter<Nanoseconds>>,
-    pub(super) off_cpu: Option<Counter<Nanoseconds>>,
+    /// For what [`beside`](super::thread::beside) returns.
+    pub(super) beside: [Option<Counter<Nanoseconds>>; 2],
     pub(super) budget: Option<RateLimit<Nanoseconds>>,
     pub(super) events: bool,
     /// More than CPU time.
@@ -21,7 +22,7 @@ impl Metered {
     pub(super) const NOTHING: Metered = Metered {
         schema_id: u32::MAX,
         cpu_time: None,
-        off_cpu: None,
+        beside: [None; 2],
         budget: None,
         events: false,
         more: false,
@@ -30,9 +31,10 @@ impl Metered {
     #[cold]
     #[inline(never)]
     pub(super) fn of(schema: &Schema) -> Metered {
-        let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
+        let beside = [schema.off_cpu(), schema.cpu_error()];
+        let events = meters::are_declared(schema);
         let (cpu_time, budget) = (schema.cpu_time(), schema.cpu_budget());
-        let more = events || off_cpu.is_some() || budget.is_some();
-        Metered { schema_id: schema.id(), cpu_time, off_cpu, budget, events, more }
+        let more = events || budget.is_some() || beside.iter().any(Option::is_some);
+        Metered { schema_id: schema.id(), cpu_time, beside, budget, events, more }
     }
 }

@@ -27,7 +27,8 @@
 //! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and
 //!   a drop of the handle. It takes no lock, makes no system call if the clock needs none, and
 //!   allocates only when a thread is in more than seven groups at once, and more than ever before.
-//!   The clock needs one once a millisecond, and where the thread may have waited in the group.
+//!   The clock needs one once a millisecond, and where the thread may have waited in the group, or
+//!   waited in those before.
 //! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
 //!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.

@@ -138,8 +138,8 @@ struct Time {
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
-    /// How much of [`ThreadClock::waited_ns`] is accounted for.
-    waited_ns: u64,
+    /// How much of what [`beside`] returns is accounted for.
+    beside_ns: [u64; 2],
     meters: Meters,
 }
 
@@ -432,7 +432,7 @@ fn tell(
 impl Time {
     const fn new() -> Time {
         let meters = Meters::new();
-        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, waited_ns: 0, meters }
+        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, beside_ns: [0; 2], meters }
     }
 
     /// Adds the time and the events since the last switch to the thread's group; returns whether it
@@ -472,13 +472,15 @@ impl Time {
             }
             _ => self.charge_time(group),
         };
-        let waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
-        if let Some(counter) = self.metered.off_cpu
-            && waited_ns > self.waited_ns
-        {
-            group.add(counter, waited_ns - self.waited_ns);
-            self.waited_ns = waited_ns;
+        let beside_ns = beside(self.clock.as_ref());
+        for (at, counter) in self.metered.beside.iter().enumerate() {
+            if let &Some(counter) = counter
+                && beside_ns[at] > self.beside_ns[at]
+            {
+                group.add(counter, beside_ns[at] - self.beside_ns[at]);
+            }
         }
+        self.beside_ns = beside_ns;
         charged
     }
 
@@ -501,7 +503,7 @@ impl Time {
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
             // What is not charged by now was not in groups of this schema.
-            self.waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
+            self.beside_ns = beside(self.clock.as_ref());
         }
         let reads = self.metered.cpu_time.is_some() && !charged;
         if reads {
@@ -518,6 +520,11 @@ impl Time {
     fn moment_ns(&mut self, charged: bool) -> u64 {
         if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
+}
+
+/// What a clock adds up beside CPU time: how long it was off the CPU, and how wrong it may be.
+fn beside(clock: Option<&ThreadClock>) -> [u64; 2] {
+    clock.map_or([0; 2], |clock| [clock.waited_ns(), clock.error_ns()])
 }
 
 #[inline(always)]

@@ -50,6 +50,34 @@ fn charged_with(source: Source, waits: impl Fn() + Sync) -> Option<[u64; 2]> {
 }
 
 #[test]
+fn what_a_clock_adds_up_beside_cpu_time_is_charged_whole_where_it_is_declared() {
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    let beside = [schema.off_cpu("off", "Waits"), schema.cpu_error("error", "Errors")];
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let groups = ["/a", "/b"].map(|path| tree.create(path).expect("created"));
+    let thread = || {
+        let clock = ThreadClock::on(Source::Ticks).ok()?;
+        with(|thread| thread.time.clock = Some(clock))?;
+        let burn = |n: u64| std::hint::black_box((0..n).map(std::hint::black_box).sum::<u64>());
+        for at in 0..300 {
+            burn(10_000);
+            groups[at % 2].run(|| burn(100));
+            burn(10_000);
+            groups[1 - at % 2].run(|| std::thread::sleep(Duration::from_micros(100)));
+        }
+        with(|thread| super::beside(thread.time.clock.as_ref()))
+    };
+    let told = std::thread::scope(|scope| scope.spawn(thread).join().expect("no panic"));
+    let Some(told) = told else {
+        eprintln!("skipped: no counter of constant rate here");
+        return;
+    };
+    assert_eq!(beside.map(|counter| tree.root().sum(counter)), told);
+    assert!(told.iter().all(|&ns| ns > 0), "{told:?}");
+}
+
+#[test]
 fn waits_are_charged_by_no_source_in_groups_between_them_and_parked() {
     const WAIT: Duration = Duration::from_millis(3);
     for source in [Source::PerfPage, Source::Ticks, Source::Syscall] {

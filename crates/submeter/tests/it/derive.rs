@@ -26,6 +26,8 @@ struct Keys {
     cpu: Counter<Nanoseconds>,
     #[metric(off_cpu)]
     off_cpu: Counter<Nanoseconds>,
+    #[metric(cpu_error)]
+    cpu_error: Counter<Nanoseconds>,
     r#type: Counter<Count>,
     _unused: Counter<Count>,
     /// Bytes sent
@@ -63,6 +65,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
         ("memory_held", MetricKind::Quota, ""),
         ("cpu", counter, "CPU time used"),
         ("off_cpu", counter, ""),
+        ("cpu_error", counter, ""),
         ("type", counter, ""),
         ("unused", counter, ""),
         ("sent_throttled", counter, "Bytes sent: how often a rate refused"),
@@ -76,6 +79,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
     assert_eq!(schema.metric("size").expect("declared").buckets(), Some(Buckets::powers(10, 20)));
     assert_eq!(schema.cpu_time(), Some(keys.cpu));
     assert_eq!(schema.off_cpu(), Some(keys.off_cpu));
+    assert_eq!(schema.cpu_error(), Some(keys.cpu_error));
     let io = schema.section("io").expect("declared");
     assert_eq!(schema.metric("io_read").expect("declared").section(), io);
     assert_ne!(schema.metric("requests").expect("declared").section(), io);

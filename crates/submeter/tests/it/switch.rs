@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use submeter::switch::{self, clock};
-use submeter::{Counter, Group, Nanoseconds, Schema, SchemaError, Tree};
+use submeter::{Counter, Group, Nanoseconds, Schema, SchemaBuilder, SchemaError, Tree};
 
 use crate::work::burn_ms;
 
@@ -255,7 +255,7 @@ fn a_switch_allocates_nothing() {
 }
 
 #[test]
-fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_beside_it() {
+fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_and_of_errors_beside_it() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     assert!(format!("{cpu:?}").contains("Nanoseconds"));
@@ -264,18 +264,20 @@ fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_beside_it() {
     assert_eq!(error, SchemaError::CpuTimeTwice("cpu_again".to_owned()));
     assert!(error.to_string().contains("\"cpu_again\""));
 
-    let mut schema = Schema::builder();
-    schema.off_cpu("off", "Time off the CPU");
-    let error = schema.build().expect_err("no CPU time");
-    assert_eq!(error, SchemaError::CpuTimeMissing("off".to_owned()));
-    assert!(error.to_string().contains("\"off\""));
+    for declare in [SchemaBuilder::off_cpu, SchemaBuilder::cpu_error] {
+        let mut schema = Schema::builder();
+        declare(&mut schema, "beside", "");
+        let error = schema.build().expect_err("no CPU time");
+        assert_eq!(error, SchemaError::CpuTimeMissing("beside".to_owned()));
+        assert!(error.to_string().contains("\"beside\""));
 
-    let mut schema = Schema::builder();
-    schema.cpu_time("cpu", "CPU time");
-    schema.off_cpu("off", "Time off the CPU");
-    schema.off_cpu("off_again", "Time off the CPU");
-    let error = schema.build().expect_err("two");
-    assert_eq!(error, SchemaError::CpuTimeTwice("off_again".to_owned()));
+        let mut schema = Schema::builder();
+        schema.cpu_time("cpu", "CPU time");
+        declare(&mut schema, "beside", "");
+        declare(&mut schema, "again", "");
+        let error = schema.build().expect_err("two");
+        assert_eq!(error, SchemaError::CpuTimeTwice("again".to_owned()));
+    }
 }
 
 #[test]

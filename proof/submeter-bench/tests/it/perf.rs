@@ -126,9 +126,11 @@ fn accuracy(rows: &[Value], out: &str) {
         let groups = ["one", "two", "three"].map(|group| (group, "thread_clock"));
         for (group, clock) in groups.into_iter().chain([("all", "process_clock")]) {
             let [charged, expected] = both(group, clock);
-            // The goal is 1 %; a debug build on a loaded machine gets a wider tolerance.
-            let off = charged / expected - 1.0;
-            assert!(off.abs() < 0.05, "{part}, {group}: {charged} of {expected}");
+            // The goal is 1 %; a debug build on a loaded machine gets a wider tolerance, or what it
+            // is said to be wrong by.
+            let most = (expected * 0.05).max(value(rows, &at(group), "error"));
+            let off = (charged - expected).abs();
+            assert!(off < most, "{part}, {group}: {charged} of {expected}, ± {most}");
         }
     }
     let at = |group| json!({ "part": "accuracy", "measure": "cpu_time", "group": group });

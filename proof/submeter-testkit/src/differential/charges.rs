@@ -1,6 +1,7 @@
 //! Operations on charges and limits.
 
 use submeter::{LimitError, LimitMode};
+use submeter_sys::barrier;
 
 use super::Differential;
 use crate::op::{HUGE, Source, picked};
@@ -19,9 +20,13 @@ impl Differential {
         if self.charges.len() >= CHARGES_MAX {
             return self.drop_charge(id as u32);
         }
-        let charged = self.group(id).try_charge(self.schema.quotas[quota], n);
+        let (charged, late) = or_late(|| self.group(id).try_charge(self.schema.quotas[quota], n));
         let expected = self.oracle.charge(id, quota, n);
-        self.assert_charged(charged.as_ref().map(drop), expected, (id, quota, n));
+        let is_undone =
+            self.is_refused_late(charged.as_ref().map(drop), expected, late, (id, quota, n));
+        if is_undone {
+            self.oracle.uncharge(id, quota, n);
+        }
         if let Ok(charge) = charged {
             assert_eq!((charge.amount(), charge.group()), (n, self.group(id)));
             self.oracle.hold(id);
@@ -56,7 +61,7 @@ impl Differential {
             return self.drop_charge(id as u32);
         }
         let amounts = [0, 1].map(|quota| self.schema.quotas[quota].amount(n[quota]));
-        let charged = self.group(id).try_charge_all(amounts);
+        let (charged, late) = or_late(|| self.group(id).try_charge_all(amounts));
         let first = self.oracle.charge(id, 0, n[0]);
         let expected = first.map_err(|limited| (0, limited)).and_then(|()| {
             let second = self.oracle.charge(id, 1, n[1]).map_err(|limited| (1, limited));
@@ -65,7 +70,9 @@ impl Differential {
         let refusing = expected.err().map_or(0, |(quota, _)| quota);
         let expected = expected.map_err(|(_, limited)| limited);
         let at = (id, refusing, n[refusing]);
-        self.assert_charged(charged.as_ref().map(drop), expected, at);
+        if self.is_refused_late(charged.as_ref().map(drop), expected, late, at) {
+            [0, 1].into_iter().for_each(|quota| self.oracle.uncharge(id, quota, n[quota]));
+        }
         for (quota, charge) in charged.into_iter().flatten().enumerate() {
             assert_eq!((charge.amount(), charge.group()), (n[quota], self.group(id)));
             self.oracle.hold(id);
@@ -107,7 +114,7 @@ impl Differential {
         let Some(at) = self.picked_charge(charge) else { return };
         let (id, quota, charge) = &mut self.charges[at];
         let (id, quota, before) = (*id, *quota, charge.amount());
-        let resized = charge.resize(amount);
+        let (resized, late) = or_late(|| charge.resize(amount));
         let more = amount.saturating_sub(before);
         let expected = if more > 0 {
             self.oracle.charge(id, quota, more)
@@ -115,9 +122,11 @@ impl Differential {
             self.oracle.uncharge(id, quota, before - amount);
             Ok(())
         };
-        let after = if expected.is_ok() { amount } else { before };
+        let after = if resized.is_ok() { amount } else { before };
         assert_eq!(charge.amount(), after);
-        self.assert_charged(resized.as_ref().copied(), expected, (id, quota, more));
+        if self.is_refused_late(resized.as_ref().copied(), expected, late, (id, quota, more)) {
+            self.oracle.uncharge(id, quota, more);
+        }
         self.compare_charged(at);
     }
 
@@ -172,15 +181,22 @@ impl Differential {
         self.compare_held(id);
     }
 
-    /// Compares the answers to a charge of `n` units of `quota` to the group `id`.
-    fn assert_charged(
-        &self,
+    /// Compares the answers to a charge of `n` units of `quota` to the group `id`, unless that was
+    /// refused and may have been wrongly: `late`. Returns whether the oracle, which granted it, is
+    /// to take that back.
+    pub(super) fn is_refused_late(
+        &mut self,
         charged: Result<(), &LimitError>,
         expected: Result<(), Limited>,
+        late: bool,
         (id, quota, n): (Id, usize, u64),
-    ) {
+    ) -> bool {
+        if late && charged.is_err() {
+            self.tally.late += 1;
+            return expected.is_ok();
+        }
         let (error, limited) = match (charged, expected) {
-            (Ok(()), Ok(())) => return,
+            (Ok(()), Ok(())) => return false,
             (Err(error), Err(limited)) => (error, limited),
             (charged, expected) => panic!("charge {n} to {id}: {charged:?}, not {expected:?}"),
         };
@@ -198,5 +214,13 @@ impl Differential {
         for named in holders.iter().map(|(path, _)| path.as_str()).chain([path(limiting)]) {
             assert!(text.contains(named), "{text:?} does not name {named}");
         }
+        false
     }
+}
+
+/// Returns what an operation returned, and whether a barrier was given up meanwhile, by whomever.
+fn or_late<T>(act: impl FnOnce() -> T) -> (T, bool) {
+    let before = barrier::given_up();
+    let done = act();
+    (done, barrier::given_up() > before)
 }

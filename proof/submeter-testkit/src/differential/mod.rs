@@ -14,6 +14,8 @@ use crate::visits::{Visited, Visits};
 mod charges;
 mod compare;
 mod groups;
+#[cfg(test)]
+mod tests;
 
 /// A [`Tree`] and its [`Oracle`] under the same operations; it panics where they differ.
 ///
@@ -74,6 +76,9 @@ pub struct Tally {
     pub flushes: u64,
     /// Values compared.
     pub compared: u64,
+    /// Refusals that were not compared, as a barrier was given up in the charge: it may be refused
+    /// although it fits, and is told what lies in stock as well.
+    pub late: u64,
 }
 
 struct Holding {

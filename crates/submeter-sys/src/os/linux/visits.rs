@@ -78,6 +78,8 @@ struct Rounds {
     at: Option<(usize, Instant)>,
     /// What the last round that ended was refused: an error number.
     refusal: Option<i32>,
+    /// How many did not wait to the end.
+    given_up: u64,
 }
 
 /// The most threads that are listed: a round in which a CPU is refused does not end while there are
@@ -86,7 +88,15 @@ const THREADS_MAX: usize = 1 << 16;
 
 impl Visitor {
     fn new(stays: bool) -> Visitor {
-        let rounds = Rounds { begun: 0, ended: 0, wanted: 0, runs: false, at: None, refusal: None };
+        let rounds = Rounds {
+            begun: 0,
+            ended: 0,
+            wanted: 0,
+            runs: false,
+            at: None,
+            refusal: None,
+            given_up: 0,
+        };
         Visitor {
             home: fork::Home::new(),
             rounds: Mutex::new(rounds),
@@ -158,6 +168,7 @@ pub(super) fn wait_for_round(patience: Option<Duration>) -> io::Result<()> {
     while rounds.ended < mine {
         let left = patience.map_or(IDLE, |patience| patience.saturating_sub(start.elapsed()));
         if left.is_zero() || rounds.is_stuck(patience) {
+            rounds.given_up += 1;
             return Err(io::ErrorKind::TimedOut.into());
         }
         if !visitor.home.is_here() {
@@ -208,12 +219,23 @@ pub(super) fn end() {
 }
 
 pub(crate) fn waiting() -> Option<(usize, Duration)> {
+    let (cpu, since) = look(|rounds| rounds.at)??;
+    Some((cpu, since.elapsed()))
+}
+
+/// `None` inside of a wait.
+pub(crate) fn given_up() -> Option<u64> {
+    look(|rounds| rounds.given_up)
+}
+
+/// Looks at the rounds of this process, if there were any.
+fn look<T>(at: impl FnOnce(&Rounds) -> T) -> Option<T> {
     // Acquire: pairs with the Release in `visitor`.
     let visitor = VISITOR.load(Ordering::Acquire);
     // SAFETY: 1. Null, or a visitor, which is never freed.
     let visitor = unsafe { visitor.as_ref() }.filter(|visitor| visitor.home.is_here())?;
     let _inside = Inside::new()?;
-    visitor.rounds().at.map(|(cpu, since)| (cpu, since.elapsed()))
+    Some(at(&visitor.rounds()))
 }
 
 /// Keeps a thread from waiting twice at once.

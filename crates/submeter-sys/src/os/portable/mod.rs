@@ -64,4 +64,8 @@ pub(crate) mod visits {
     pub(crate) fn waiting() -> Option<(usize, Duration)> {
         None
     }
+
+    pub(crate) fn given_up() -> Option<u64> {
+        None
+    }
 }

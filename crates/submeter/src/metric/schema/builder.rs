@@ -37,6 +37,8 @@ pub struct SchemaBuilder {
     /// The same.
     pub(super) off_cpus: Vec<Counter<Nanoseconds>>,
     /// The same.
+    pub(super) cpu_errors: Vec<Counter<Nanoseconds>>,
+    /// The same.
     pub(super) cpu_budgets: Vec<RateLimit<Nanoseconds>>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
@@ -54,6 +56,7 @@ impl SchemaBuilder {
             rate_limits: Vec::new(),
             cpu_times: Vec::new(),
             off_cpus: Vec::new(),
+            cpu_errors: Vec::new(),
             cpu_budgets: Vec::new(),
             #[cfg(feature = "perf")]
             events: Vec::new(),
@@ -132,8 +135,9 @@ impl SchemaBuilder {
     /// The sum over groups is right at each of those calls. A single stay may be charged what a
     /// hypervisor or interrupts took from it, and where perf events are refused a wait of less than
     /// 20 µs; the next stays on that thread are charged as much less. One that waited, or was
-    /// preempted, may also be charged what its thread used outside of all groups within the last
-    /// millisecond, less what such times took before. See [`switch::clock`](crate::switch::clock).
+    /// preempted, may also be wrong by what its thread used outside of all groups within the last
+    /// millisecond: [`cpu_error`](Self::cpu_error) is charged how much that may be. See
+    /// [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
         if let Some(base) = &mut self.base {
@@ -176,6 +180,38 @@ impl SchemaBuilder {
             base.must_have(name, "a counter of time off the CPU", self.off_cpus.contains(&counter));
         } else {
             self.off_cpus.push(counter);
+        }
+        counter
+    }
+
+    /// Declares the counter that is charged by how much the CPU time of each group may be wrong, up
+    /// or down. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    ///
+    /// CPU time that a thread used outside of all groups may hide a wait in one. Mostly nothing is
+    /// hidden, and what is charged is far closer than this; a group of which it is a good part has
+    /// stays that wait among shorter ones that do not, and `cpu_error` says that no clock knows how
+    /// long, short of a system call for each. Waits of less than 20 µs are not in it, where perf
+    /// events are refused. Costs what [`off_cpu`](Self::off_cpu) does, and nothing more beside it.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let cpu = schema.cpu_time("cpu", "CPU time used");
+    /// let error = schema.cpu_error("cpu_error", "By how much that may be wrong");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().run(|| "42".repeat(1000).len());
+    /// println!("{} ± {} ns", tree.root().sum(cpu), tree.root().sum(error));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cpu_error(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            let known = self.cpu_errors.contains(&counter);
+            base.must_have(name, "a counter of errors of CPU time", known);
+        } else {
+            self.cpu_errors.push(counter);
         }
         counter
     }
@@ -399,7 +435,7 @@ impl SchemaBuilder {
             return Err(SchemaError::TooLarge { words: section.words });
         }
         let name = |counter: Counter<_>| self.metrics[usize::from(counter.key.metric)].name.clone();
-        for counters in [&self.cpu_times, &self.off_cpus] {
+        for counters in [&self.cpu_times, &self.off_cpus, &self.cpu_errors] {
             if let [_, second, ..] = counters[..] {
                 return Err(SchemaError::CpuTimeTwice(name(second)));
             }
@@ -410,7 +446,8 @@ impl SchemaBuilder {
             return Err(SchemaError::CpuTimeTwice(budget_name(second)));
         }
         if self.cpu_times.is_empty() {
-            let alone = self.off_cpus.first().map(|&off_cpu| name(off_cpu));
+            let mut beside = self.off_cpus.iter().chain(&self.cpu_errors);
+            let alone = beside.next().map(|&counter| name(counter));
             if let Some(alone) = alone.or_else(|| budgets.first().map(budget_name)) {
                 return Err(SchemaError::CpuTimeMissing(alone));
             }
@@ -423,6 +460,7 @@ impl SchemaBuilder {
                 rate_limits: self.rate_limits,
                 cpu_time: self.cpu_times.first().copied(),
                 off_cpu: self.off_cpus.first().copied(),
+                cpu_error: self.cpu_errors.first().copied(),
                 cpu_budget: self.cpu_budgets.first().copied(),
                 #[cfg(feature = "perf")]
                 events: self.events.into(),

@@ -12,11 +12,11 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
-    /// A second counter of CPU time, or of time off the CPU, or a second budget of CPU time was
-    /// declared.
+    /// A second counter of CPU time, of time off the CPU, or of errors, or a second budget of CPU
+    /// time, was declared.
     CpuTimeTwice(String),
-    /// A counter of time off the CPU, or a budget of CPU time, was declared, and no counter of CPU
-    /// time.
+    /// A counter of time off the CPU, or of errors, or a budget of CPU time, was declared, and no
+    /// counter of CPU time.
     CpuTimeMissing(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
     SectionName(String),

@@ -84,6 +84,7 @@ struct Inner {
     rate_limits: Vec<String>,
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
+    cpu_error: Option<Counter<Nanoseconds>>,
     cpu_budget: Option<RateLimit<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
@@ -185,6 +186,13 @@ impl Schema {
     #[must_use]
     pub fn off_cpu(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.off_cpu
+    }
+
+    /// Returns the counter of errors of CPU time, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn cpu_error(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.cpu_error
     }
 
     /// Returns the rate limit of which CPU time is spent, if one was declared.

@@ -76,7 +76,7 @@ fn read(line: &str) -> Option<Reading> {
     let mut words = line.split(' ');
     let (group, variant, ms) = (words.next()?, words.next()?, words.next()?.parse::<f64>().ok()?);
     let groups = GROUPS.map(|(name, _)| name).into_iter().chain(["all"]);
-    let variants = ["submeter", "thread_clock", "process_clock"];
+    let variants = ["submeter", "error", "thread_clock", "process_clock"];
     let (mut groups, mut variants) = (groups, variants.into_iter());
     let (group, variant) = (groups.find(|&g| g == group)?, variants.find(|&v| v == variant)?);
     Some(cpu_time(group, variant, (ms * 1e6).round() as u64))
@@ -96,6 +96,8 @@ struct Bench {
     /// Kept alive for its groups.
     _tree: Tree,
     cpu: Counter<Nanoseconds>,
+    /// By how much that may be wrong.
+    error: Counter<Nanoseconds>,
     burners: Vec<Burners>,
 }
 
@@ -112,6 +114,7 @@ struct Used {
 /// The readings of the sources before the threads ran.
 struct Before {
     charged_ns: u64,
+    error_ns: u64,
     stat_us: Option<u64>,
     perf_ns: Option<u64>,
 }
@@ -121,6 +124,7 @@ impl Bench {
     fn new(mut notes: Option<&mut Vec<String>>) -> io::Result<Bench> {
         let mut schema = Schema::builder();
         let cpu = schema.cpu_time("cpu", "CPU time used");
+        let error = schema.cpu_error("cpu_error", "By how much that may be wrong");
         let tree = Tree::new(schema.build().map_err(io::Error::other)?);
         let tree = tree.map_err(io::Error::other)?;
         let mut burners = Vec::new();
@@ -142,12 +146,13 @@ impl Bench {
             }
             burners.push(burners_of);
         }
-        Ok(Bench { _tree: tree, cpu, burners })
+        Ok(Bench { _tree: tree, cpu, error, burners })
     }
 
     /// Burns once, and returns the readings of all sources.
     fn sample(&mut self) -> io::Result<Vec<Reading>> {
-        let before: io::Result<Vec<_>> = self.burners.iter().map(|b| b.before(self.cpu)).collect();
+        let before: io::Result<Vec<_>> =
+            self.burners.iter().map(|b| b.before(self.cpu, self.error)).collect();
         let before = before?;
         let (process, main) = (clock::process_cpu_ns(), clock::thread_cpu_ns());
         let from = Instant::now();
@@ -158,10 +163,12 @@ impl Bench {
         let process = clock::process_cpu_ns() - process;
         let mut readings = Vec::new();
         let mut add = |group, variant, used_ns| readings.push(cpu_time(group, variant, used_ns));
-        let (mut total_ns, mut switches) = (main, 0);
+        let (mut total_ns, mut total_error_ns, mut switches) = (main, 0, 0);
         for ((burners, before), used) in self.burners.iter().zip(before).zip(used) {
             let charged_ns = burners.group.sum(self.cpu) - before.charged_ns;
+            let error_ns = burners.group.sum(self.error) - before.error_ns;
             add(burners.name, "submeter", charged_ns);
+            add(burners.name, "error", error_ns);
             add(burners.name, "thread_clock", used.ns);
             if let Some((before, cgroup)) = before.stat_us.zip(burners.cgroup.as_ref()) {
                 add(burners.name, "cgroup_stat", (cgroup.usage_us()? - before) * 1000);
@@ -170,10 +177,12 @@ impl Bench {
                 add(burners.name, "cgroup_perf", now - before);
             }
             total_ns += charged_ns + used.apart_ns;
+            total_error_ns += error_ns;
             switches += used.switches;
         }
         // All groups plus the time outside them, and the process's clock.
         add("all", "submeter", total_ns);
+        add("all", "error", total_error_ns);
         add("all", "process_clock", process);
         let rate = (switches as f64 / took.as_secs_f64()).round();
         readings.push(Reading::of("1/s", vec![rate]).with("measure", "switch_rate"));
@@ -206,10 +215,10 @@ impl Bench {
 }
 
 impl Burners {
-    fn before(&self, cpu: Counter<Nanoseconds>) -> io::Result<Before> {
-        let charged_ns = self.group.sum(cpu);
+    fn before(&self, cpu: Counter<Nanoseconds>, error: Counter<Nanoseconds>) -> io::Result<Before> {
+        let (charged_ns, error_ns) = (self.group.sum(cpu), self.group.sum(error));
         let stat_us = self.cgroup.as_ref().map(Cgroup::usage_us).transpose()?;
-        Ok(Before { charged_ns, stat_us, perf_ns: self.perf_ns()? })
+        Ok(Before { charged_ns, error_ns, stat_us, perf_ns: self.perf_ns()? })
     }
 
     /// Returns the counts of the kernel's events, summed over all CPUs.

@@ -1,0 +1,28 @@
+//! What a stream does with answers that cannot be right.
+
+use super::*;
+
+#[test]
+fn a_refusal_in_which_a_barrier_was_given_up_is_counted_instead_of_compared() {
+    let mut stream = Differential::stream(TestSchema::new(), 1, 10);
+    let quota = stream.schema.quotas[0];
+    stream.set_limit(0, 0, Some(1));
+    let refused = stream.tree.root().try_charge(quota, 2).expect_err("two of one");
+    // As where the stock that nobody could look at would have been enough.
+    assert!(stream.is_refused_late(Err(&refused), Ok(()), true, (0, 0, 2)), "it is taken back");
+    let expected = stream.oracle.charge(0, 0, 2);
+    assert!(!stream.is_refused_late(Err(&refused), expected, true, (0, 0, 77)), "of 77?");
+    assert_eq!(stream.tally.late, 2);
+    assert!(!stream.is_refused_late(Err(&refused), expected, false, (0, 0, 2)));
+    assert_eq!(stream.tally.late, 2, "as it should be");
+}
+
+#[test]
+#[should_panic = "not Ok"]
+fn a_refusal_of_what_fits_is_an_error_where_no_barrier_was_given_up() {
+    let mut stream = Differential::stream(TestSchema::new(), 1, 10);
+    let quota = stream.schema.quotas[0];
+    stream.set_limit(0, 0, Some(1));
+    let refused = stream.tree.root().try_charge(quota, 2).expect_err("two of one");
+    stream.is_refused_late(Err(&refused), Ok(()), false, (0, 0, 2));
+}
