@@ -95,6 +95,7 @@
     )
 )]
 
+pub mod admission;
 mod backend;
 mod contain;
 pub mod counter;
