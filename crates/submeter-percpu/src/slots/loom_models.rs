@@ -161,7 +161,8 @@ fn loom_slots_2_a_place_is_for_one_at_once() {
 #[test]
 fn loom_slots_3_a_place_that_is_added_is_for_those_that_wait() {
     explore_all(|| {
-        let model = Arc::new(Model { slots: Slots::new(0), ..Arc::into_inner(Model::new()).unwrap() });
+        let model =
+            Arc::new(Model { slots: Slots::new(0), ..Arc::into_inner(Model::new()).unwrap() });
         let other = Arc::clone(&model);
         let raises = thread::spawn(move || {
             let mut line = other.line.lock().unwrap();

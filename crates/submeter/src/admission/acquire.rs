@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::error::{AdmissionError, Why};
-use super::fair::{Asked, Outcome};
+use super::parts::{Asked, Outcome};
 use super::shared::{Begun, Shared};
 use crate::switch;
 use crate::tree::group::Group;

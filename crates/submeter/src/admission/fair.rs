@@ -25,6 +25,9 @@ use foldhash::fast::RandomState;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
+use super::parts::{
+    Asked, Average, Bounds, Effects, Kept, Outcome, PARTS, Pace, Setting, State, Used,
+};
 use crate::tree::group::Group;
 
 /// What every group weighs that was given no weight, as in Linux.
@@ -38,30 +41,6 @@ const OWN: usize = usize::MAX;
 
 /// Bits of virtual time below what a unit of cost takes at weight 1.
 const FRACTION_BITS: u32 = 20;
-
-/// What work costs on average, in this part of a unit: small costs would be lost in rounding.
-#[derive(Clone, Copy)]
-struct Average(i128);
-
-const PARTS: i128 = 256;
-
-impl Average {
-    /// Moves on by an eighth of what the last cost differs.
-    fn with(self, cost: i128) -> Average {
-        Average(self.0 + (cost * PARTS - self.0) / 8)
-    }
-
-    fn cost(self) -> i128 {
-        (self.0 / PARTS).max(1)
-    }
-}
-
-/// How many may wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) all: usize,
-    pub(super) by_group: usize,
-}
 
 /// All that waits, and what it is decided by. Empty, it has one node.
 pub(super) struct Fair {
@@ -82,27 +61,6 @@ pub(super) struct Fair {
     average: Average,
     pace: Pace,
     effects: Effects,
-}
-
-/// What is to be done once the lock is given up: all of it runs code of others.
-#[derive(Default)]
-pub(super) struct Effects {
-    pub(super) woken: Vec<Waker>,
-    pub(super) dropped: Vec<Waker>,
-    pub(super) let_go: Vec<Kept>,
-}
-
-/// What a node keeps of its group: a handle, and the ticket by which its kill is told.
-pub(super) struct Kept {
-    pub(super) group: Group,
-    pub(super) ticket: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It counts for this cost until its end.
-    Granted(u64),
-    Failed(Why),
 }
 
 struct Waiter {
@@ -408,15 +366,13 @@ impl Fair {
         self.limited += usize::from(limit.is_some());
     }
 
-    /// Returns a group's weight and limit, and how many wait and are in flight in it and below; of
-    /// those, only the ones that had to come by the line.
+    /// Returns a group's weight and limit, and how many wait in it and below.
     pub(super) fn state(&self, group: &Group) -> State {
         let node = self.places.get(&group.id()).map(|&at| &self.nodes[at]);
         node.map_or_else(State::default, |node| State {
             weight: node.weight,
             limit: node.limit,
             waiting: node.waiting,
-            in_flight: node.in_flight,
         })
     }
 
@@ -634,56 +590,5 @@ impl Line for Fair {
         self.outcomes.insert(number, Outcome::Granted(expected));
         self.effects.woken.push(waiter.waker);
         self.settle(at);
-    }
-}
-
-/// What one that waits is told.
-pub(super) enum Asked {
-    Waits,
-    Done(Outcome),
-    /// It waited in the parent of a fork.
-    Unknown,
-}
-
-/// What work used.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Used {
-    /// All that its group has used by now.
-    CpuTime(u64),
-    Cost(u64),
-}
-
-/// What may be set for a group.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Setting {
-    Weight(Option<u32>),
-    Limit(Option<u32>),
-}
-
-/// What is known of a group.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct State {
-    pub(super) weight: Option<u32>,
-    pub(super) limit: Option<u32>,
-    pub(super) waiting: usize,
-    pub(super) in_flight: u32,
-}
-
-/// How fast places come free.
-#[derive(Default)]
-struct Pace {
-    /// The last end, if somebody waited then.
-    last: Option<Instant>,
-    interval: Option<Duration>,
-}
-
-impl Pace {
-    fn ended(&mut self, now: Instant, is_waited_for: bool) {
-        if let Some(last) = self.last {
-            let gap = now.saturating_duration_since(last);
-            let average = |interval: Duration| (interval * 7 + gap) / 8;
-            self.interval = Some(self.interval.map_or(gap, average));
-        }
-        self.last = is_waited_for.then_some(now);
     }
 }

@@ -74,6 +74,9 @@
 mod acquire;
 mod error;
 mod fair;
+#[cfg(test)]
+mod fair_tests;
+mod parts;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -89,7 +92,7 @@ pub use error::AdmissionError;
 pub use submeter_percpu::slots::SLOTS_MAX;
 
 use crate::tree::group::Group;
-use fair::{Bounds, Setting, State};
+use parts::{Bounds, Setting, State};
 use shared::Shared;
 
 /// A queue for places, which goes by tenants. See the [module](self).

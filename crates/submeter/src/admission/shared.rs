@@ -9,7 +9,8 @@ use submeter_percpu::slots::Slots;
 use submeter_sys::fork;
 
 use super::error::{AdmissionError, Refused, Why};
-use super::fair::{Bounds, Effects, Fair, Kept, Outcome, State, Used};
+use super::fair::Fair;
+use super::parts::{Bounds, Effects, Kept, Outcome, State, Used};
 use crate::contain::contain;
 use crate::switch;
 use crate::tree::group::Group;
@@ -38,10 +39,8 @@ pub(super) enum Begun {
 
 impl Shared {
     pub(super) fn new(limit: u32, bounds: Bounds, by_reports: bool) -> Arc<Shared> {
-        let line = ProcessMutex::new(InProcess {
-            fair: Fair::new(bounds),
-            since: fork::generation(),
-        });
+        let line =
+            ProcessMutex::new(InProcess { fair: Fair::new(bounds), since: fork::generation() });
         Arc::new_cyclic(|me| Shared {
             slots: Slots::new(limit),
             line,
@@ -166,7 +165,9 @@ impl Shared {
 
     pub(super) fn refusal(&self, group: &Group, why: Why) -> AdmissionError {
         let (in_flight, limit) = self.slots.used();
-        let known = if why == Why::Abandoned { None } else {
+        let known = if why == Why::Abandoned {
+            None
+        } else {
             self.with(|fair| (fair.state(group), fair.waiting(), fair.retry_after(why)))
         };
         let (state, waiting, retry_after) = known.unwrap_or((State::default(), 0, None));
