@@ -45,9 +45,9 @@ impl Line for Waiting {
 }
 
 impl Model {
-    fn new() -> Arc<Model> {
+    fn new(places: u32) -> Arc<Model> {
         let line = Mutex::new(Waiting::default());
-        Arc::new(Model { slots: Slots::new(1), line, inside: AtomicU32::new(0) })
+        Arc::new(Model { slots: Slots::new(places), line, inside: AtomicU32::new(0) })
     }
 
     /// Returns whether it is inside; otherwise it waits.
@@ -99,7 +99,7 @@ impl Model {
 }
 
 fn one_leaves_and_one_joins(joins: Joins) {
-    let model = Model::new();
+    let model = Model::new(1);
     assert!(model.slots.try_enter());
     let other = Arc::clone(&model);
     let other = thread::spawn(move || {
@@ -134,7 +134,7 @@ fn loom_slots_1_fails_if_who_joins_looks_before_the_way_is_closed() {
 #[test]
 fn loom_slots_2_a_place_is_for_one_at_once() {
     crate::models::explore(|| {
-        let (model, waits) = (Model::new(), Note::default());
+        let (model, waits) = (Model::new(1), Note::default());
         let threads = [0; 2].map(|_| {
             let (model, waits) = (Arc::clone(&model), waits.clone());
             thread::spawn(move || {
@@ -161,8 +161,7 @@ fn loom_slots_2_a_place_is_for_one_at_once() {
 #[test]
 fn loom_slots_3_a_place_that_is_added_is_for_those_that_wait() {
     explore_all(|| {
-        let model =
-            Arc::new(Model { slots: Slots::new(0), ..Arc::into_inner(Model::new()).unwrap() });
+        let model = Model::new(0);
         let other = Arc::clone(&model);
         let raises = thread::spawn(move || {
             let mut line = other.line.lock().unwrap();
