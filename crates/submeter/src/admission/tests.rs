@@ -51,6 +51,7 @@ fn a_place_that_comes_free_is_for_who_waits_and_a_drop_hands_it_on() {
     first = second;
     assert!(admitted(&mut first).is_some());
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
+    assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
 }
 
 #[test]
