@@ -1,8 +1,8 @@
 //! Shows what the fair queue costs, how it shares CPU time by weight, and what a light tenant sees
 //! of a heavy one, beside tokio's semaphore and beside no queue at all.
 //!
-//! Run with `cargo run --release -p submeter --example admission [SECONDS]`; of so many seconds each
-//! part takes one to three times as long.
+//! Run with `cargo run --release -p submeter --example admission [SECONDS]`; of so many seconds
+//! each part takes one to three times as long.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -37,7 +37,7 @@ fn tree() -> Result<(Tree, Counter<Nanoseconds>), Failure> {
     Ok((Tree::new(schema.build()?)?, cpu))
 }
 
-// ---- what it costs -------------------------------------------------------------------------------
+// ---- what it costs -----------------------------------------------------------------------------
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -84,7 +84,7 @@ fn cost(tree: &Tree) -> Result<(), Failure> {
     Ok(())
 }
 
-// ---- shares --------------------------------------------------------------------------------------
+// ---- shares ------------------------------------------------------------------------------------
 
 /// Uses the CPU for a while, in the group.
 fn work(group: &Group, busy: Duration) {
@@ -149,7 +149,7 @@ fn shares(
     Ok(())
 }
 
-// ---- a light tenant beside a heavy one -----------------------------------------------------------
+// ---- a light tenant beside a heavy one ---------------------------------------------------------
 
 #[derive(Clone, Copy)]
 enum Beside {

@@ -1,20 +1,20 @@
 //! How many may be inside at once: a count in one word, and a line of those that wait outside.
 //!
 //! # The protocol
-//! - While nobody waits the way is **open**: who enters and who leaves exchanges the word, and takes
-//!   no lock.
+//! - While nobody waits the way is **open**: who enters and who leaves exchanges the word, and
+//!   takes no lock.
 //! - Who finds no place takes the line's lock, joins it, **closes** the way, and only then
-//!   [serves](Slots::serve) the line. A leave is either before the close, so that its place is seen,
-//!   or it finds the way closed, comes by the lock, and serves the line itself. Nobody is left to
-//!   wait beside a free place.
+//!   [serves](Slots::serve) the line. A leave is either before the close, so that its place is
+//!   seen, or it finds the way closed, comes by the lock, and serves the line itself. Nobody is
+//!   left to wait beside a free place.
 //! - While the way is closed, the count changes only with the lock held: nobody overtakes the line,
 //!   and a place that comes free goes to whom the line names.
 //!
 //! All that the protocol needs is the order of changes to one word, which every exchange has. Who
 //! enters sees what those wrote that left before.
 //!
-//! A semaphore with a list of its own was rejected: in which order those that wait go in is what the
-//! line is for, and that order changes while they wait.
+//! A semaphore with a list of its own was rejected: in which order those that wait go in is what
+//! the line is for, and that order changes while they wait.
 
 #[cfg(all(test, loom))]
 mod loom_models;

@@ -10,9 +10,9 @@
 //! What work costs is known when it ends. Until then it counts for what work of its group cost on
 //! average, so that a group cannot have all places before the first one ends; the end corrects it.
 //!
-//! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that of
-//! the farthest child, and nodes that nothing is left of are removed. So there are never more than
-//! groups that took part since, and those that have a weight or a limit of their own.
+//! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
+//! of the farthest child, and nodes that nothing is left of are removed. So there are never more
+//! than groups that took part since, and those that have a weight or a limit of their own.
 //!
 //! Lag-based queueing (EEVDF) was rejected: a lag needs to know beforehand how much is asked for.
 //! Deficit round robin visits all tenants for each round, of which most wait for nothing.

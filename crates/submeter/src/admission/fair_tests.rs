@@ -10,7 +10,7 @@ use super::error::Why;
 use super::fair::{Fair, WEIGHT_USUAL};
 use super::parts::{Bounds, Outcome, Setting, Used};
 use super::tests::{admitted, tree, waits};
-use super::{Acquire, Admission};
+use super::{Admission, Admitting};
 use crate::switch::clock;
 use crate::{Group, Schema, Tree};
 
@@ -210,27 +210,36 @@ fn beside_a_naive_queue(rng: &mut fastrand::Rng) {
             }
             _ => {}
         }
-        while fair.is_ready() && in_flight.len() < places as usize {
-            fair.admit();
-            let waiting =
-                (1..naive.0.len()).filter_map(|at| Some((at, *naive.0[at].waiters.first()?)));
-            let found = waiting.collect::<Vec<_>>().into_iter().find_map(|(at, number)| match fair
-                .take_outcome(
-                number,
-            )? {
-                Outcome::Granted(expected) => Some((at, number, expected)),
-                Outcome::Failed(_) => None,
-            });
-            let (at, number, expected) = found.expect("one that waits was let in");
-            naive.admit(at, number, expected);
-            in_flight.push((at, expected));
-        }
+        let_in(&mut fair, &mut naive, &mut in_flight, places);
         let waiting = naive.0.iter().map(|level| level.waiters.len()).sum::<usize>();
         assert_eq!(fair.waiting(), waiting);
         if in_flight.len() < places as usize {
             assert!(!naive.is_ready(0), "a place is free, and somebody could have it");
         }
     }
+    must_come_to_nothing(fair, naive, in_flight);
+}
+
+/// Has those go in for whom there is a place, and checks whether it is theirs.
+fn let_in(fair: &mut Fair, naive: &mut Naive, in_flight: &mut Vec<(usize, u64)>, places: u32) {
+    while fair.is_ready() && in_flight.len() < places as usize {
+        fair.admit();
+        let waiting = (1..naive.0.len()).filter_map(|at| Some((at, *naive.0[at].waiters.first()?)));
+        let found = waiting.collect::<Vec<_>>().into_iter().find_map(|(at, number)| {
+            match fair.take_outcome(number)? {
+                Outcome::Granted(expected) => Some((at, number, expected)),
+                Outcome::Failed(_) => None,
+            }
+        });
+        let (at, number, expected) = found.expect("one that waits was let in");
+        naive.admit(at, number, expected);
+        in_flight.push((at, expected));
+    }
+}
+
+/// Ends all there is, after which nothing is left.
+fn must_come_to_nothing(mut fair: Fair, mut naive: Naive, in_flight: Vec<(usize, u64)>) {
+    let mut watch = |_: &Group| Some(0);
     for at in 1..naive.0.len() {
         let group = naive.group(at).clone();
         fair.configure(&group, Setting::Weight(None), &mut watch);
@@ -245,7 +254,7 @@ fn beside_a_naive_queue(rng: &mut fastrand::Rng) {
     assert_eq!((fair.nodes(), fair.waiting(), fair.is_needed()), (0, 0, false), "nothing is left");
 }
 
-// ---- fairness ------------------------------------------------------------------------------------
+// ---- fairness ----------------------------------------------------------------------------------
 
 /// Works off what always waits in `groups`, of random costs around each group's own; returns what
 /// each used.
@@ -254,7 +263,7 @@ fn saturated(admission: &Admission, groups: &[(&Group, u64)], ends: usize) -> Ve
     let mut used = vec![0; groups.len()];
     let held: Vec<_> = (0..admission.limit()).map(|_| admission.try_acquire(groups[0].0)).collect();
     let several = 0..groups.len() * 8;
-    let mut waiting: Vec<(usize, Pin<Box<Acquire>>)> =
+    let mut waiting: Vec<(usize, Pin<Box<Admitting>>)> =
         several.map(|i| (i % groups.len(), waits(admission, groups[i % groups.len()].0))).collect();
     drop(held);
     let mut in_flight = Vec::new();
@@ -273,7 +282,8 @@ fn saturated(admission: &Admission, groups: &[(&Group, u64)], ends: usize) -> Ve
     used
 }
 
-/// Says whether `used` is divided by `weights` to within what `most` pieces of the largest cost are.
+/// Says whether `used` is divided by `weights` to within what `most` pieces of the largest cost
+/// are.
 fn is_divided(used: &[u64], weights: &[u64], most: u64) -> bool {
     let (all, sum) = (used.iter().sum::<u64>(), weights.iter().sum::<u64>());
     used.iter().zip(weights).all(|(used, weight)| used.abs_diff(all * weight / sum) <= most)
@@ -337,7 +347,7 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
     let [busy, idle] = ["/busy", "/idle"].map(|path| tree.create(path).expect("new"));
     let mut held = admission.try_acquire(&busy).expect("free");
     let mut of_busy = [0; 2].map(|_| waits(&admission, &busy));
-    let turn = |of: &mut [Pin<Box<Acquire>>; 2], group: &Group| {
+    let turn = |of: &mut [Pin<Box<Admitting>>; 2], group: &Group| {
         let found = of.iter_mut().find_map(|acquire| Some((admitted(acquire)?, acquire)));
         found.map(|(admitted, acquire)| {
             *acquire = waits(&admission, group);

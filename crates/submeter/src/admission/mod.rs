@@ -34,15 +34,16 @@
 //!
 //! # What it is fair in
 //! - **CPU time**, where the schema declares it ([`cpu_time`](crate::SchemaBuilder::cpu_time)): all
-//!   that the group is charged while its work is in flight or waits, by the [switch](crate::switch).
-//!   Work that is charged to a group below the one that it was let in for does not count.
+//!   that the group is charged while its work is in flight or waits, by the
+//!   [switch](crate::switch). Work that is charged to a group below the one that it was let in for
+//!   does not count.
 //! - Otherwise, or [as the builder says](AdmissionBuilder::by_reported_cost), **what each
 //!   [says](Admitted::set_cost)** that it has cost, or 1.
 //!
-//! What is in flight counts for what work of its group cost on average until it ends, which corrects
-//! it. So groups that have work waiting all the time share by their weights, to within what is in
-//! flight. One that comes anew begins where the others are: it has no credit for when it wanted
-//! nothing, and waits for no more than its turn. Nobody starves.
+//! What is in flight counts for what work of its group cost on average until it ends, which
+//! corrects it. So groups that have work waiting all the time share by their weights, to within
+//! what is in flight. One that comes anew begins where the others are: it has no credit for when it
+//! wanted nothing, and waits for no more than its turn. Nobody starves.
 //!
 //! # Weights of its own
 //! [`Admission::set_weight`] and not [`Group::set_weight`]: that one is of a rate of the schema and
@@ -58,20 +59,20 @@
 //! - No thread, no timer; an idle tenant has nothing here.
 //!
 //! # When not to use it
-//! For work that is shorter than some microseconds, or where nothing is ever scarce. For what is held
-//! and not worked on, such as memory: that is a [`Quota`](crate::Quota). For how much per time, and
-//! not at once: that is a [`RateLimit`](crate::RateLimit). It is for what has not begun: work that
-//! runs is not stopped. Not in signal handlers.
+//! For work that is shorter than some microseconds, or where nothing is ever scarce. For what is
+//! held and not worked on, such as memory: that is a [`Quota`](crate::Quota). For how much per
+//! time, and not at once: that is a [`RateLimit`](crate::RateLimit). It is for what has not begun:
+//! work that runs is not stopped. Not in signal handlers.
 //!
-//! **Work that is let in and asks again** of the same queue wants a second place, as any other would.
-//! If all places are held by such work, it waits for itself; give it a deadline, or hand the first
-//! place down.
+//! **Work that is let in and asks again** of the same queue wants a second place, as any other
+//! would. If all places are held by such work, it waits for itself; give it a deadline, or hand the
+//! first place down.
 //!
 //! **A kill** ends the waits of its group with an error at once; what is in flight ends by itself,
 //! and is all of the queue that a release waits for. **A fork** copies what is in flight, and not
 //! what waits: a future that is polled in the child begins to wait there anew.
 
-mod acquire;
+mod admitting;
 mod error;
 mod fair;
 #[cfg(test)]
@@ -87,7 +88,7 @@ use std::time::Duration;
 
 use submeter_percpu::{InvalidWeightError, TokenBucket};
 
-pub use acquire::{Acquire, Admitted};
+pub use admitting::{Admitted, Admitting};
 pub use error::AdmissionError;
 pub use submeter_percpu::slots::SLOTS_MAX;
 
@@ -136,8 +137,8 @@ impl Admission {
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = Admission::builder(8).waiting_max(1000).waiting_max_by_group(0).build();
     /// let held: Vec<_> = (0..8).map(|_| admission.try_acquire(tree.root())).collect();
-    /// let refused = admission.acquire_blocking(tree.root()).expect_err("none of a group may wait");
-    /// assert!(refused.is_full_for_group());
+    /// let refused = admission.acquire_blocking(tree.root()).expect_err("none of a group may
+    /// wait"); assert!(refused.is_full_for_group());
     /// # drop(held);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -168,12 +169,12 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// When too many wait, of this group or of all together; when the group was killed before, or is
-    /// while it waits; when its [deadline](Acquire::within) passes. In a forked child in which
+    /// When too many wait, of this group or of all together; when the group was killed before, or
+    /// is while it waits; when its [deadline](Admitting::within) passes. In a forked child in which
     /// another thread of the parent stayed behind with the lock, if it would have to wait.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn acquire(&self, group: &Group) -> Acquire {
-        Acquire::new(Arc::clone(&self.shared), group.clone())
+    pub fn acquire(&self, group: &Group) -> Admitting {
+        Admitting::new(Arc::clone(&self.shared), group.clone())
     }
 
     /// As [`acquire`](Self::acquire), and blocks the thread until the work may begin. Not in async
@@ -240,8 +241,8 @@ impl Admission {
     /// Sets or removes how much may be in flight in a group and all below it; 0 lets nothing more
     /// in. What is in flight when the queue gets its first such limit does not count.
     ///
-    /// As long as any group has a limit, every admission takes the lock. Forgotten when the group is
-    /// killed.
+    /// As long as any group has a limit, every admission takes the lock. Forgotten when the group
+    /// is killed.
     ///
     /// # Examples
     /// ```

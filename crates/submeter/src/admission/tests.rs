@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use submeter_percpu::slots::Line;
 
-use super::{Acquire, Admission, AdmissionError, Admitted};
+use super::{Admission, AdmissionError, Admitted, Admitting};
 use crate::{Group, Schema, Tree};
 
 /// Longer than any machine takes for what should happen at once.
@@ -19,24 +19,24 @@ pub(super) fn tree() -> Tree {
     Tree::new(Schema::builder().build().expect("a schema")).expect("a tree")
 }
 
-pub(super) fn poll(acquire: &mut Pin<&mut Acquire>) -> Poll<Result<Admitted, AdmissionError>> {
+pub(super) fn poll(acquire: &mut Pin<&mut Admitting>) -> Poll<Result<Admitted, AdmissionError>> {
     acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-pub(super) fn waits(admission: &Admission, group: &Group) -> Pin<Box<Acquire>> {
+pub(super) fn waits(admission: &Admission, group: &Group) -> Pin<Box<Admitting>> {
     let mut acquire = Box::pin(admission.acquire(group));
     assert!(poll(&mut acquire.as_mut()).is_pending());
     acquire
 }
 
-pub(super) fn admitted(acquire: &mut Pin<Box<Acquire>>) -> Option<Admitted> {
+pub(super) fn admitted(acquire: &mut Pin<Box<Admitting>>) -> Option<Admitted> {
     match poll(&mut acquire.as_mut()) {
         Poll::Ready(admitted) => Some(admitted.expect("let in")),
         Poll::Pending => None,
     }
 }
 
-// ---- faces ---------------------------------------------------------------------------------------
+// ---- faces -------------------------------------------------------------------------------------
 
 #[test]
 fn a_place_that_comes_free_is_for_who_waits_and_a_drop_hands_it_on() {
@@ -214,7 +214,7 @@ fn a_refusal_says_how_fast_places_come_free() {
     assert!(refused.retry_after().is_some_and(|after| after < LONG));
 }
 
-// ---- threads -------------------------------------------------------------------------------------
+// ---- threads -----------------------------------------------------------------------------------
 
 #[test]
 fn threads_that_come_go_and_give_up_lose_nothing_stress() {

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::text;
-use crate::admission::{Acquire, Admission, AdmissionError, Admitted};
+use crate::admission::{Admission, AdmissionError, Admitted, Admitting};
 use crate::switch;
 
 /// Has each request wait for a place in a queue that is fair to tenants, for the group in which it
@@ -63,7 +63,7 @@ impl AdmissionLayer {
         AdmissionLayer { admission, timeout: None }
     }
 
-    /// Has no request wait for longer: see [`Acquire::within`].
+    /// Has no request wait for longer: see [`Admitting::within`].
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> AdmissionLayer {
         self.timeout = Some(timeout);
@@ -120,7 +120,7 @@ pin_project! {
     #[project = Projected]
     pub enum AdmissionFuture<S, R, F> {
         #[doc(hidden)]
-        Waits { acquire: Acquire, call: Option<(S, R)> },
+        Waits { acquire: Admitting, call: Option<(S, R)> },
         // The place is given back after what it is for has ended.
         #[doc(hidden)]
         Runs { #[pin] future: F, admitted: Option<Admitted> },
@@ -200,9 +200,9 @@ impl<B: Body> Body for AdmittedBody<B> {
     }
 }
 
-/// Makes the response to a request that was not let in: 429 where too many of its tenant's wait, 410
-/// where the group was killed, and else 503; with `Retry-After` in whole seconds, one at least. Its
-/// text names no group.
+/// Makes the response to a request that was not let in: 429 where too many of its tenant's wait,
+/// 410 where the group was killed, and else 503; with `Retry-After` in whole seconds, one at least.
+/// Its text names no group.
 ///
 /// # Examples
 /// ```

@@ -17,10 +17,10 @@ use crate::tree::group::Group;
 /// A future that is ready once its work may begin. Created by
 /// [`Admission::acquire`](super::Admission::acquire).
 ///
-/// It works on every runtime. Dropped before it is ready, it leaves nothing behind: a place that was
-/// its own by then goes to the next.
+/// It works on every runtime. Dropped before it is ready, it leaves nothing behind: a place that
+/// was its own by then goes to the next.
 #[must_use = "it asks for no place unless it is polled"]
-pub struct Acquire {
+pub struct Admitting {
     /// `None` once it is ready.
     asks: Option<Asks>,
     deadline: Option<Instant>,
@@ -36,9 +36,9 @@ struct Asks {
 /// A place, for as long as it is not dropped. Created by
 /// [`Admission::acquire`](super::Admission::acquire) and its like.
 ///
-/// It may be dropped anywhere. Its drop lets the next in: one exchange while nobody waits, otherwise
-/// a lock, and a wake. Drop it in its group, or after that was left, so that the next is chosen by
-/// what it cost.
+/// It may be dropped anywhere. Its drop lets the next in: one exchange while nobody waits,
+/// otherwise a lock, and a wake. Drop it in its group, or after that was left, so that the next is
+/// chosen by what it cost.
 ///
 /// # Examples
 /// ```
@@ -94,9 +94,9 @@ impl Drop for Admitted {
     }
 }
 
-impl Acquire {
-    pub(super) fn new(shared: Arc<Shared>, group: Group) -> Acquire {
-        Acquire { asks: Some(Asks { shared, group, waits: None }), deadline: None }
+impl Admitting {
+    pub(super) fn new(shared: Arc<Shared>, group: Group) -> Admitting {
+        Admitting { asks: Some(Asks { shared, group, waits: None }), deadline: None }
     }
 
     /// Has it wait for `timeout` at most, from now on; of no time, it is let in at once or not at
@@ -125,7 +125,7 @@ impl Acquire {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn within(mut self, timeout: Duration) -> Acquire {
+    pub fn within(mut self, timeout: Duration) -> Admitting {
         // One that is too far away to be told is none.
         self.deadline = Instant::now().checked_add(timeout);
         self
@@ -210,7 +210,7 @@ impl Asks {
     }
 }
 
-impl Future for Acquire {
+impl Future for Admitting {
     type Output = Result<Admitted, AdmissionError>;
 
     #[inline]
@@ -249,7 +249,7 @@ impl Future for Acquire {
     }
 }
 
-impl Drop for Acquire {
+impl Drop for Admitting {
     fn drop(&mut self) {
         if let Some(asks) = &mut self.asks {
             asks.cancel();
@@ -265,11 +265,11 @@ impl Wake for Unparks {
     }
 }
 
-impl fmt::Debug for Acquire {
+impl fmt::Debug for Admitting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.asks {
-            Some(asks) => write!(f, "Acquire({})", asks.group),
-            None => f.write_str("Acquire"),
+            Some(asks) => write!(f, "Admitting({})", asks.group),
+            None => f.write_str("Admitting"),
         }
     }
 }
