@@ -46,16 +46,19 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// Its name, what is measured, and what each round took.
+type Case<'a> = (&'static str, Box<dyn FnMut() + 'a>, Vec<f64>);
+
 fn cost(tree: &Tree) -> Result<(), Failure> {
     const ROUNDS: usize = 201;
     const CALLS: u32 = 2_000;
     let (web, admission) = (tree.get_or_create("/web")?, Admission::new(8));
     let semaphore = Arc::new(Semaphore::new(8));
-    let mut cases: Vec<(&str, Box<dyn FnMut() + '_>, Vec<f64>)> = vec![
+    let mut cases: Vec<Case<'_>> = vec![
         ("acquire", Box::new(|| drop(black_box(ready(admission.acquire(&web))))), vec![]),
         (
             "acquire_blocking",
-            Box::new(|| drop(black_box(admission.acquire_blocking(&web)))),
+            Box::new(|| drop(black_box(admission.acquire_blocking(&web, Duration::MAX)))),
             vec![],
         ),
         (
@@ -126,7 +129,7 @@ fn shares(
                     let mut rng = fastrand::Rng::with_seed(thread);
                     // Relaxed: a flag alone.
                     while !stop.load(Ordering::Relaxed) {
-                        let admitted = admission.acquire_blocking(group);
+                        let admitted = admission.acquire_blocking(group, Duration::MAX);
                         work(group, Duration::from_micros(rng.u64(1..most)));
                         drop(admitted);
                     }
@@ -198,7 +201,7 @@ fn light(tree: &Tree, places: u32, mode: Beside, time: Duration) -> Result<Vec<D
             work(group, busy);
         }
         Beside::Queue => {
-            let _admitted = admission.acquire_blocking(group);
+            let _admitted = admission.acquire_blocking(group, Duration::MAX);
             work(group, busy);
         }
     };

@@ -137,7 +137,7 @@ impl Admission {
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = Admission::builder(8).waiting_max(1000).waiting_max_by_group(0).build();
     /// let held: Vec<_> = (0..8).map(|_| admission.try_acquire(tree.root())).collect();
-    /// let refused = admission.acquire_blocking(tree.root()).expect_err("none of a group may
+    /// let refused = admission.try_acquire(tree.root()).expect_err("none of a group may
     /// wait"); assert!(refused.is_full_for_group());
     /// # drop(held);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -177,17 +177,18 @@ impl Admission {
         Admitting::new(Arc::clone(&self.shared), group.clone())
     }
 
-    /// As [`acquire`](Self::acquire), and blocks the thread until the work may begin. Not in async
-    /// code.
+    /// As [`acquire`](Self::acquire), and blocks the thread until the work may begin, for `timeout`
+    /// at most: of [`Duration::MAX`], as long as it takes. Not in async code.
     ///
     /// # Examples
     /// ```
+    /// use std::time::Duration;
     /// # use submeter::{Schema, Tree};
     /// # let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = submeter::admission::Admission::new(1);
     /// std::thread::scope(|scope| {
     ///     for _ in 0..3 {
-    ///         scope.spawn(|| admission.acquire_blocking(tree.root()).map(drop));
+    ///         scope.spawn(|| admission.acquire_blocking(tree.root(), Duration::MAX).map(drop));
     ///     }
     /// });
     /// assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
@@ -195,18 +196,9 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// As those of `acquire`.
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn acquire_blocking(&self, group: &Group) -> Result<Admitted, AdmissionError> {
-        self.acquire(group).wait()
-    }
-
-    /// As [`acquire_blocking`](Self::acquire_blocking), for `timeout` at most.
-    ///
-    /// # Errors
     /// As those of `acquire`, and when no place came free in that time.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn acquire_timeout(
+    pub fn acquire_blocking(
         &self,
         group: &Group,
         timeout: Duration,
@@ -220,7 +212,7 @@ impl Admission {
     /// When there is none, which [`is_late`](AdmissionError::is_late); when the group was killed.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_acquire(&self, group: &Group) -> Result<Admitted, AdmissionError> {
-        self.acquire_timeout(group, Duration::ZERO)
+        self.acquire_blocking(group, Duration::ZERO)
     }
 
     /// Sets how much may be in flight in all. A higher limit lets in those that wait; a lower one

@@ -75,7 +75,7 @@ fn waits_end_with_the_kill_of_their_group_and_hold_up_no_release() {
     assert_eq!((admission.waiting(), admission.weight(&mail)), (0, None));
     drop((waiting, web, mail));
     for killed in &killed {
-        killed.wait_released(LONG).expect("nothing holds it");
+        killed.released_blocking(LONG).expect("nothing holds it");
     }
     drop(held);
     assert!(admission.try_acquire(tree.root()).is_ok(), "one exchange again");
@@ -91,7 +91,7 @@ fn a_group_that_is_killed_while_it_is_weighed_is_let_go() {
     admission.set_weight(&web, Some(9)).expect("in range");
     assert_eq!(admission.weight(&web), None, "nothing would end it");
     drop(web);
-    killed.wait_released(LONG).expect("the queue has let go of it");
+    killed.released_blocking(LONG).expect("the queue has let go of it");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_queue_that_is_dropped_lets_go_of_all_groups() {
     assert_eq!(web.inner.extras.kill_waits().len(), 0);
     let killed = web.kill().expect("alive");
     drop(web);
-    killed.wait_released(LONG).expect("nothing holds it");
+    killed.released_blocking(LONG).expect("nothing holds it");
 }
 
 #[test]
@@ -138,12 +138,12 @@ fn what_is_late_is_never_let_in() {
     assert!(matches!(poll(&mut late.as_mut()), Poll::Ready(Err(error)) if error.is_late()));
     drop(turn);
     // A deadline that has passed is a last attempt, and one that nobody can name is none.
-    let at_once = admission.acquire_timeout(tree.root(), Duration::ZERO);
+    let at_once = admission.acquire_blocking(tree.root(), Duration::ZERO);
     assert!(at_once.is_ok());
-    let again = admission.acquire_timeout(tree.root(), Duration::from_millis(1));
+    let again = admission.acquire_blocking(tree.root(), Duration::from_millis(1));
     assert!(again.is_err_and(|error| error.is_late()), "it asks inside of what was let in");
     drop(at_once);
-    assert!(admission.acquire_timeout(tree.root(), Duration::MAX).is_ok());
+    assert!(admission.acquire_blocking(tree.root(), Duration::MAX).is_ok());
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_refusal_names_nobody_else_to_the_tenant() {
     let [web, secret] = ["/web", "/secret"].map(|path| tree.create(path).expect("new"));
     let _held = admission.try_acquire(&secret).expect("free");
     let _waits = waits(&admission, &secret);
-    let refused = admission.acquire_blocking(&web).expect_err("one may wait");
+    let refused = admission.acquire_blocking(&web, LONG).expect_err("one may wait");
     assert_eq!(refused.to_string(), "too much is asked for by all together");
     let detail = "/web: too much is asked for by all together; 1 of 1 in flight, 1 wait, \
                   0 of them there";
@@ -210,7 +210,7 @@ fn a_refusal_says_how_fast_places_come_free() {
         held = admitted(&mut next).expect("it was first");
     }
     let _waiting = [0; 2].map(|_| waits(&admission, tree.root()));
-    let refused = admission.acquire_blocking(tree.root()).expect_err("two may wait");
+    let refused = admission.acquire_blocking(tree.root(), LONG).expect_err("two may wait");
     assert!(refused.retry_after().is_some_and(|after| after < LONG));
 }
 
@@ -249,13 +249,13 @@ fn threads_that_come_go_and_give_up_lose_nothing_stress() {
                         3 => _ = admission.try_acquire(group).map(work),
                         4 => {
                             let timeout = Duration::from_micros(rng.u64(0..50));
-                            _ = admission.acquire_timeout(group, timeout).map(work);
+                            _ = admission.acquire_blocking(group, timeout).map(work);
                         }
                         5 if rng.u32(0..20) == 0 => {
                             let limit = rng.bool().then_some(1);
                             admission.set_group_limit(group, limit);
                         }
-                        _ => _ = admission.acquire_blocking(group).map(work),
+                        _ => _ = admission.acquire_blocking(group, LONG).map(work),
                     }
                 }
             });
@@ -277,7 +277,7 @@ fn groups_that_are_killed_while_threads_wait_end_all_waits_stress() {
         let held = admission.try_acquire(tree.root()).expect("free");
         std::thread::scope(|scope| {
             let waiting: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| admission.acquire_blocking(&web))).collect();
+                (0..3).map(|_| scope.spawn(|| admission.acquire_blocking(&web, LONG))).collect();
             if round % 2 == 0 {
                 while admission.waiting() < 3 {
                     std::thread::yield_now();
