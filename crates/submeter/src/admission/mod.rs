@@ -137,8 +137,8 @@ impl Admission {
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = Admission::builder(8).waiting_max(1000).waiting_max_by_group(0).build();
     /// let held: Vec<_> = (0..8).map(|_| admission.try_acquire(tree.root())).collect();
-    /// let refused = admission.try_acquire(tree.root()).expect_err("none of a group may
-    /// wait"); assert!(refused.is_full_for_group());
+    /// let refused = admission.try_acquire(tree.root()).expect_err("none may wait");
+    /// assert!(refused.is_full_for_group());
     /// # drop(held);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

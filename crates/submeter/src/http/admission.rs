@@ -36,7 +36,9 @@ use crate::switch;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let tree = Tree::new(Schema::builder().build()?)?;
 /// let admission = Admission::builder(1).waiting_max(0).build();
-/// let hello = |_| async { Ok::<_, std::io::Error>(Response::new(Full::from("hello"))) };
+/// let hello = |_| async {
+///     Ok::<_, std::io::Error>(Response::new(Full::<bytes::Bytes>::from("hello")))
+/// };
 /// let layer = AdmissionLayer::new(admission.clone());
 /// let service = ServiceBuilder::new().layer(layer).service(service_fn(hello));
 /// let ask = || service.clone().oneshot(Request::new(())).in_group(tree.root());
