@@ -13,6 +13,7 @@
 //! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
 //! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
 //!   period.
+//! - [`slots`]: how many may be inside at once, and the line of those that wait.
 //! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
 //! - [`misuse`]: reports of misuse that the reference counts contained.
 //!
@@ -35,6 +36,8 @@ mod rates;
 pub mod rcuref;
 #[cfg(any(test, not(loom)))]
 pub mod seq_latch;
+#[cfg(any(test, not(loom)))]
+pub mod slots;
 
 #[cfg(not(loom))]
 pub mod storage;

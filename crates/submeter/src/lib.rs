@@ -95,6 +95,7 @@
     )
 )]
 
+pub mod admission;
 #[cfg(feature = "aggregator")]
 pub mod aggregator;
 mod backend;

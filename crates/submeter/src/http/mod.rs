@@ -7,8 +7,9 @@
 //! [`GroupLayer`](crate::switch::GroupLayer) and, for a body alone,
 //! [`in_group`](crate::switch::InGroup::in_group).
 //!
-//! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant; [`refused`]
-//! makes the answer to one whose charge was refused.
+//! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant, and
+//! [`AdmissionLayer`] has them wait for their tenant's turn; [`refused`] makes the answer to one
+//! whose charge was refused.
 //!
 //! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
 //!
@@ -42,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod admission;
 mod body;
 mod layer;
 mod rate;
@@ -51,6 +53,9 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 use submeter_percpu::Rate;
 
+pub use admission::{
+    AdmissionFuture, AdmissionLayer, AdmissionService, AdmittedBody, not_admitted,
+};
 pub use body::MeteredBody;
 pub use layer::{MeterFuture, MeterLayer, MeterService};
 pub use rate::{RateFuture, RateLayer, RateService};

@@ -58,6 +58,23 @@ impl Group {
         WhenKilled { group: self, ticket: None }
     }
 
+    /// Has `waker` woken by the kill of this group, and returns the ticket by which it is
+    /// [forgotten](Group::forget_kill); `None` if the group was killed by now.
+    pub(crate) fn note_kill(&self, waker: Waker) -> Option<u64> {
+        let waits = self.inner.extras.kill_waits();
+        let (ticket, _) = waits.insert(None, waker);
+        if self.is_killed_meanwhile() {
+            drop(waits.remove(ticket));
+            return None;
+        }
+        Some(ticket)
+    }
+
+    /// Has the waker of a ticket not be woken any more.
+    pub(crate) fn forget_kill(&self, ticket: u64) {
+        drop(self.inner.extras.kill_waits_if_any().and_then(|waits| waits.remove(ticket)));
+    }
+
     /// Whether the group is dead, for a thread that has said before that it waits there.
     pub(crate) fn is_killed_meanwhile(&self) -> bool {
         // SeqCst: pairs with that in `Ends::add`.

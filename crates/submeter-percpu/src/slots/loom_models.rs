@@ -1,0 +1,179 @@
+//! Every interleaving of those that enter and leave with one that joins the line.
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::{Line, Slots};
+use crate::models::{Note, explore_all, witness};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// What somebody does who finds no place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Joins {
+    /// As the protocol says.
+    Closing,
+    /// Looks for a place before the way is closed, and not after it.
+    LookingFirst,
+}
+
+struct Model {
+    slots: Slots,
+    /// How many wait.
+    line: Mutex<Waiting>,
+    inside: AtomicU32,
+}
+
+#[derive(Default)]
+struct Waiting {
+    wait: u32,
+    admitted: u32,
+}
+
+impl Line for Waiting {
+    fn is_ready(&self) -> bool {
+        self.wait > 0
+    }
+
+    fn admit(&mut self) {
+        self.wait -= 1;
+        self.admitted += 1;
+    }
+
+    fn is_needed(&self) -> bool {
+        self.wait > 0
+    }
+}
+
+impl Model {
+    fn new(places: u32) -> Arc<Model> {
+        let line = Mutex::new(Waiting::default());
+        Arc::new(Model { slots: Slots::new(places), line, inside: AtomicU32::new(0) })
+    }
+
+    /// Returns whether it is inside; otherwise it waits.
+    fn enter(&self, joins: Joins) -> bool {
+        if self.slots.try_enter() {
+            return true;
+        }
+        let mut line = self.line.lock().unwrap();
+        let (before, looked) = (line.admitted, self.slots.used());
+        line.wait += 1;
+        self.slots.close();
+        // With the mistake, what was seen before the way was closed is what counts.
+        if joins == Joins::Closing || looked.0 < looked.1 {
+            self.slots.serve(&mut *line);
+        }
+        line.admitted > before
+    }
+
+    /// Does what only one may do at once.
+    fn work(&self) {
+        // Relaxed, both: that is what the slots are to order.
+        let inside = self.inside.load(Ordering::Relaxed);
+        assert_eq!(inside, 0, "two are in one place");
+        self.inside.store(1, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether no lock was needed.
+    fn leave(&self) -> bool {
+        let left = self.slots.try_leave();
+        if !left {
+            let mut line = self.line.lock().unwrap();
+            self.slots.leave();
+            self.slots.serve(&mut *line);
+        }
+        left
+    }
+
+    /// Whoever was handed a place leaves it, until nobody is inside.
+    fn must_come_to_an_end(&self) {
+        while self.slots.used().0 > 0 {
+            self.leave();
+        }
+        let line = self.line.lock().unwrap();
+        assert_eq!(line.wait, 0, "somebody waits beside a free place");
+        drop(line);
+        assert!(self.slots.try_enter(), "the way is open behind the last");
+    }
+}
+
+fn one_leaves_and_one_joins(joins: Joins) {
+    let model = Model::new(1);
+    assert!(model.slots.try_enter());
+    let other = Arc::clone(&model);
+    let other = thread::spawn(move || {
+        other.work();
+        other.leave()
+    });
+    let entered = model.enter(joins);
+    if entered {
+        model.work();
+    }
+    let open = other.join().unwrap();
+    let (inside, _) = model.slots.used();
+    // Before what may fail.
+    witness("a leave by the lock", !open);
+    witness("a leave that its follower sees", open && entered);
+    witness("a place that is handed over", !entered && inside == 1);
+    model.must_come_to_an_end();
+}
+
+#[test]
+fn loom_slots_1_nobody_waits_beside_a_free_place() {
+    explore_all(|| one_leaves_and_one_joins(Joins::Closing));
+}
+
+#[test]
+#[should_panic(expected = "somebody waits beside a free place")]
+fn loom_slots_1_fails_if_who_joins_looks_before_the_way_is_closed() {
+    explore_all(|| one_leaves_and_one_joins(Joins::LookingFirst));
+}
+
+/// Two come and go while one has the place.
+#[test]
+fn loom_slots_2_a_place_is_for_one_at_once() {
+    crate::models::explore(|| {
+        let (model, waits) = (Model::new(1), Note::default());
+        let threads = [0; 2].map(|_| {
+            let (model, waits) = (Arc::clone(&model), waits.clone());
+            thread::spawn(move || {
+                if model.enter(Joins::Closing) {
+                    model.work();
+                    model.leave();
+                } else {
+                    waits.take();
+                }
+            })
+        });
+        if model.slots.try_enter() {
+            model.work();
+            model.leave();
+        }
+        threads.map(|thread| thread.join().unwrap());
+        witness("two that waited at once", waits.count() == 2);
+        witness("nobody that waited", waits.count() == 0);
+        model.must_come_to_an_end();
+    });
+}
+
+/// A limit that is raised while somebody joins.
+#[test]
+fn loom_slots_3_a_place_that_is_added_is_for_those_that_wait() {
+    explore_all(|| {
+        let model = Model::new(0);
+        let other = Arc::clone(&model);
+        let raises = thread::spawn(move || {
+            let mut line = other.line.lock().unwrap();
+            other.slots.set_limit(1);
+            other.slots.serve(&mut *line);
+            line.admitted
+        });
+        let entered = model.enter(Joins::Closing);
+        let admitted = raises.join().unwrap();
+        witness("a place that one finds who comes later", entered);
+        witness("a place that one is handed who waits", !entered && admitted == 1);
+        assert_eq!(model.slots.used().0, 1);
+        model.must_come_to_an_end();
+    });
+}

@@ -1,0 +1,202 @@
+//! How many may be inside at once: a count in one word, and a line of those that wait outside.
+//!
+//! # The protocol
+//! - While nobody waits the way is **open**: who enters and who leaves exchanges the word, and
+//!   takes no lock.
+//! - Who finds no place takes the line's lock, joins it, **closes** the way, and only then
+//!   [serves](Slots::serve) the line. A leave is either before the close, so that its place is
+//!   seen, or it finds the way closed, comes by the lock, and serves the line itself. Nobody is
+//!   left to wait beside a free place.
+//! - While the way is closed, the count changes only with the lock held: nobody overtakes the line,
+//!   and a place that comes free goes to whom the line names.
+//!
+//! All that the protocol needs is the order of changes to one word, which every exchange has. Who
+//! enters sees what those wrote that left before.
+//!
+//! A semaphore with a list of its own was rejected: in which order those that wait go in is what
+//! the line is for, and that order changes while they wait.
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The most places that there can be.
+pub const SLOTS_MAX: u32 = (1 << 31) - 1;
+
+/// Those who wait, in the order in which they go in. Guarded by a lock of its owner's.
+pub trait Line {
+    /// Whether somebody could go in.
+    fn is_ready(&self) -> bool;
+    /// Has the next one go in, for whom a place was taken.
+    fn admit(&mut self);
+    /// Whether who comes or leaves must look at the line: as long as somebody waits, at least.
+    fn is_needed(&self) -> bool;
+}
+
+/// The places. See the [module](self).
+#[derive(Debug)]
+pub struct Slots {
+    /// Bits: 0..32 how many are inside, 32..63 how many may be, 63 whether the way is closed.
+    /// Writers: while it is open, who enters or leaves; the rest only with the line's lock held.
+    word: AtomicU64,
+}
+
+const CLOSED: u64 = 1 << 63;
+const LIMIT: u64 = (SLOTS_MAX as u64) << 32;
+
+fn inside(word: u64) -> u32 {
+    word as u32
+}
+
+fn limit(word: u64) -> u32 {
+    ((word & LIMIT) >> 32) as u32
+}
+
+impl Slots {
+    /// Makes `limit` free places, [`SLOTS_MAX`] at most.
+    #[must_use]
+    pub fn new(limit: u32) -> Slots {
+        Slots { word: AtomicU64::new(u64::from(limit.min(SLOTS_MAX)) << 32) }
+    }
+
+    /// Enters if there is a place and the way is open: one exchange.
+    #[inline]
+    #[must_use]
+    pub fn try_enter(&self) -> bool {
+        // Relaxed: only the exchange decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & CLOSED != 0 || inside(word) >= limit(word) {
+                return false;
+            }
+            let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+            // Acquire: pairs with the Release of those that left, whose place this may be. Relaxed
+            // on failure: as above.
+            match self.word.compare_exchange_weak(word, word + 1, success, failure) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Leaves if the way is open: one exchange. Otherwise the caller takes the line's lock,
+    /// [leaves](Self::leave), and [serves](Self::serve) the line.
+    #[inline]
+    #[must_use]
+    pub fn try_leave(&self) -> bool {
+        // Relaxed: as in `try_enter`.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & CLOSED != 0 {
+                return false;
+            }
+            let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+            // Release: pairs with the Acquire of who enters in this place. Relaxed on failure: as
+            // above.
+            match self.word.compare_exchange_weak(word, word - 1, success, failure) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Leaves, with the line's lock held.
+    pub fn leave(&self) {
+        // Release: as in `try_leave`; by then the way may be open again.
+        self.word.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Has those go in that can, with the line's lock held. Somebody who has just joined the line
+    /// must have [closed](Self::close) the way before.
+    pub fn serve(&self, line: &mut impl Line) {
+        while line.is_ready() && self.enter() {
+            line.admit();
+        }
+        if !line.is_needed() {
+            // Relaxed: who is inside has left by an exchange, or will.
+            self.word.fetch_and(!CLOSED, Ordering::Relaxed);
+        }
+    }
+
+    /// Has all come by the lock from now on, which the caller holds.
+    pub fn close(&self) {
+        // Relaxed: what follows is decided by exchanges of this same word.
+        self.word.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Sets how many may be inside, with the line's lock held: the line is to be
+    /// [served](Self::serve) then. Those that are inside stay.
+    pub fn set_limit(&self, limit: u32) {
+        let limit = u64::from(limit.min(SLOTS_MAX)) << 32;
+        let with = |word: u64| Some(word & !LIMIT | limit);
+        // Relaxed, both: a number alone.
+        _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
+    }
+
+    /// Returns how many are inside, and how many may be.
+    #[must_use]
+    pub fn used(&self) -> (u32, u32) {
+        // Relaxed: numbers alone.
+        let word = self.word.load(Ordering::Relaxed);
+        (inside(word), limit(word))
+    }
+
+    /// Takes a place if there is one, with the lock held and the way closed.
+    fn enter(&self) -> bool {
+        let take = |word: u64| (inside(word) < limit(word)).then_some(word + 1);
+        // Acquire: as in `try_enter`. Relaxed on failure: as there.
+        self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// So many that wait.
+    struct Waiting(u32);
+
+    impl Line for Waiting {
+        fn is_ready(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn admit(&mut self) {
+            self.0 -= 1;
+        }
+
+        fn is_needed(&self) -> bool {
+            self.0 > 0
+        }
+    }
+
+    #[test]
+    fn nobody_overtakes_those_that_wait_and_the_way_opens_behind_the_last() {
+        let slots = Slots::new(2);
+        assert!(slots.try_enter() && slots.try_enter() && !slots.try_enter());
+        let mut waiting = Waiting(1);
+        slots.close();
+        slots.serve(&mut waiting);
+        assert!(!slots.try_leave(), "somebody waits for the place");
+        slots.leave();
+        assert!(!slots.try_enter(), "the place is theirs");
+        slots.serve(&mut waiting);
+        assert_eq!((waiting.0, slots.used()), (0, (2, 2)));
+        assert!(slots.try_leave() && slots.try_enter());
+    }
+
+    #[test]
+    fn a_lower_limit_revokes_nothing_and_a_higher_one_is_for_those_that_wait() {
+        let slots = Slots::new(SLOTS_MAX + 1);
+        assert!(slots.try_enter() && slots.try_enter());
+        slots.set_limit(1);
+        assert_eq!(slots.used(), (2, 1));
+        assert!(!slots.try_enter() && slots.try_leave() && !slots.try_enter());
+        let mut waiting = Waiting(2);
+        slots.close();
+        slots.set_limit(2);
+        slots.serve(&mut waiting);
+        assert_eq!((waiting.0, slots.used()), (1, (2, 2)));
+    }
+}

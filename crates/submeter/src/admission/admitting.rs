@@ -1,0 +1,281 @@
+//! Waiting for a place, and having one.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::error::{AdmissionError, Why};
+use super::parts::{Asked, Outcome};
+use super::shared::{Begun, Shared};
+use crate::switch;
+use crate::tree::group::Group;
+
+/// A future that is ready once its work may begin. Created by
+/// [`Admission::acquire`](super::Admission::acquire).
+///
+/// It works on every runtime. Dropped before it is ready, it leaves nothing behind: a place that
+/// was its own by then goes to the next.
+#[must_use = "it asks for no place unless it is polled"]
+pub struct Admitting {
+    /// `None` once it is ready.
+    asks: Option<Asks>,
+    deadline: Option<Instant>,
+}
+
+struct Asks {
+    shared: Arc<Shared>,
+    group: Group,
+    /// Its number in the line.
+    waits: Option<u64>,
+}
+
+/// A place, for as long as it is not dropped. Created by
+/// [`Admission::acquire`](super::Admission::acquire) and its like.
+///
+/// It may be dropped anywhere. Its drop lets the next in: one exchange while nobody waits,
+/// otherwise a lock, and a wake. Drop it in its group, or after that was left, so that the next is
+/// chosen by what it cost.
+///
+/// # Examples
+/// ```
+/// use submeter::admission::Admission;
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let admission = Admission::new(8);
+/// let admitted = admission.try_acquire(tree.root())?;
+/// assert_eq!((admitted.group(), admission.in_flight()), (tree.root(), 1));
+/// drop(admitted);
+/// assert_eq!(admission.in_flight(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "its place is free again when it is dropped"]
+pub struct Admitted {
+    shared: Arc<Shared>,
+    group: Group,
+    /// What it counts for until its end, if it came by the line.
+    expected: Option<u64>,
+    cost: u64,
+}
+
+impl Admitted {
+    /// Returns the group that it is for.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Says what the work has cost, such as rows read or tokens made: 1 if nothing is said. Of no
+    /// effect where it is the CPU time that counts, and as 1 if it is 0: whoever had a turn had it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let admission = submeter::admission::Admission::new(8);
+    /// let mut admitted = admission.try_acquire(tree.root())?;
+    /// let rows = 20_000;
+    /// admitted.set_cost(rows);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_cost(&mut self, cost: u64) {
+        self.cost = cost;
+    }
+}
+
+impl Drop for Admitted {
+    #[inline]
+    fn drop(&mut self) {
+        self.shared.end(&self.group, self.expected, self.cost);
+    }
+}
+
+impl Admitting {
+    pub(super) fn new(shared: Arc<Shared>, group: Group) -> Admitting {
+        Admitting { asks: Some(Asks { shared, group, waits: None }), deadline: None }
+    }
+
+    /// Has it wait for `timeout` at most, from now on; of no time, it is let in at once or not at
+    /// all. The deadline is the queue's: what is late is never let in.
+    ///
+    /// There is no timer in this crate. A future whose deadline passes is woken by the next that
+    /// comes to the queue or leaves a place. To be woken at that moment, give it
+    /// [`until`](Self::until) a runtime's timer as well.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// # use submeter::{Schema, Tree};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let admission = submeter::admission::Admission::new(1);
+    /// let held = admission.acquire(tree.root()).await?;
+    /// let late = admission.acquire(tree.root()).within(Duration::ZERO).await;
+    /// assert!(late.expect_err("one is in flight").is_late());
+    ///
+    /// let ms = Duration::from_millis(1);
+    /// let late = admission.acquire(tree.root()).within(ms).until(tokio::time::sleep(ms)).await;
+    /// assert!(late.expect_err("still").is_late());
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn within(mut self, timeout: Duration) -> Admitting {
+        // One that is too far away to be told is none.
+        self.deadline = Instant::now().checked_add(timeout);
+        self
+    }
+
+    /// Waits until `timer` is ready at most: any future, such as the runtime's sleep. It is polled
+    /// only while this waits.
+    ///
+    /// # Errors
+    /// As those of [`acquire`](super::Admission::acquire), and when the timer was ready first.
+    pub async fn until(mut self, timer: impl Future) -> Result<Admitted, AdmissionError> {
+        let mut timer = pin!(timer);
+        poll_fn(|context| match Pin::new(&mut self).poll(context) {
+            Poll::Pending => timer.as_mut().poll(context).map(|_| self.give_up()),
+            ready => ready,
+        })
+        .await
+    }
+
+    fn give_up(&mut self) -> Result<Admitted, AdmissionError> {
+        let mut asks = self.asks.take().expect("it waits");
+        asks.cancel();
+        Err(asks.shared.refusal(&asks.group, Why::Late))
+    }
+
+    /// Waits on this thread.
+    pub(super) fn wait(mut self) -> Result<Admitted, AdmissionError> {
+        // Most need not wait: what a waker needs is made for those that do.
+        let deadline = self.deadline;
+        let asks = self.asks.as_mut().expect("it is new");
+        if !asks.group.is_killed() && asks.shared.slots().try_enter() {
+            return Ok(self.admitted(None));
+        }
+        // What the thread has used by now is not to wait with it.
+        switch::park();
+        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(admitted) = Pin::new(&mut self).poll(&mut context) {
+                return admitted;
+            }
+            let Some(deadline) = deadline else {
+                thread::park();
+                continue;
+            };
+            match deadline.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => {}
+                left => thread::park_timeout(left),
+            }
+        }
+    }
+
+    fn admitted(&mut self, expected: Option<u64>) -> Admitted {
+        // Moved, as a clone of each would be another write to a line that all share.
+        let Asks { shared, group, .. } = self.asks.take().expect("it is ready once");
+        Admitted { shared, group, expected, cost: 1 }
+    }
+}
+
+impl Asks {
+    fn cancel(&mut self) {
+        let Some(number) = self.waits.take() else { return };
+        let Asks { shared, group, .. } = self;
+        shared.with(|fair| {
+            if fair.cancel(group, number).is_some() {
+                shared.slots().leave();
+            }
+            shared.slots().serve(fair);
+        });
+    }
+
+    fn ask(&self, number: u64, context: &Context<'_>) -> Asked {
+        let Asks { shared, group, .. } = self;
+        let waker = context.waker().clone();
+        let asked = shared.with(|fair| {
+            fair.expire(Instant::now());
+            let asked = fair.ask(group, number, waker);
+            shared.slots().serve(fair);
+            asked
+        });
+        asked.unwrap_or(Asked::Done(Outcome::Failed(Why::Abandoned)))
+    }
+}
+
+impl Future for Admitting {
+    type Output = Result<Admitted, AdmissionError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let deadline = this.deadline;
+        let asks = this.asks.as_mut().expect("not polled after its end");
+        if let Some(number) = asks.waits {
+            match asks.ask(number, context) {
+                Asked::Waits => return Poll::Pending,
+                // It waited in the parent of a fork, and begins anew.
+                Asked::Unknown => asks.waits = None,
+                Asked::Done(Outcome::Granted(expected)) => {
+                    return Poll::Ready(Ok(this.admitted(Some(expected))));
+                }
+                Asked::Done(Outcome::Failed(why)) => {
+                    asks.waits = None;
+                    let refusal = asks.shared.refusal(&asks.group, why);
+                    this.asks = None;
+                    return Poll::Ready(Err(refusal));
+                }
+            }
+        }
+        let asks = this.asks.as_mut().expect("it was there");
+        match asks.shared.begin(&asks.group, || context.waker().clone(), deadline) {
+            Ok(Begun::In(expected)) => Poll::Ready(Ok(this.admitted(expected))),
+            Ok(Begun::Waits(number)) => {
+                asks.waits = Some(number);
+                Poll::Pending
+            }
+            Err(error) => {
+                this.asks = None;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+}
+
+impl Drop for Admitting {
+    fn drop(&mut self) {
+        if let Some(asks) = &mut self.asks {
+            asks.cancel();
+        }
+    }
+}
+
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl fmt::Debug for Admitting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.asks {
+            Some(asks) => write!(f, "Admitting({})", asks.group),
+            None => f.write_str("Admitting"),
+        }
+    }
+}
+
+impl fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Admitted({})", self.group)
+    }
+}

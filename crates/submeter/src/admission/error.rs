@@ -1,0 +1,143 @@
+//! Why work was not let in.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::tree::group::Group;
+
+/// The error of work that was not let in: see [`Admission`](super::Admission).
+///
+/// Its text (`Display`) may go to the tenant: of others it says nothing, not even how many there
+/// are. [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
+///
+/// # Examples
+/// ```
+/// use submeter::admission::Admission;
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let (web, admission) = (tree.create("/web")?, Admission::new(1));
+/// let admitted = admission.try_acquire(&web)?;
+/// let refused = admission.try_acquire(&web).expect_err("one is in flight");
+/// assert!(refused.is_late() && refused.group() == &web);
+/// assert_eq!(refused.to_string(), "no place came free in time");
+/// let detail = "/web: no place came free in time; 1 of 1 in flight, 0 wait, 0 of them there";
+/// assert_eq!(refused.detail().to_string(), detail);
+/// # drop(admitted);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// In a box, as other refusals: what is let in is not to be copied with room for one.
+#[derive(Debug)]
+pub struct AdmissionError(pub(super) Box<Refused>);
+
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) group: Group,
+    pub(super) why: Why,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) in_flight: u32,
+    pub(super) limit: u32,
+    pub(super) waiting: usize,
+    /// In the group and below.
+    pub(super) waiting_there: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Full,
+    FullForGroup,
+    Displaced,
+    Late,
+    Killed,
+    Abandoned,
+}
+
+impl AdmissionError {
+    /// Returns whether as many waited as may, and the group had no fewer than others: too much is
+    /// asked for by all together.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.why == Why::Full
+    }
+
+    /// Returns whether too many of the group waited: as many as may in one, or the most of all when
+    /// the queue was full, so that one of its own had to make room for one of another's.
+    #[must_use]
+    pub fn is_full_for_group(&self) -> bool {
+        matches!(self.0.why, Why::FullForGroup | Why::Displaced)
+    }
+
+    /// Returns whether it was let into the queue and had to leave it for another group's.
+    #[must_use]
+    pub fn is_displaced(&self) -> bool {
+        self.0.why == Why::Displaced
+    }
+
+    /// Returns whether no place came free before the deadline.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.0.why == Why::Late
+    }
+
+    /// Returns whether the group was killed before.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.0.why == Why::Killed
+    }
+
+    /// Returns whether this is a forked child in which a thread of the parent stayed behind with
+    /// the queue's lock: nobody can wait here.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.0.why == Why::Abandoned
+    }
+
+    /// Estimates when another try may have more luck, by how fast places came free of late; `None`
+    /// if that is not known, or never.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Returns the group that the work was for.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// Returns the whole text, for logs: whose work it was, and how much there is of others. Not
+    /// for tenants.
+    pub fn detail(&self) -> impl fmt::Display + '_ {
+        Detail(self)
+    }
+}
+
+/// For the tenant: of other groups it says nothing.
+impl fmt::Display for AdmissionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0.why {
+            Why::Full => "too much is asked for by all together",
+            Why::FullForGroup => "too many wait already",
+            Why::Displaced => "too many wait, and this one came last",
+            Why::Late => "no place came free in time",
+            Why::Killed => "the group was killed",
+            Why::Abandoned => "a thread stayed behind at a fork: nobody can wait here",
+        })?;
+        match self.0.retry_after {
+            Some(after) => write!(f, "; retry after {after:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for AdmissionError {}
+
+struct Detail<'a>(&'a AdmissionError);
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { group, in_flight, limit, waiting, waiting_there, .. } = &*self.0.0;
+        write!(f, "{group}: {}; {in_flight} of {limit} in flight, ", self.0)?;
+        write!(f, "{waiting} wait, {waiting_there} of them there")
+    }
+}

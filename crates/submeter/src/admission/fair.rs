@@ -1,0 +1,594 @@
+//! Who goes next: start-time fair queueing over a tree of groups.
+//!
+//! Each group with work that waits or is in flight has a **node**. Its parent's node keeps, in
+//! **virtual time**, how far each child has got: what it used, divided by its weight. The one that
+//! has got least far goes next, at each level from the root down; the virtual time of a level is
+//! that of the last one that did. Whoever comes anew begins at that time: it has no credit for when
+//! it wanted nothing. What waits in a group itself contends with the group's children, as one child
+//! of the usual weight.
+//!
+//! What work costs is known when it ends. Until then it counts for what work of its group cost on
+//! average, so that a group cannot have all places before the first one ends; the end corrects it.
+//!
+//! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
+//! of the farthest child, and nodes that nothing is left of are removed. So there are never more
+//! than groups that took part since, and those that have a weight or a limit of their own.
+//!
+//! Lag-based queueing (EEVDF) was rejected: a lag needs to know beforehand how much is asked for.
+//! Deficit round robin visits all tenants for each round, of which most wait for nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use submeter_percpu::slots::Line;
+
+use super::error::Why;
+use super::parts::{
+    Asked, Average, Bounds, Effects, Kept, Outcome, PARTS, Pace, Setting, State, Used,
+};
+use crate::tree::group::Group;
+
+/// What every group weighs that was given no weight, as in Linux.
+pub(super) const WEIGHT_USUAL: u32 = 100;
+
+/// The place above the roots of all trees.
+const ROOT: usize = 0;
+
+/// Among the children of a node: what waits in the node's group itself.
+const OWN: usize = usize::MAX;
+
+/// Bits of virtual time below what a unit of cost takes at weight 1.
+const FRACTION_BITS: u32 = 20;
+
+/// All that waits, and what it is decided by. Empty, it has one node.
+pub(super) struct Fair {
+    bounds: Bounds,
+    /// Nodes without a group are free, but for the first.
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    places: HashMap<u64, usize, RandomState>,
+    next_number: u64,
+    next_turn: u64,
+    /// How many nodes have a limit.
+    limited: usize,
+    /// The nodes in whose groups something waits, by how much.
+    lengths: BTreeSet<(usize, usize)>,
+    deadlines: BTreeSet<(Instant, u64, usize)>,
+    /// What has become of those that waited, until they ask.
+    outcomes: HashMap<u64, Outcome, RandomState>,
+    average: Average,
+    pace: Pace,
+    effects: Effects,
+}
+
+struct Waiter {
+    waker: Waker,
+    deadline: Option<Instant>,
+}
+
+/// Where something is in the virtual time of the level above.
+#[derive(Default)]
+struct Place {
+    at: i128,
+    /// Its key among those that are ready, without the last part.
+    queued: Option<(i128, u64)>,
+}
+
+#[derive(Default)]
+struct Node {
+    id: u64,
+    up: usize,
+    kept: Option<Kept>,
+    weight: Option<u32>,
+    limit: Option<u32>,
+    /// In flight and waiting, in the group and below.
+    in_flight: u32,
+    waiting: usize,
+    /// How many nodes have this one as `up`.
+    below: usize,
+    place: Place,
+    own: Place,
+    now: i128,
+    /// The children of which something can go in, by where they are, and then by turn.
+    ready: BTreeSet<(i128, u64, usize)>,
+    /// The children of which nothing waits nor is in flight, and that are ahead of the time here.
+    resting: BTreeSet<(i128, usize)>,
+    rests_at: Option<i128>,
+    /// Those of the group itself, by number.
+    waiters: BTreeMap<u64, Waiter>,
+    own_in_flight: u32,
+    /// What its work costs on average, once some has ended.
+    average: Option<Average>,
+    /// Up to which CPU time the group was charged.
+    seen: u64,
+}
+
+impl Node {
+    fn is_idle(&self) -> bool {
+        self.waiting == 0 && self.in_flight == 0
+    }
+
+    /// Whether nothing is to be remembered of it but where it is.
+    fn is_bare(&self) -> bool {
+        self.is_idle() && self.below == 0 && self.weight.is_none() && self.limit.is_none()
+    }
+
+    fn weight(&self) -> u32 {
+        self.weight.unwrap_or(WEIGHT_USUAL)
+    }
+}
+
+impl Fair {
+    pub(super) fn new(bounds: Bounds) -> Fair {
+        Fair {
+            bounds,
+            nodes: vec![Node::default()],
+            free: Vec::new(),
+            places: HashMap::default(),
+            next_number: 0,
+            next_turn: 0,
+            limited: 0,
+            lengths: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            outcomes: HashMap::default(),
+            average: Average(PARTS),
+            pace: Pace::default(),
+            effects: Effects::default(),
+        }
+    }
+
+    pub(super) fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
+    }
+
+    // ---- those that wait ---------------------------------------------------------------------
+
+    /// Has one more wait in `group`, whose CPU time is `used`. Returns its number.
+    pub(super) fn join(
+        &mut self,
+        group: &Group,
+        waker: Waker,
+        deadline: Option<Instant>,
+        used: u64,
+        watch: &mut dyn FnMut(&Group) -> Option<u64>,
+    ) -> Result<u64, Why> {
+        let at = self.node(group, watch);
+        let joined = self.try_join(at, waker, deadline, used);
+        self.settle(at);
+        joined
+    }
+
+    fn try_join(
+        &mut self,
+        at: usize,
+        waker: Waker,
+        deadline: Option<Instant>,
+        used: u64,
+    ) -> Result<u64, Why> {
+        let length = self.nodes[at].waiters.len();
+        let refusal = if self.nodes[at].kept.is_none() {
+            Some(Why::Killed)
+        } else if length >= self.bounds.by_group {
+            Some(Why::FullForGroup)
+        } else if self.nodes[ROOT].waiting >= self.bounds.all && !self.make_room(length) {
+            Some(Why::Full)
+        } else {
+            None
+        };
+        if let Some(why) = refusal {
+            self.effects.dropped.push(waker);
+            return Err(why);
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let node = &mut self.nodes[at];
+        if length == 0 && node.own_in_flight == 0 {
+            // What it used before is not of this contention.
+            node.seen = used;
+        }
+        node.waiters.insert(number, Waiter { waker, deadline });
+        self.resize(at, length);
+        self.on_path(at, |node| node.waiting += 1);
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, number, at));
+        }
+        Ok(number)
+    }
+
+    /// Throws out the latest of the group with most, if that has more than the one with `length`
+    /// will. So one that fills the queue takes no place of others.
+    fn make_room(&mut self, length: usize) -> bool {
+        let Some(&(longest, at)) = self.lengths.last() else { return false };
+        if longest <= length + 1 {
+            return false;
+        }
+        let latest = *self.nodes[at].waiters.keys().next_back().expect("as many as its length");
+        self.fail(at, latest, Why::Displaced);
+        true
+    }
+
+    /// Takes what has become of one that waits. If it still does, `waker` is woken from now on, and
+    /// the one before is dropped without the lock.
+    pub(super) fn ask(&mut self, group: &Group, number: u64, waker: Waker) -> Asked {
+        let outcome = self.outcomes.remove(&number);
+        let at = self.places.get(&group.id()).copied();
+        let waiter = at.and_then(|at| self.nodes[at].waiters.get_mut(&number));
+        let (asked, old) = match (outcome, waiter) {
+            (Some(outcome), _) => (Asked::Done(outcome), waker),
+            (None, Some(waiter)) => (Asked::Waits, std::mem::replace(&mut waiter.waker, waker)),
+            (None, None) => (Asked::Unknown, waker),
+        };
+        self.effects.dropped.push(old);
+        asked
+    }
+
+    pub(super) fn take_outcome(&mut self, number: u64) -> Option<Outcome> {
+        self.outcomes.remove(&number)
+    }
+
+    /// Has one wait no longer. Returns what it would have cost if it was let in, in which case its
+    /// place is free again.
+    pub(super) fn cancel(&mut self, group: &Group, number: u64) -> Option<u64> {
+        let at = self.places.get(&group.id()).copied();
+        match self.outcomes.remove(&number) {
+            Some(Outcome::Granted(expected)) => {
+                if let Some(at) = at {
+                    self.charge(at, -i128::from(expected));
+                    self.leave(at);
+                }
+                return Some(expected);
+            }
+            Some(Outcome::Failed(_)) => {}
+            None => {
+                if let Some(at) = at
+                    && let Some(waiter) = self.unlink(at, number)
+                {
+                    self.effects.dropped.push(waiter.waker);
+                    self.settle(at);
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends the waits of those whose time is over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(&(deadline, number, at)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.fail(at, number, Why::Late);
+        }
+    }
+
+    /// Ends all waits in a group that was killed, and lets go of it.
+    pub(super) fn kill(&mut self, id: u64) {
+        let Some(&at) = self.places.get(&id) else { return };
+        while let Some((&number, _)) = self.nodes[at].waiters.first_key_value() {
+            self.fail(at, number, Why::Killed);
+            if self.places.get(&id) != Some(&at) {
+                return;
+            }
+        }
+        self.set_limit(at, None);
+        self.nodes[at].weight = None;
+        self.effects.let_go.extend(self.nodes[at].kept.take());
+        self.settle(at);
+    }
+
+    fn fail(&mut self, at: usize, number: u64, why: Why) {
+        let Some(waiter) = self.unlink(at, number) else { return };
+        self.outcomes.insert(number, Outcome::Failed(why));
+        self.effects.woken.push(waiter.waker);
+        self.settle(at);
+    }
+
+    /// Takes a waiter out; to be followed by `settle`.
+    fn unlink(&mut self, at: usize, number: u64) -> Option<Waiter> {
+        let length = self.nodes[at].waiters.len();
+        let waiter = self.nodes[at].waiters.remove(&number)?;
+        self.resize(at, length);
+        self.on_path(at, |node| node.waiting -= 1);
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.remove(&(deadline, number, at));
+        }
+        Some(waiter)
+    }
+
+    /// Notes that as many wait in a node's group as there are now, and no longer `before`.
+    fn resize(&mut self, at: usize, before: usize) {
+        self.lengths.remove(&(before, at));
+        let length = self.nodes[at].waiters.len();
+        if length > 0 {
+            self.lengths.insert((length, at));
+        }
+    }
+
+    // ---- those that are in flight ------------------------------------------------------------
+
+    /// Counts the end of work that was let in by [`admit`](Line::admit).
+    pub(super) fn complete(&mut self, group: &Group, expected: u64, used: Used, now: Instant) {
+        self.pace.ended(now, self.nodes[ROOT].waiting > 0);
+        let Some(&at) = self.places.get(&group.id()) else { return };
+        let node = &mut self.nodes[at];
+        let cost = match used {
+            // Work that used nothing yet still has had its turn.
+            Used::CpuTime(used) => used.saturating_sub(std::mem::replace(&mut node.seen, used)) + 1,
+            Used::Cost(cost) => cost.max(1),
+        };
+        let cost = i128::from(cost);
+        node.average = Some(node.average.map_or(Average(cost * PARTS), |of| of.with(cost)));
+        self.average = self.average.with(cost);
+        self.charge(at, cost - i128::from(expected));
+        self.leave(at);
+    }
+
+    /// Counts the end of work that was let in while nobody waited. Its CPU time is in that of its
+    /// group.
+    pub(super) fn complete_other(&mut self, group: &Group, used: Used, now: Instant) {
+        self.pace.ended(now, self.nodes[ROOT].waiting > 0);
+        if let (Used::Cost(cost), Some(&at)) = (used, self.places.get(&group.id())) {
+            self.charge(at, i128::from(cost.max(1)));
+            self.settle(at);
+        }
+    }
+
+    fn leave(&mut self, at: usize) {
+        self.nodes[at].own_in_flight -= 1;
+        self.on_path(at, |node| node.in_flight -= 1);
+        self.settle(at);
+    }
+
+    // ---- weights and limits ------------------------------------------------------------------
+
+    /// Changes what a group weighs, or how many may be in flight in it and below.
+    pub(super) fn configure(
+        &mut self,
+        group: &Group,
+        setting: Setting,
+        watch: &mut dyn FnMut(&Group) -> Option<u64>,
+    ) {
+        let at = self.node(group, watch);
+        // Nothing would end it in a group that is gone.
+        if self.nodes[at].kept.is_some() {
+            match setting {
+                Setting::Weight(weight) => self.nodes[at].weight = weight,
+                Setting::Limit(limit) => self.set_limit(at, limit),
+            }
+        }
+        self.settle(at);
+    }
+
+    fn set_limit(&mut self, at: usize, limit: Option<u32>) {
+        let before = std::mem::replace(&mut self.nodes[at].limit, limit);
+        self.limited -= usize::from(before.is_some());
+        self.limited += usize::from(limit.is_some());
+    }
+
+    /// Returns a group's weight and limit, and how many wait in it and below.
+    pub(super) fn state(&self, group: &Group) -> State {
+        let node = self.places.get(&group.id()).map(|&at| &self.nodes[at]);
+        node.map_or_else(State::default, |node| State {
+            weight: node.weight,
+            limit: node.limit,
+            waiting: node.waiting,
+        })
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.nodes[ROOT].waiting
+    }
+
+    /// Estimates when another try may have more luck.
+    pub(super) fn retry_after(&self, why: Why) -> Option<Duration> {
+        let before = match why {
+            Why::Killed | Why::Abandoned => return None,
+            // One of each group goes in before the next one of this.
+            Why::FullForGroup | Why::Displaced => self.lengths.len(),
+            Why::Full | Why::Late => self.waiting() + 1,
+        };
+        let after = self.pace.interval?.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
+        Some(after)
+    }
+
+    /// In a child of a fork: forgets those that waited in the parent, whose wakers may be of a
+    /// runtime that is not here, and has kills told anew.
+    pub(super) fn forget_waiting(&mut self, watch: &mut dyn FnMut(&Group) -> Option<u64>) {
+        while let Some(&(_, at)) = self.lengths.last() {
+            let (&number, _) = self.nodes[at].waiters.first_key_value().expect("it has a length");
+            std::mem::forget(self.unlink(at, number));
+            self.settle(at);
+        }
+        for node in &mut self.nodes {
+            if let Some(mut kept) = node.kept.take() {
+                let ticket = watch(&kept.group);
+                kept.ticket = ticket.unwrap_or(0);
+                node.kept = ticket.map(|_| kept);
+            }
+        }
+    }
+
+    /// All groups that are kept, for the end.
+    pub(super) fn take_kept(&mut self) -> Vec<Kept> {
+        self.nodes.iter_mut().filter_map(|node| node.kept.take()).collect()
+    }
+
+    // ---- the tree ----------------------------------------------------------------------------
+
+    /// Returns a group's node, which is made with those above it if there is none.
+    fn node(&mut self, group: &Group, watch: &mut dyn FnMut(&Group) -> Option<u64>) -> usize {
+        if let Some(&at) = self.places.get(&group.id()) {
+            return at;
+        }
+        // No deeper than groups are.
+        let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
+        let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
+        let place = Place { at: self.nodes[up].now, queued: None };
+        let node = Node { id: group.id(), up, kept, place, ..Node::default() };
+        self.nodes[up].below += 1;
+        let at = self.free.pop().unwrap_or(self.nodes.len());
+        if at == self.nodes.len() {
+            self.nodes.push(node);
+        } else {
+            self.nodes[at] = node;
+        }
+        self.places.insert(group.id(), at);
+        at
+    }
+
+    fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
+        loop {
+            change(&mut self.nodes[at]);
+            if at == ROOT {
+                return;
+            }
+            at = self.nodes[at].up;
+        }
+    }
+
+    /// Moves a node's own work on by what it cost, and the node and all above it.
+    fn charge(&mut self, at: usize, cost: i128) {
+        let taken = |weight: u32| (cost << FRACTION_BITS) / i128::from(weight);
+        self.nodes[at].own.at += taken(WEIGHT_USUAL);
+        self.on_path(at, |node| node.place.at += taken(node.weight()));
+    }
+
+    /// Puts a node, and all above it, where it belongs after a change of it.
+    fn settle(&mut self, mut at: usize) {
+        loop {
+            let has_own = !self.nodes[at].waiters.is_empty();
+            self.sync(at, OWN, has_own);
+            if at == ROOT {
+                self.rest(at);
+                return;
+            }
+            let Node { ref ready, in_flight, limit, up, .. } = self.nodes[at];
+            let is_ready = !ready.is_empty() && limit.is_none_or(|limit| in_flight < limit);
+            self.sync(up, at, is_ready);
+            self.rest(at);
+            at = up;
+        }
+    }
+
+    /// Has a child of a node be among those that are ready, or not.
+    fn sync(&mut self, up: usize, child: usize, is_ready: bool) {
+        let turn = self.next_turn;
+        let now = self.nodes[up].now;
+        let place = self.place(up, child);
+        let before = place.queued;
+        match before {
+            None if is_ready => place.at = place.at.max(now),
+            Some((at, _)) if is_ready && at == place.at => return,
+            None => return,
+            Some(_) => {}
+        }
+        place.queued = is_ready.then_some((place.at, turn));
+        let queued = place.queued;
+        let ready = &mut self.nodes[up].ready;
+        if let Some((at, turn)) = before {
+            ready.remove(&(at, turn, child));
+        }
+        if let Some((at, turn)) = queued {
+            ready.insert((at, turn, child));
+            self.next_turn += 1;
+        }
+    }
+
+    fn place(&mut self, up: usize, child: usize) -> &mut Place {
+        if child == OWN { &mut self.nodes[up].own } else { &mut self.nodes[child].place }
+    }
+
+    /// Ends what a node's level has of a past if nothing waits there nor is in flight; and then
+    /// removes it, or lets it rest until the time above has come to where it is.
+    fn rest(&mut self, at: usize) {
+        let Node { up, rests_at, .. } = self.nodes[at];
+        if let Some(place) = rests_at {
+            self.nodes[up].resting.remove(&(place, at));
+            self.nodes[at].rests_at = None;
+        }
+        let node = &mut self.nodes[at];
+        if !node.is_idle() {
+            return;
+        }
+        let farthest = node.resting.last().map_or(node.now, |&(place, _)| place);
+        node.now = node.now.max(node.own.at).max(farthest);
+        self.rouse(at);
+        if at == ROOT {
+            return;
+        }
+        let place = self.nodes[at].place.at;
+        if place > self.nodes[up].now {
+            self.nodes[up].resting.insert((place, at));
+            self.nodes[at].rests_at = Some(place);
+        } else if self.nodes[at].is_bare() {
+            self.remove(at);
+        }
+    }
+
+    /// Removes the children that rest and that the time of a node has come to.
+    fn rouse(&mut self, up: usize) {
+        while let Some(&(place, at)) = self.nodes[up].resting.first()
+            && place <= self.nodes[up].now
+        {
+            self.nodes[up].resting.pop_first();
+            self.nodes[at].rests_at = None;
+            if self.nodes[at].is_bare() {
+                self.remove(at);
+            }
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let node = std::mem::take(&mut self.nodes[at]);
+        self.nodes[node.up].below -= 1;
+        self.places.remove(&node.id);
+        self.effects.let_go.extend(node.kept);
+        self.free.push(at);
+        if self.places.is_empty() {
+            // As at first: a crowd that is gone leaves no memory behind.
+            self.nodes.truncate(ROOT + 1);
+            self.nodes.shrink_to_fit();
+            self.free = Vec::new();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn nodes(&self) -> usize {
+        self.places.len()
+    }
+}
+
+impl Line for Fair {
+    fn is_ready(&self) -> bool {
+        !self.nodes[ROOT].ready.is_empty()
+    }
+
+    fn is_needed(&self) -> bool {
+        self.waiting() > 0 || self.limited > 0
+    }
+
+    fn admit(&mut self) {
+        let mut at = ROOT;
+        loop {
+            let &(place, _, child) = self.nodes[at].ready.first().expect("it is ready");
+            let node = &mut self.nodes[at];
+            node.now = node.now.max(place);
+            self.rouse(at);
+            if child == OWN {
+                break;
+            }
+            at = child;
+        }
+        let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");
+        let waiter = self.unlink(at, number).expect("the first");
+        let expected = self.nodes[at].average.unwrap_or(self.average).cost();
+        self.charge(at, expected);
+        self.nodes[at].own_in_flight += 1;
+        self.on_path(at, |node| node.in_flight += 1);
+        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        self.outcomes.insert(number, Outcome::Granted(expected));
+        self.effects.woken.push(waiter.waker);
+        self.settle(at);
+    }
+}

@@ -1,0 +1,102 @@
+//! What goes in and out of the line, and the averages that it keeps.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::error::Why;
+use crate::tree::group::Group;
+
+/// How many may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) all: usize,
+    pub(super) by_group: usize,
+}
+
+/// What is to be done once the lock is given up: all of it runs code of others.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) woken: Vec<Waker>,
+    pub(super) dropped: Vec<Waker>,
+    pub(super) let_go: Vec<Kept>,
+}
+
+/// What a node keeps of its group: a handle, and the ticket by which its kill is told.
+pub(super) struct Kept {
+    pub(super) group: Group,
+    pub(super) ticket: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It counts for this cost until its end.
+    Granted(u64),
+    Failed(Why),
+}
+
+/// What one that waits is told.
+pub(super) enum Asked {
+    Waits,
+    Done(Outcome),
+    /// It waited in the parent of a fork.
+    Unknown,
+}
+
+/// What work used.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Used {
+    /// All that its group has used by now.
+    CpuTime(u64),
+    Cost(u64),
+}
+
+/// What may be set for a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Setting {
+    Weight(Option<u32>),
+    Limit(Option<u32>),
+}
+
+/// What is known of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    pub(super) weight: Option<u32>,
+    pub(super) limit: Option<u32>,
+    pub(super) waiting: usize,
+}
+
+/// How fast places come free.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// The last end, if somebody waited then.
+    last: Option<Instant>,
+    pub(super) interval: Option<Duration>,
+}
+
+impl Pace {
+    pub(super) fn ended(&mut self, now: Instant, is_waited_for: bool) {
+        if let Some(last) = self.last {
+            let gap = now.saturating_duration_since(last);
+            let average = |interval: Duration| (interval * 7 + gap) / 8;
+            self.interval = Some(self.interval.map_or(gap, average));
+        }
+        self.last = is_waited_for.then_some(now);
+    }
+}
+
+/// What work costs on average, in this part of a unit: small costs would be lost in rounding.
+#[derive(Clone, Copy)]
+pub(super) struct Average(pub(super) i128);
+
+pub(super) const PARTS: i128 = 256;
+
+impl Average {
+    /// Moves on by an eighth of what the last cost differs.
+    pub(super) fn with(self, cost: i128) -> Average {
+        Average(self.0 + (cost * PARTS - self.0) / 8)
+    }
+
+    pub(super) fn cost(self) -> i128 {
+        (self.0 / PARTS).max(1)
+    }
+}

@@ -1,0 +1,226 @@
+//! What the handles of an admission share: the places, and the line with its lock.
+
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use submeter_percpu::process_lock::ProcessMutex;
+use submeter_percpu::slots::Slots;
+use submeter_sys::fork;
+
+use super::error::{AdmissionError, Refused, Why};
+use super::fair::Fair;
+use super::parts::{Bounds, Effects, Kept, Outcome, State, Used};
+use crate::contain::contain;
+use crate::switch;
+use crate::tree::group::Group;
+
+pub(super) struct Shared {
+    slots: Slots,
+    line: ProcessMutex<InProcess>,
+    /// Whether work costs what is said of it, even where CPU time is measured.
+    by_reports: bool,
+    /// For those that tell of kills.
+    me: Weak<Shared>,
+}
+
+struct InProcess {
+    fair: Fair,
+    /// The fork generation in which those that wait began to.
+    since: u32,
+}
+
+/// What comes of an attempt that need not wait.
+pub(super) enum Begun {
+    /// Let in; by the line at this expected cost.
+    In(Option<u64>),
+    Waits(u64),
+}
+
+impl Shared {
+    pub(super) fn new(limit: u32, bounds: Bounds, by_reports: bool) -> Arc<Shared> {
+        let line =
+            ProcessMutex::new(InProcess { fair: Fair::new(bounds), since: fork::generation() });
+        Arc::new_cyclic(|me| Shared {
+            slots: Slots::new(limit),
+            line,
+            by_reports,
+            me: Weak::clone(me),
+        })
+    }
+
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Calls `act` with the line, and does what comes of it once the lock is given up. `None` where
+    /// the lock stayed behind at a fork.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Fair) -> T) -> Option<T> {
+        let mut line = self.line.lock_unless_abandoned()?;
+        if !fork::is(line.since) {
+            line.since = fork::generation();
+            line.fair.forget_waiting(&mut |group| self.watch(group));
+            self.slots.serve(&mut line.fair);
+        }
+        let result = act(&mut line.fair);
+        let effects = line.fair.take_effects();
+        drop(line);
+        carry_out(effects);
+        Some(result)
+    }
+
+    /// Has a group's kill told, unless it was killed by now.
+    pub(super) fn watch(&self, group: &Group) -> Option<u64> {
+        let shared = Weak::clone(&self.me);
+        group.note_kill(Waker::from(Arc::new(TellsOfKill { shared, id: group.id() })))
+    }
+
+    /// Enters if there is a place, and nobody waits for it; otherwise waits. A `deadline` that has
+    /// passed is a last attempt.
+    #[inline]
+    pub(super) fn begin(
+        &self,
+        group: &Group,
+        waker: impl FnOnce() -> Waker,
+        deadline: Option<Instant>,
+    ) -> Result<Begun, AdmissionError> {
+        if group.is_killed() {
+            return Err(self.refusal(group, Why::Killed));
+        }
+        if self.slots.try_enter() {
+            return Ok(Begun::In(None));
+        }
+        self.join(group, waker(), deadline)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn join(
+        &self,
+        group: &Group,
+        waker: Waker,
+        deadline: Option<Instant>,
+    ) -> Result<Begun, AdmissionError> {
+        let used = self.cpu_time(group).unwrap_or(0);
+        let joined = self.with(|fair| {
+            let now = Instant::now();
+            fair.expire(now);
+            let joined = fair.join(group, waker, deadline, used, &mut |group| self.watch(group));
+            if joined.is_ok() {
+                self.slots.close();
+            }
+            self.slots.serve(fair);
+            let number = joined?;
+            if deadline.is_some() {
+                fair.expire(now);
+                // It may have been all that waited.
+                self.slots.serve(fair);
+            }
+            match fair.take_outcome(number) {
+                None => Ok(Begun::Waits(number)),
+                Some(Outcome::Granted(expected)) => Ok(Begun::In(Some(expected))),
+                Some(Outcome::Failed(why)) => Err(why),
+            }
+        });
+        joined.unwrap_or(Err(Why::Abandoned)).map_err(|why| self.refusal(group, why))
+    }
+
+    /// Gives back a place, let in by the line at an `expected` cost.
+    #[inline]
+    pub(super) fn end(&self, group: &Group, expected: Option<u64>, cost: u64) {
+        if expected.is_some() || !self.slots.try_leave() {
+            self.end_by_line(group, expected, cost);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_by_line(&self, group: &Group, expected: Option<u64>, cost: u64) {
+        if self.cpu_time(group).is_some() {
+            // What this thread has used since its last switch is a part of what it cost.
+            switch::park();
+        }
+        let used = self.cpu_time(group).map_or(Used::Cost(cost), Used::CpuTime);
+        self.with(|fair| {
+            let now = Instant::now();
+            match expected {
+                Some(expected) => fair.complete(group, expected, used, now),
+                None => fair.complete_other(group, used, now),
+            }
+            self.slots.leave();
+            fair.expire(now);
+            self.slots.serve(fair);
+        });
+    }
+
+    /// What a group has used, if that is what its work costs: a load for each CPU.
+    fn cpu_time(&self, group: &Group) -> Option<u64> {
+        if self.by_reports {
+            return None;
+        }
+        let cpu_time = group.schema().cpu_time()?;
+        let stats = group.counted(cpu_time.key);
+        Some(stats.map_or(0, |stats| stats.own(usize::from(cpu_time.key.slot)).cast_unsigned()))
+    }
+
+    pub(super) fn refusal(&self, group: &Group, why: Why) -> AdmissionError {
+        let (in_flight, limit) = self.slots.used();
+        let known = if why == Why::Abandoned {
+            None
+        } else {
+            self.with(|fair| (fair.state(group), fair.waiting(), fair.retry_after(why)))
+        };
+        let (state, waiting, retry_after) = known.unwrap_or((State::default(), 0, None));
+        let (group, waiting_there) = (group.clone(), state.waiting);
+        AdmissionError(Box::new(Refused {
+            group,
+            why,
+            retry_after,
+            in_flight,
+            limit,
+            waiting,
+            waiting_there,
+        }))
+    }
+}
+
+/// Runs code of others: of runtimes, and of what is dropped with a group.
+fn carry_out(effects: Effects) {
+    let Effects { woken, dropped, let_go } = effects;
+    for waker in woken {
+        contain(|| waker.wake());
+    }
+    for waker in dropped {
+        contain(|| drop(waker));
+    }
+    let_go.into_iter().for_each(let_go_of);
+}
+
+fn let_go_of(Kept { group, ticket }: Kept) {
+    group.forget_kill(ticket);
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let line = self.line.lock_unless_abandoned();
+        let kept = line.map(|mut line| line.fair.take_kept());
+        kept.into_iter().flatten().for_each(let_go_of);
+    }
+}
+
+/// Woken when a group is killed.
+struct TellsOfKill {
+    shared: Weak<Shared>,
+    id: u64,
+}
+
+impl Wake for TellsOfKill {
+    fn wake(self: Arc<Self>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.with(|fair| {
+                fair.kill(self.id);
+                shared.slots().serve(fair);
+            });
+        }
+    }
+}
