@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
+use crate::switch::THREAD_COUNTS;
 
 /// The error of an invalid schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ pub enum SchemaError {
     CpuTimeTwice(String),
     /// A counter of time off the CPU was declared, and none of CPU time.
     OffCpuAlone(String),
+    /// The counter is of a second meter of what threads count, or of a count that has a counter
+    /// already or does not exist.
+    ThreadCount(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
     SectionName(String),
     /// There are more than [`SECTIONS_MAX`] sections.
@@ -72,6 +76,12 @@ impl fmt::Display for SchemaError {
             SchemaError::OffCpuAlone(name) => {
                 write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
             }
+            SchemaError::ThreadCount(name) => write!(
+                f,
+                "{name:?} cannot be charged what threads count: a schema has one meter, whose counts \
+                 are 0 to {} and have one counter each",
+                THREAD_COUNTS - 1
+            ),
             SchemaError::SectionName(name) => {
                 write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
             }

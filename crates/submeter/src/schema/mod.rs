@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "perf")]
 use crate::perf::Event;
+use crate::switch::Metering;
 #[cfg(feature = "perf")]
 use crate::unit::Count;
 use crate::unit::Nanoseconds;
@@ -83,6 +84,7 @@ struct Inner {
     rate_limits: Vec<String>,
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
+    metering: Option<Metering>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
 }
@@ -183,6 +185,11 @@ impl Schema {
     #[must_use]
     pub fn off_cpu(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.off_cpu
+    }
+
+    /// Returns the counters of what threads count themselves, if any were declared.
+    pub(crate) fn metering(&self) -> Option<Metering> {
+        self.inner.metering
     }
 
     /// Returns the counters of perf events, in the order in which they were declared.

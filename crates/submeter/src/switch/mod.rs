@@ -31,6 +31,7 @@
 //! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
 //!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.
+//! - **Counts of threads** ([`ThreadMeter`]): a call per switch, and an update for each that rose.
 //! - **Each event** that the schema declares: a system call per switch, a descriptor per thread.
 //! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
@@ -65,6 +66,7 @@ mod balance;
 mod futures;
 mod grouped;
 mod levels;
+mod metered;
 #[cfg(feature = "perf")]
 mod meters;
 #[cfg(not(feature = "perf"))]
@@ -74,6 +76,7 @@ mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
+mod thread_meter;
 #[cfg(feature = "tokio")]
 mod tokio;
 #[cfg(all(feature = "tokio", tokio_unstable))]
@@ -94,6 +97,8 @@ pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 pub use thread::Entered;
+pub(crate) use thread_meter::Metering;
+pub use thread_meter::{THREAD_COUNTS, ThreadMeter};
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
 #[cfg(all(feature = "tokio", tokio_unstable))]

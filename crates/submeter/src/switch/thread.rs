@@ -16,11 +16,11 @@ use submeter_sys::Rseq;
 use submeter_sys::clock::ThreadClock;
 
 use super::levels::{Ended, Guards, Levels, Place};
-use super::meters::{self, Meters};
+use super::metered::Metered;
+use super::meters::Meters;
 use super::observe::Observers;
+use super::thread_meter::THREAD_COUNTS;
 use crate::group::Group;
-use crate::schema::{Counter, Schema};
-use crate::unit::Nanoseconds;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
 ///
@@ -142,31 +142,8 @@ struct Time {
     /// How much of [`ThreadClock::waited_ns`] is accounted for.
     waited_ns: u64,
     meters: Meters,
-}
-
-/// What a switch wants to know of a schema: copied, since the way to it from a group is four
-/// pointers long.
-struct Metered {
-    schema_id: u32,
-    cpu_time: Option<Counter<Nanoseconds>>,
-    off_cpu: Option<Counter<Nanoseconds>>,
-    events: bool,
-    /// More than CPU time.
-    more: bool,
-}
-
-impl Metered {
-    /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
-    const NOTHING: Metered =
-        Metered { schema_id: u32::MAX, cpu_time: None, off_cpu: None, events: false, more: false };
-
-    #[cold]
-    #[inline(never)]
-    fn of(schema: &Schema) -> Metered {
-        let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
-        let more = events || off_cpu.is_some();
-        Metered { schema_id: schema.id(), cpu_time: schema.cpu_time(), off_cpu, events, more }
-    }
+    /// How much of a [`ThreadMeter`](super::ThreadMeter)'s counts is accounted for.
+    counted: [u64; THREAD_COUNTS],
 }
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
@@ -458,7 +435,8 @@ fn tell(
 impl Time {
     const fn new() -> Time {
         let meters = Meters::new();
-        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, waited_ns: 0, meters }
+        let (metered, counted) = (Metered::NOTHING, [0; THREAD_COUNTS]);
+        Time { metered, clock: None, since_ns: 0, waited_ns: 0, meters, counted }
     }
 
     /// Adds the time and the events since the last switch to the thread's group; returns whether it
@@ -483,6 +461,9 @@ impl Time {
     fn charge_all(&mut self, group: &Group) -> bool {
         if self.metered.events {
             self.meters.charge(group);
+        }
+        if let Some(counts) = &self.metered.counts {
+            counts.charge(group, &mut self.counted);
         }
         let charged = self.charge_time(group);
         let waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
@@ -522,6 +503,10 @@ impl Time {
         }
         if self.metered.events {
             self.meters.mark(group.schema());
+        }
+        // Last: what the switch itself allocates is of no group.
+        if let Some(counts) = &self.metered.counts {
+            counts.mark(&mut self.counted);
         }
         charged || reads
     }

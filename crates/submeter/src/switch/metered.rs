@@ -1,0 +1,40 @@
+//! What the switch charges groups of a schema for.
+
+use super::meters;
+use super::thread_meter::Metering;
+use crate::schema::{Counter, Schema};
+use crate::unit::Nanoseconds;
+
+/// What a switch wants to know of a schema: copied, since the way to it from a group is four
+/// pointers long.
+pub(super) struct Metered {
+    pub(super) schema_id: u32,
+    pub(super) cpu_time: Option<Counter<Nanoseconds>>,
+    pub(super) off_cpu: Option<Counter<Nanoseconds>>,
+    pub(super) events: bool,
+    pub(super) counts: Option<Metering>,
+    /// More than CPU time.
+    pub(super) more: bool,
+}
+
+impl Metered {
+    /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
+    pub(super) const NOTHING: Metered = Metered {
+        schema_id: u32::MAX,
+        cpu_time: None,
+        off_cpu: None,
+        events: false,
+        counts: None,
+        more: false,
+    };
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn of(schema: &Schema) -> Metered {
+        let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
+        let counts = schema.metering();
+        let more = events || off_cpu.is_some() || counts.is_some();
+        let (schema_id, cpu_time) = (schema.id(), schema.cpu_time());
+        Metered { schema_id, cpu_time, off_cpu, events, counts, more }
+    }
+}
