@@ -2,8 +2,8 @@
 
 use super::meters;
 use super::thread_meter::Metering;
-use crate::schema::{Counter, Schema};
-use crate::unit::Nanoseconds;
+use crate::metric::schema::{Counter, Schema};
+use crate::metric::unit::Nanoseconds;
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four
 /// pointers long.

@@ -20,7 +20,7 @@ use super::metered::Metered;
 use super::meters::Meters;
 use super::observe::Observers;
 use super::thread_meter::THREAD_COUNTS;
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
 ///

@@ -3,9 +3,9 @@
 use std::any::TypeId;
 use std::fmt;
 
-use crate::group::Group;
-use crate::schema::{Counter, Key};
-use crate::unit::Unit;
+use crate::metric::schema::{Counter, Key};
+use crate::metric::unit::Unit;
+use crate::tree::group::Group;
 
 /// How many counts a [`ThreadMeter`] has.
 pub const THREAD_COUNTS: usize = 4;

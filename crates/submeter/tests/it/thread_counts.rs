@@ -1,8 +1,9 @@
 //! Counts that threads keep themselves, charged by the switch.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use submeter::switch::{THREAD_COUNTS, ThreadMeter};
+use submeter::switch::{self, THREAD_COUNTS, ThreadMeter};
 use submeter::{Bytes, Count, Counter, Schema, SchemaError, Tree};
 
 thread_local! {
@@ -75,16 +76,16 @@ fn a_schema_has_one_kind_of_meter_and_one_counter_for_each_of_its_counts() {
 }
 
 #[test]
-fn a_meter_that_panics_charges_nothing_and_the_next_switch_charges_all() {
+fn a_meter_that_panics_leaves_the_thread_where_it_was_and_the_next_switch_charges_all() {
     let (tree, bytes, _) = tree();
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let outer = a.enter();
     gain(1, 4);
     PANICS.set(true);
-    let inner = b.enter();
+    let entered = catch_unwind(AssertUnwindSafe(|| b.enter()));
     PANICS.set(false);
-    assert_eq!(a.sum(bytes), 0);
-    drop(inner);
+    assert!(entered.is_err());
+    assert_eq!(switch::current().as_ref(), Some(&a));
     drop(outer);
-    assert_eq!((a.sum(bytes), b.sum(bytes)), (0, 4), "the next that is left has it");
+    assert_eq!((a.sum(bytes), b.sum(bytes)), (4, 0));
 }
