@@ -1,8 +1,8 @@
-//! What the switch charges groups of a schema for.
+//! What a schema has a switch meter.
 
 use super::meters;
 use super::thread_meter::Metering;
-use crate::metric::schema::{Counter, Schema};
+use crate::metric::schema::{Counter, RateLimit, Schema};
 use crate::metric::unit::Nanoseconds;
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four
@@ -11,6 +11,7 @@ pub(super) struct Metered {
     pub(super) schema_id: u32,
     pub(super) cpu_time: Option<Counter<Nanoseconds>>,
     pub(super) off_cpu: Option<Counter<Nanoseconds>>,
+    pub(super) budget: Option<RateLimit<Nanoseconds>>,
     pub(super) events: bool,
     pub(super) counts: Option<Metering>,
     /// More than CPU time.
@@ -23,6 +24,7 @@ impl Metered {
         schema_id: u32::MAX,
         cpu_time: None,
         off_cpu: None,
+        budget: None,
         events: false,
         counts: None,
         more: false,
@@ -32,9 +34,9 @@ impl Metered {
     #[inline(never)]
     pub(super) fn of(schema: &Schema) -> Metered {
         let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
+        let (cpu_time, budget) = (schema.cpu_time(), schema.cpu_budget());
         let counts = schema.metering();
-        let more = events || off_cpu.is_some() || counts.is_some();
-        let (schema_id, cpu_time) = (schema.id(), schema.cpu_time());
-        Metered { schema_id, cpu_time, off_cpu, events, counts, more }
+        let more = events || off_cpu.is_some() || budget.is_some() || counts.is_some();
+        Metered { schema_id: schema.id(), cpu_time, off_cpu, budget, events, counts, more }
     }
 }

@@ -450,10 +450,16 @@ impl Time {
     #[inline(always)]
     fn charge_time(&mut self, group: &Group) -> bool {
         let Some(counter) = self.metered.cpu_time else { return false };
-        let now_ns = now_ns(&mut self.clock);
-        group.add(counter, now_ns - self.since_ns);
-        self.since_ns = now_ns;
+        let used_ns = self.used_ns();
+        group.add(counter, used_ns);
         true
+    }
+
+    /// Ends an interval of CPU time.
+    #[inline(always)]
+    fn used_ns(&mut self) -> u64 {
+        let now_ns = now_ns(&mut self.clock);
+        now_ns - std::mem::replace(&mut self.since_ns, now_ns)
     }
 
     /// Adds what most schemas do not meter as well.
@@ -465,7 +471,14 @@ impl Time {
         if let Some(counts) = &self.metered.counts {
             counts.charge(group, &mut self.counted);
         }
-        let charged = self.charge_time(group);
+        let charged = match (self.metered.cpu_time, self.metered.budget) {
+            (Some(counter), Some(budget)) => {
+                let used_ns = self.used_ns();
+                group.add_spending(counter, budget, used_ns);
+                true
+            }
+            _ => self.charge_time(group),
+        };
         let waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
         if let Some(counter) = self.metered.off_cpu
             && waited_ns > self.waited_ns

@@ -96,6 +96,7 @@ impl SchemaBuilder {
             off_cpus: inner.off_cpu.into_iter().collect(),
             metering: inner.metering,
             miscounted: None,
+            cpu_budgets: inner.cpu_budget.into_iter().collect(),
             #[cfg(feature = "perf")]
             events: inner.events.to_vec(),
             base: Some(Base {

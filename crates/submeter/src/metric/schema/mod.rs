@@ -85,6 +85,7 @@ struct Inner {
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
     metering: Option<Metering>,
+    cpu_budget: Option<RateLimit<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
 }
@@ -190,6 +191,13 @@ impl Schema {
     /// Returns the counters of what threads count themselves, if any were declared.
     pub(crate) fn metering(&self) -> Option<Metering> {
         self.inner.metering
+    }
+
+    /// Returns the rate limit of which CPU time is spent, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn cpu_budget(&self) -> Option<RateLimit<Nanoseconds>> {
+        self.inner.cpu_budget
     }
 
     /// Returns the counters of perf events, in the order in which they were declared.
