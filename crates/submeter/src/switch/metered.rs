@@ -1,8 +1,7 @@
 //! What a schema has a switch meter.
 
 use super::meters;
-use super::thread_meter::Metering;
-use crate::metric::schema::{Counter, RateLimit, Schema};
+use crate::metric::schema::{Counter, Metering, RateLimit, Schema};
 use crate::metric::unit::Nanoseconds;
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four

@@ -87,8 +87,7 @@ mod updates;
 
 use crate::tree::group::Group;
 
-pub(crate) use balance::CpuStart;
-
+pub use crate::metric::schema::{THREAD_COUNTS, ThreadMeter};
 pub use balance::CpuBalance;
 pub use grouped::{Grouped, InGroup};
 #[cfg(feature = "http")]
@@ -97,8 +96,6 @@ pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 pub use thread::Entered;
-pub(crate) use thread_meter::Metering;
-pub use thread_meter::{THREAD_COUNTS, ThreadMeter};
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
 #[cfg(all(feature = "tokio", tokio_unstable))]
@@ -180,12 +177,12 @@ impl Group {
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let web = tree.get_or_create("/acme/web")?;
-    /// let length = web.bind(|text: &str| (text.len(), switch::current()));
+    /// let length = web.wrap(|text: &str| (text.len(), switch::current()));
     /// assert_eq!(length("four"), (4, Some(web.clone())));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn bind<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
+    pub fn wrap<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
         let group = self.clone();
         move |argument| group.run(|| work(argument))
     }
@@ -227,7 +224,7 @@ pub fn current() -> Option<Group> {
 /// function itself.
 ///
 /// Make it before the work is handed over, not inside: there it would inherit from the thread of
-/// the pool. For a function that is called more than once see [`Group::bind`].
+/// the pool. For a function that is called more than once see [`Group::wrap`].
 ///
 /// # Examples
 /// ```

@@ -19,7 +19,7 @@ use super::levels::{Ended, Guards, Levels, Place};
 use super::metered::Metered;
 use super::meters::Meters;
 use super::observe::Observers;
-use super::thread_meter::THREAD_COUNTS;
+use crate::metric::schema::THREAD_COUNTS;
 use crate::tree::group::Group;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
-use crate::switch::THREAD_COUNTS;
+use super::{METRICS_MAX, SECTIONS_MAX, THREAD_COUNTS, WORDS_MAX};
 
 /// The error of an invalid schema.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "perf")]
+use crate::events::event::Event;
+#[cfg(feature = "perf")]
 use crate::metric::unit::Count;
 use crate::metric::unit::Nanoseconds;
-#[cfg(feature = "perf")]
-use crate::perf::Event;
-use crate::switch::Metering;
 
 mod builder;
 mod error;
 mod extension;
 mod keys;
+mod later;
 mod metric;
 mod metrics;
+mod thread_meter;
 
 pub use builder::SchemaBuilder;
 pub use error::SchemaError;
@@ -29,6 +30,8 @@ pub(crate) use keys::Key;
 pub use keys::{Counter, Gauge, Histogram, Quota, RateLimit, Section};
 pub use metric::{Metric, MetricKind};
 pub use metrics::{MetricKey, Metrics};
+pub(crate) use thread_meter::Metering;
+pub use thread_meter::{THREAD_COUNTS, ThreadMeter};
 
 /// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
 ///
