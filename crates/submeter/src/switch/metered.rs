@@ -1,7 +1,7 @@
 //! What a schema has a switch meter.
 
 use super::meters;
-use crate::metric::schema::{Counter, RateLimit, Schema};
+use crate::metric::schema::{Counter, Metering, RateLimit, Schema};
 use crate::metric::unit::Nanoseconds;
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four
@@ -13,6 +13,7 @@ pub(super) struct Metered {
     pub(super) beside: [Option<Counter<Nanoseconds>>; 2],
     pub(super) budget: Option<RateLimit<Nanoseconds>>,
     pub(super) events: bool,
+    pub(super) counts: Option<Metering>,
     /// More than CPU time.
     pub(super) more: bool,
 }
@@ -25,6 +26,7 @@ impl Metered {
         beside: [None; 2],
         budget: None,
         events: false,
+        counts: None,
         more: false,
     };
 
@@ -34,7 +36,9 @@ impl Metered {
         let beside = [schema.off_cpu(), schema.cpu_error()];
         let events = meters::are_declared(schema);
         let (cpu_time, budget) = (schema.cpu_time(), schema.cpu_budget());
-        let more = events || budget.is_some() || beside.iter().any(Option::is_some);
-        Metered { schema_id: schema.id(), cpu_time, beside, budget, events, more }
+        let counts = schema.metering();
+        let beside_any = beside.iter().any(Option::is_some);
+        let more = events || budget.is_some() || counts.is_some() || beside_any;
+        Metered { schema_id: schema.id(), cpu_time, beside, budget, events, counts, more }
     }
 }

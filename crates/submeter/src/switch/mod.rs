@@ -32,6 +32,7 @@
 //! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
 //!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.
+//! - **Counts of threads** ([`ThreadMeter`]): a call per switch, and an update for each that rose.
 //! - **Each event** that the schema declares: a system call per switch, a descriptor per thread.
 //! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
@@ -78,6 +79,7 @@ mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
+mod thread_meter;
 #[cfg(feature = "tokio")]
 mod tokio;
 #[cfg(all(feature = "tokio", tokio_unstable))]
@@ -88,6 +90,7 @@ mod updates;
 
 use crate::tree::group::Group;
 
+pub use crate::metric::schema::{THREAD_COUNTS, ThreadMeter};
 pub use balance::CpuBalance;
 #[cfg(feature = "tokio")]
 pub use counted::Counted;

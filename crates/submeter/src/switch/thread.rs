@@ -19,6 +19,7 @@ use super::levels::{Ended, Guards, Levels, Place};
 use super::metered::Metered;
 use super::meters::Meters;
 use super::observe::Observers;
+use crate::metric::schema::THREAD_COUNTS;
 use crate::tree::group::Group;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
@@ -141,6 +142,8 @@ struct Time {
     /// How much of what [`beside`] returns is accounted for.
     beside_ns: [u64; 2],
     meters: Meters,
+    /// How much of a [`ThreadMeter`](super::ThreadMeter)'s counts is accounted for.
+    counted: [u64; THREAD_COUNTS],
 }
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
@@ -432,7 +435,8 @@ fn tell(
 impl Time {
     const fn new() -> Time {
         let meters = Meters::new();
-        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, beside_ns: [0; 2], meters }
+        let (metered, counted) = (Metered::NOTHING, [0; THREAD_COUNTS]);
+        Time { metered, clock: None, since_ns: 0, beside_ns: [0; 2], meters, counted }
     }
 
     /// Adds the time and the events since the last switch to the thread's group; returns whether it
@@ -463,6 +467,9 @@ impl Time {
     fn charge_all(&mut self, group: &Group) -> bool {
         if self.metered.events {
             self.meters.charge(group);
+        }
+        if let Some(counts) = &self.metered.counts {
+            counts.charge(group, &mut self.counted);
         }
         let charged = match (self.metered.cpu_time, self.metered.budget) {
             (Some(counter), Some(budget)) => {
@@ -511,6 +518,10 @@ impl Time {
         }
         if self.metered.events {
             self.meters.mark(group.schema());
+        }
+        // Last: what the switch itself allocates is of no group.
+        if let Some(counts) = &self.metered.counts {
+            counts.mark(&mut self.counted);
         }
         charged || reads
     }

@@ -44,6 +44,7 @@ mod surface;
 mod switch;
 mod switch_runtimes;
 mod switch_travels;
+mod thread_counts;
 mod tree;
 mod waits;
 mod work;

@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
         shipped: true,
     },
     Room { name: "submeter-address", depends_on: &[], shipped: true },
+    Room { name: "submeter-alloc", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-documents", depends_on: &[], shipped: true },
     Room { name: "submeter-metrics", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-http", depends_on: &["submeter", "submeter-documents"], shipped: true },
@@ -106,6 +107,7 @@ fn may_be_unsafe(path: &str) -> bool {
         || path.starts_with("proof/submeter-testkit/tests/")
         // `no_mangle` is an unsafe attribute.
         || path.starts_with("proof/submeter-goldens/src/")
+        || path == "crates/submeter-alloc/src/raw.rs"
         || (path.starts_with("crates/submeter-percpu/")
             && (path.ends_with("/raw.rs") || path.contains("/backend/")))
 }
@@ -258,6 +260,7 @@ mod tests {
         }
         for path in [
             "crates/submeter-sys/src/lib.rs",
+            "crates/submeter-alloc/src/raw.rs",
             "crates/submeter-percpu/src/storage/raw.rs",
             "crates/submeter-percpu/src/backend/rseq.rs",
             "proof/submeter-testkit/tests/group_fork.rs",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::extension::Base;
 use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
 use super::metric::{Metric, MetricKind};
+use super::thread_meter::{Metering, ThreadMeter};
 use super::{
     FIRST_SECTION, Inner, METRICS_MAX, QUOTA_WORDS, SECTIONS_MAX, Schema, SchemaError,
     SectionLayout, WORDS_MAX,
@@ -40,6 +41,9 @@ pub struct SchemaBuilder {
     pub(super) cpu_errors: Vec<Counter<Nanoseconds>>,
     /// The same.
     pub(super) cpu_budgets: Vec<RateLimit<Nanoseconds>>,
+    pub(super) metering: Option<Metering>,
+    /// The first counter of a thread's count that cannot be charged.
+    pub(super) miscounted: Option<String>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
     /// The metrics that exist already, where a tree declares more.
@@ -57,6 +61,8 @@ impl SchemaBuilder {
             cpu_times: Vec::new(),
             off_cpus: Vec::new(),
             cpu_errors: Vec::new(),
+            metering: None,
+            miscounted: None,
             cpu_budgets: Vec::new(),
             #[cfg(feature = "perf")]
             events: Vec::new(),
@@ -212,6 +218,61 @@ impl SchemaBuilder {
             base.must_have(name, "a counter of errors of CPU time", known);
         } else {
             self.cpu_errors.push(counter);
+        }
+        counter
+    }
+
+    /// Declares a counter that is charged what threads in each group gain of a count that they keep
+    /// anyway: that at `place` of what `meter` returns. A schema has one type of meter, and at most
+    /// one counter for each of its counts.
+    ///
+    /// Costs a call for all of them each time that a thread leaves a group, and an update for each
+    /// that has risen; a program that declares none pays nothing.
+    ///
+    /// What a thread gained is charged when it leaves its group or [parks](crate::switch::park).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::cell::Cell;
+    /// use submeter::switch::{THREAD_COUNTS, ThreadMeter};
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// thread_local! {
+    ///     static DRAWN: Cell<u64> = const { Cell::new(0) };
+    /// }
+    /// struct Drawn;
+    /// impl ThreadMeter for Drawn {
+    ///     fn counts(&self) -> [u64; THREAD_COUNTS] {
+    ///         [DRAWN.get(), 0, 0, 0]
+    ///     }
+    /// }
+    ///
+    /// let mut schema = Schema::builder();
+    /// let drawn = schema.thread_count::<Count, _>("drawn", "Random numbers drawn", &Drawn, 0);
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let web = tree.create("/web")?;
+    /// DRAWN.set(DRAWN.get() + 1);
+    /// web.run(|| DRAWN.set(DRAWN.get() + 2));
+    /// assert_eq!(web.sum(drawn), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn thread_count<U: Unit, M: ThreadMeter>(
+        &mut self,
+        name: &str,
+        help: &str,
+        meter: &'static M,
+        place: usize,
+    ) -> Counter<U> {
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            let of = |known: &Metering| known.is_of::<M>() && known.has(place, counter);
+            let has = self.metering.as_ref().is_some_and(of);
+            base.must_have(name, "a counter of what threads count", has);
+        } else {
+            let metering = self.metering.get_or_insert_with(|| Metering::new(meter));
+            if !metering.is_of::<M>() || !metering.name(place, counter) {
+                self.miscounted.get_or_insert_with(|| name.to_owned());
+            }
         }
         counter
     }
@@ -403,7 +464,8 @@ impl SchemaBuilder {
     ///
     /// # Errors
     /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
-    /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time.
+    /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time; a
+    /// second meter of what threads count, or a count of it that has a counter or does not exist.
     pub fn build(mut self) -> Result<Schema, SchemaError> {
         // After those of metrics, whose keys are given already.
         self.sections[0].words += QUOTA_WORDS * self.quotas;
@@ -452,6 +514,9 @@ impl SchemaBuilder {
                 return Err(SchemaError::CpuTimeMissing(alone));
             }
         }
+        if let Some(name) = self.miscounted {
+            return Err(SchemaError::ThreadCount(name));
+        }
         Ok(Schema {
             inner: Arc::new(Inner {
                 metrics: self.metrics,
@@ -461,6 +526,7 @@ impl SchemaBuilder {
                 cpu_time: self.cpu_times.first().copied(),
                 off_cpu: self.off_cpus.first().copied(),
                 cpu_error: self.cpu_errors.first().copied(),
+                metering: self.metering,
                 cpu_budget: self.cpu_budgets.first().copied(),
                 #[cfg(feature = "perf")]
                 events: self.events.into(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
+use super::{METRICS_MAX, SECTIONS_MAX, THREAD_COUNTS, WORDS_MAX};
 
 /// The error of an invalid schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub enum SchemaError {
     /// A second counter of CPU time, of time off the CPU, or of errors, or a second budget of CPU
     /// time, was declared.
     CpuTimeTwice(String),
+    /// The counter is of a second meter of what threads count, or of a count that has a counter
+    /// already or does not exist.
+    ThreadCount(String),
     /// A counter of time off the CPU, or of errors, or a budget of CPU time, was declared, and no
     /// counter of CPU time.
     CpuTimeMissing(String),
@@ -75,6 +78,12 @@ impl fmt::Display for SchemaError {
             SchemaError::CpuTimeMissing(name) => {
                 write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
             }
+            SchemaError::ThreadCount(name) => write!(
+                f,
+                "{name:?} cannot be charged what threads count: a schema has one meter, whose counts \
+                 are 0 to {} and have one counter each",
+                THREAD_COUNTS - 1
+            ),
             SchemaError::SectionName(name) => {
                 write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
             }

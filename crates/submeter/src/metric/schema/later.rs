@@ -22,6 +22,8 @@ impl SchemaBuilder {
             cpu_times: inner.cpu_time.into_iter().collect(),
             off_cpus: inner.off_cpu.into_iter().collect(),
             cpu_errors: inner.cpu_error.into_iter().collect(),
+            metering: inner.metering,
+            miscounted: None,
             cpu_budgets: inner.cpu_budget.into_iter().collect(),
             #[cfg(feature = "perf")]
             events: inner.events.to_vec(),

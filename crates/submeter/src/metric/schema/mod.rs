@@ -22,6 +22,7 @@ mod keys;
 mod later;
 mod metric;
 mod metrics;
+mod thread_meter;
 
 pub use builder::SchemaBuilder;
 pub use error::SchemaError;
@@ -29,6 +30,8 @@ pub(crate) use keys::Key;
 pub use keys::{Counter, Gauge, Histogram, Quota, RateLimit, Section};
 pub use metric::{Metric, MetricKind};
 pub use metrics::{MetricKey, Metrics};
+pub(crate) use thread_meter::Metering;
+pub use thread_meter::{THREAD_COUNTS, ThreadMeter};
 
 /// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
 ///
@@ -85,6 +88,7 @@ struct Inner {
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
     cpu_error: Option<Counter<Nanoseconds>>,
+    metering: Option<Metering>,
     cpu_budget: Option<RateLimit<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
@@ -193,6 +197,11 @@ impl Schema {
     #[must_use]
     pub fn cpu_error(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.cpu_error
+    }
+
+    /// Returns the counters of what threads count themselves, if any were declared.
+    pub(crate) fn metering(&self) -> Option<Metering> {
+        self.inner.metering
     }
 
     /// Returns the rate limit of which CPU time is spent, if one was declared.

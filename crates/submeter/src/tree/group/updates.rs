@@ -235,6 +235,12 @@ impl Group {
         self.inner.stats.add(word, n.cast_signed(), Count::KIND.batch_mask());
     }
 
+    /// Adds what a thread's counts gained.
+    #[inline]
+    pub(crate) fn add_gained(&self, counter: Key, gained: u64, batch_mask: u64) {
+        self.add_to(counter, 0, gained.cast_signed(), batch_mask);
+    }
+
     /// Adds to words of a counter or histogram, by their place in it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {

@@ -1,0 +1,87 @@
+//! The allocator, and nothing else that is unsafe.
+#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use crate::counts;
+
+/// An allocator that counts for each thread what it allocates and frees by another.
+///
+/// Each call is passed on as it is, so that memory is where and what the inner allocator makes it:
+/// no block grows, and what one of the two allocated the other may free.
+///
+/// # Examples
+/// ```
+/// use std::alloc::System;
+/// use submeter_alloc::Metered;
+///
+/// #[global_allocator]
+/// static HEAP: Metered<System> = Metered::new(System);
+///
+/// assert!(submeter_alloc::is_linked());
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metered<A> {
+    inner: A,
+}
+
+impl<A> Metered<A> {
+    /// Counts what `inner` allocates and frees.
+    pub const fn new(inner: A) -> Metered<A> {
+        Metered { inner }
+    }
+
+    /// Returns the allocator that is counted, as for its statistics.
+    pub const fn inner(&self) -> &A {
+        &self.inner
+    }
+}
+
+// SAFETY: 1. Every block is one of `inner`, which is an allocator, and goes back to it with the
+// layout that it came with: each call passes on its arguments, and returns what was returned.
+// 2. Nothing unwinds: what is added beside is in `counts`, whose sums wrap around, and whose
+// thread-local words have no destructor to be found run. 3. Nothing is called again from within:
+// `counts` neither allocates nor frees.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
+        let block = unsafe { self.inner.alloc(layout) };
+        if !block.is_null() {
+            counts::allocated(layout.size());
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        counts::freed(layout.size());
+        // SAFETY: 1. The caller's promise is of the same method: this block is in use, with this
+        // layout. 2. It is one of `inner`, as every block.
+        unsafe { self.inner.dealloc(block, layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: 1. As in `alloc`.
+        let block = unsafe { self.inner.alloc_zeroed(layout) };
+        if !block.is_null() {
+            counts::allocated(layout.size());
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: 1. The caller's promise is of the same method: this block is in use, with this
+        // layout, and the new size is neither 0 nor too large for the alignment. 2. It is one of
+        // `inner`, as every block.
+        let moved = unsafe { self.inner.realloc(block, layout, size) };
+        // Otherwise the block is what it was.
+        if !moved.is_null() {
+            counts::freed(layout.size());
+            counts::allocated(size);
+        }
+        moved
+    }
+}

@@ -1,0 +1,98 @@
+//! A signal handler that allocates, as far as its allocator permits that, takes nothing from the
+//! counts of the thread that it interrupts.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "an allocator for handlers")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use submeter::{Schema, Tree};
+use submeter_alloc::{Metered, Volume};
+
+#[path = "common/handler.rs"]
+#[expect(unsafe_code, reason = "handles signals")]
+mod handler;
+
+#[global_allocator]
+static HEAP: Metered<System> = Metered::new(System);
+
+/// Beside it, one that may be called anywhere: it has a block for every call.
+static ANYWHERE: Metered<Anywhere> = Metered::new(Anywhere);
+
+/// Gives out the same word again and again, which nobody looks at.
+struct Anywhere;
+
+static WORD: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: 1. The word is there for ever, and aligned for the layouts that this test asks for. 2.
+// Nobody uses a block, so that it does not matter that two are the same.
+unsafe impl GlobalAlloc for Anywhere {
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        WORD.as_ptr().cast()
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+}
+
+/// Frequent enough to interrupt every instruction of a count.
+const PERIOD_NS: i64 = 20_000;
+
+/// Interruptions that the test waits for.
+const HANDLED_MIN: u64 = 5_000;
+
+/// Long enough that only a machine without signals exceeds it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_handler_that_allocates_takes_nothing_from_the_thread_that_it_interrupts_stress() {
+    const SMALL: u64 = 8;
+    const LARGE: u64 = 1 << 20;
+    let mut schema = Schema::builder();
+    let heap: Volume = schema.declare();
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let [a, b] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
+    let handled = Arc::new(AtomicU64::new(0));
+    handler::on_signal({
+        let (b, handled) = (b.clone(), Arc::clone(&handled));
+        move || {
+            // It may interrupt a switch, and then attributes nothing of its own.
+            let _entered = b.enter();
+            let layout = Layout::new::<u64>();
+            // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
+            unsafe { ANYWHERE.dealloc(ANYWHERE.alloc(layout), layout) };
+            // Relaxed: read when the timer is gone.
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // The first switch of a thread allocates, which a handler must not.
+    a.run(|| b.run(|| ()));
+    let deadline = Instant::now() + TIMEOUT;
+    let timer = handler::Timer::on_this_thread(PERIOD_NS).expect("a timer");
+    let mut blocks = 0;
+    // Relaxed: only ends the loop.
+    while handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline {
+        let held: [_; 16] = a.run(|| {
+            std::array::from_fn(|_| std::hint::black_box(Vec::<u8>::with_capacity(LARGE as usize)))
+        });
+        a.run(|| drop(held));
+        blocks += 16;
+    }
+    drop(timer);
+    let handled = handled.load(Ordering::Relaxed);
+    assert!(handled >= HANDLED_MIN, "{handled} signals");
+    let root = tree.root();
+    for (bytes, counted) in [
+        (root.sum(heap.allocated_bytes), root.sum(heap.allocated_blocks)),
+        (root.sum(heap.freed_bytes), root.sum(heap.freed_blocks)),
+    ] {
+        // A handler in the middle of a count may lose its own.
+        let least = blocks;
+        assert!((least..=blocks + handled).contains(&counted), "{blocks} + {handled}: {counted}");
+        let most = blocks * LARGE + handled * SMALL;
+        assert!((blocks * LARGE..=most).contains(&bytes), "{blocks} + {handled}: {bytes} bytes");
+        let of_handlers = counted - blocks;
+        assert!(of_handlers > handled / 2, "{of_handlers} of {handled} were charged");
+    }
+}
