@@ -128,7 +128,7 @@ pub use self::connections::Door;
 use self::guard::Guard;
 pub use self::panel::{Column, Panel};
 use self::sampler::Sampler;
-pub use self::shown::Shown;
+pub use self::shown::{Offence, Shown};
 pub use self::token::{Token, TokenError};
 pub use self::views::{View, Views, Worse};
 

@@ -8,6 +8,7 @@ use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, Throttled, Tok
 
 use crate::group::{Group, wrong_schema};
 use crate::schema::{Key, RateLimit};
+use crate::snapshot::GroupValues;
 use crate::unit::Unit;
 
 impl Group {
@@ -199,6 +200,16 @@ impl Group {
             .map_err(|throttled| RateError::new(self, limit, n, throttled))
     }
 
+    /// Returns, by slot, the rates and weights that the group has, for a snapshot.
+    pub(crate) fn own_rates(&self) -> Box<[(usize, Option<Rate>, Option<u32>)]> {
+        let slots = 0..self.schema().rate_limits().len();
+        let set = slots.filter_map(|slot| {
+            let bucket = self.inner.extras.rate(slot)?;
+            Some((slot, bucket.rate(), bucket.weight()))
+        });
+        set.filter(|(_, rate, weight)| rate.is_some() || weight.is_some()).collect()
+    }
+
     fn and_ancestors(&self) -> impl Iterator<Item = &Group> + Clone {
         successors(Some(self), |group| group.parent())
     }
@@ -211,6 +222,33 @@ impl Group {
             wrong_schema();
         }
         usize::from(key.slot)
+    }
+}
+
+impl GroupValues {
+    /// Returns the group's own rate at the moment of the snapshot, and the weight with which it
+    /// contends for its parent's. Panics when the limit is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Rate, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let rate = Rate::new(20_000, Duration::from_secs(1));
+    /// tree.create("/web")?.set_rate(requests, Some(rate))?;
+    /// let snapshot = tree.snapshot();
+    /// let web = snapshot.get("/web").expect("created above");
+    /// assert_eq!(web.rate(requests), (Some(rate), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> (Option<Rate>, Option<u32>) {
+        let slot = self.slot(limit.key);
+        let set = self.rates.iter().find(|(at, ..)| *at == slot);
+        set.map_or((None, None), |&(_, rate, weight)| (rate, weight))
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
+use submeter_percpu::Rate;
+
 use crate::charge::Pressure;
 use crate::group::Group;
 use crate::histogram::{Buckets, HistogramSnapshot};
@@ -80,6 +82,8 @@ pub struct GroupValues {
     usage: Vec<Usage>,
     /// By slot, of quotas for which somebody waited.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
+    /// By slot, of rates that the group has, or contends for with a weight.
+    pub(crate) rates: Box<[(usize, Option<Rate>, Option<u32>)]>,
 }
 
 /// The value of any metric, as [`GroupValues::value`] returns it.
@@ -231,6 +235,7 @@ fn copy(
             own: own(&group).map(|own| Words::pack(&own)),
             usage: Vec::with_capacity(schema.quotas()),
             pressure: group.pressures(),
+            rates: group.own_rates(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);

@@ -71,7 +71,17 @@ fn who_is_harmed_is_said_above_the_graph() {
     let verdict = |kind, group: &str, text: &str| {
         let (group, text) = (group.to_owned(), text.to_owned());
         let (short, why) = (String::new(), String::new());
-        VerdictDoc { kind, group, tenants: 1, text, short, why, since_ms: 0, ended_ms: None }
+        VerdictDoc {
+            kind,
+            group,
+            tenants: 1,
+            text,
+            short,
+            why,
+            remedy: None,
+            since_ms: 0,
+            ended_ms: None,
+        }
     };
     doc.verdicts = vec![
         verdict(VerdictKind::Takes, "/a", " takes most:\u{a0}9\u{1b}."),

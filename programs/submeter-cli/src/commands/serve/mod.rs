@@ -185,7 +185,10 @@ fn asked_for(
     if !args.limits_api {
         return shown;
     }
-    shown.on_limits(move |text| reload::post(Arc::clone(&limiter), text))
+    let one = Arc::clone(&limiter);
+    shown
+        .on_limits(move |text| reload::post(Arc::clone(&limiter), text))
+        .on_limit(move |path, text| reload::post_one(Arc::clone(&one), path, text))
 }
 
 /// Opens the cache's port, and starts the threads that serve it.
