@@ -133,6 +133,9 @@ impl Verdicts {
     /// Makes sentences of what is true, and puts those that were said before to the past.
     fn say(&mut self, at_ms: u64, case: Case<'_>) {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
+        // Who is harmed for one sample, and then another, does not add up to somebody to blame.
+        let has_harm = now.iter().any(|track| track.finding.kind.is_harm());
+        now.retain(|track| has_harm || !track.finding.kind.is_blame());
         let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
         // A tenant that was named stays so: of two alike, now one is worse and now the other.
         now.sort_by(|a, b| {

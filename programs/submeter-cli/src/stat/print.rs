@@ -95,14 +95,21 @@ impl Printer {
         write(&text).map(drop)
     }
 
-    /// Prints once on standard error why a number is missing.
+    /// Prints once on standard error why numbers are missing, in one line for one reason.
     fn explain(&mut self, totals: &TotalsDoc) {
-        for count in &totals.counts {
-            let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = &count.state
-            else {
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for CountDoc { event, state, .. } in &totals.counts {
+            let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = state else {
                 continue;
             };
-            let line = format!("{}: {reason}", count.event);
+            match by_reason.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, events)) if events.contains(&event.as_str()) => {}
+                Some((_, events)) => events.push(event),
+                None => by_reason.push((reason, vec![event])),
+            }
+        }
+        for (reason, events) in by_reason {
+            let line = format!("{}: {reason}", events.join(", "));
             if !self.told.contains(&line) {
                 tell(&line);
                 self.told.push(line);

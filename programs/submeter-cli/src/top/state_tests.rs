@@ -30,7 +30,7 @@ fn views() -> Vec<ViewDoc> {
         is_trouble: key == "refused_per_s",
         is_pressure: false,
         is_contended: false,
-        is_refusal: false,
+        is_refusal: key == "refused_per_s",
     };
     VIEWS.iter().map(view).collect()
 }
