@@ -101,7 +101,7 @@ const band = {
       part.item.hidden = !line || !line.some(Boolean);
       if (part.item.hidden) return;
       part.group = group;
-      const name = i < BANDS ? visible(group.path) : i === BANDS ? "other tenants" : "no tenant";
+      const name = i < BANDS ? visible(group.path) : i === BANDS ? "other tenants" : "no tenant, CPU";
       setText(part.label, name);
       setAttr(part.button, "title", i < BANDS ? group.title : i === BANDS ? null : "CPU time of the process that belongs to no tenant: its page, its network, its housekeeping");
       part.button.disabled = i >= BANDS;

@@ -335,6 +335,8 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
         connections: LOAD_CONNECTIONS,
         pipeline: LOAD_PIPELINE,
         seed: args.seed,
+        warm_up: Duration::ZERO,
+        ramp: Duration::ZERO,
         burst,
     };
     let opens = plan.all_connections();
