@@ -65,6 +65,7 @@ mod balance;
 mod futures;
 mod grouped;
 mod levels;
+mod metered;
 #[cfg(feature = "perf")]
 mod meters;
 #[cfg(not(feature = "perf"))]
@@ -82,7 +83,7 @@ mod tokio_tasks;
 mod tower;
 mod updates;
 
-use crate::group::Group;
+use crate::tree::group::Group;
 
 pub(crate) use balance::CpuStart;
 

@@ -1,0 +1,109 @@
+//! The error of a schema.
+
+use std::fmt;
+
+use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
+
+/// The error of an invalid schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// The name is not `[a-z][a-z0-9_]*`.
+    Name(String),
+    /// Two metrics have this name.
+    Repeated(String),
+    /// A second counter of CPU time, or of time off the CPU, or a second budget of CPU time was
+    /// declared.
+    CpuTimeTwice(String),
+    /// A counter of time off the CPU, or a budget of CPU time, was declared, and no counter of CPU
+    /// time.
+    CpuTimeMissing(String),
+    /// The name of a section is not `[a-z][a-z0-9_]*`.
+    SectionName(String),
+    /// There are more than [`SECTIONS_MAX`] sections.
+    TooManySections {
+        /// How many there are.
+        sections: usize,
+    },
+    /// The metrics of a section need more than [`WORDS_MAX`] words.
+    TooLarge {
+        /// The number of words that they need.
+        words: usize,
+    },
+    /// The tree already has something else of that name.
+    Clash {
+        /// The name of both.
+        name: String,
+        /// What the tree has, such as `a counter of bytes`.
+        is: String,
+        /// What was to be declared.
+        declared: String,
+    },
+    /// This can only be in the schema that a tree is made with, not declared later.
+    Late {
+        /// Its name.
+        name: String,
+        /// What it is, such as `a quota`.
+        what: &'static str,
+    },
+    /// There are more than [`METRICS_MAX`] metrics.
+    TooMany {
+        /// How many there are.
+        metrics: usize,
+    },
+}
+
+/// The remedy for an invalid name.
+const NAME_REMEDY: &str = "use lowercase letters, digits and underscores, starting with a letter";
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SchemaError::Name(name) => {
+                write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
+            }
+            SchemaError::Repeated(name) => {
+                write!(f, "two metrics are named {name:?}: rename one, or declare it once")
+            }
+            SchemaError::CpuTimeTwice(name) => {
+                write!(
+                    f,
+                    "{name:?} is the second counter of CPU time, of time off it, or budget of it: \
+                     declare one"
+                )
+            }
+            SchemaError::CpuTimeMissing(name) => {
+                write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
+            }
+            SchemaError::SectionName(name) => {
+                write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
+            }
+            SchemaError::TooManySections { sections } => {
+                write!(
+                    f,
+                    "{sections} sections are too many: declare at most {SECTIONS_MAX}; each set that \
+                     is added to a tree is one, so add fewer and larger ones"
+                )
+            }
+            SchemaError::TooLarge { words } => write!(
+                f,
+                "the metrics need {words} words of {WORDS_MAX}: use fewer quotas, fewer or coarser histograms, or sections"
+            ),
+            SchemaError::Clash { name, is, declared } => write!(
+                f,
+                "the tree has {name:?} already, {is}, and it is declared as {declared}: rename one, \
+                 or give the set a prefix"
+            ),
+            SchemaError::Late { name, what } => write!(
+                f,
+                "{name:?} is {what}, which a tree has from its beginning or never: declare it in \
+                 the schema that the tree is made with"
+            ),
+            SchemaError::TooMany { metrics } => {
+                write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SchemaError {}
