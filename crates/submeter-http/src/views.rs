@@ -51,6 +51,8 @@ pub struct View {
     work: Option<String>,
     /// Of what is held, the key of the view that is how much of it is protected.
     protection: Option<String>,
+    /// Of refusals, the key of the view that is the rate that is exceeded.
+    refused_by: Option<String>,
 }
 
 /// What a view says when one tenant harms another.
@@ -321,6 +323,13 @@ impl View {
         self
     }
 
+    /// Names the view that is the rate because of which it is refused: sentences say it.
+    #[must_use]
+    pub fn refused_by(mut self, rate: &str) -> View {
+        self.refused_by = Some(rate.to_owned());
+        self
+    }
+
     /// Says what it is called in a sentence, as in "87 % of all requests": without it, its title in
     /// lower case, without "/s".
     #[must_use]
@@ -344,7 +353,7 @@ impl View {
             is_contended: false,
             is_refusal: false,
         };
-        View { doc, source, role: Role::None, noun, work: None, protection: None }
+        View { doc, source, role: Role::None, noun, work: None, protection: None, refused_by: None }
     }
 
     /// `before` is the same group one sample earlier, or `None` for a new one, which then has
@@ -430,13 +439,20 @@ impl Views {
 
     /// Returns the place of the view that is the work of a wait.
     pub(super) fn work(&self, wait: usize) -> Option<usize> {
-        let key = self.0[wait].work.as_ref()?;
-        self.0.iter().position(|view| view.doc.key == *key)
+        self.place(self.0[wait].work.as_ref()?)
     }
 
     /// Returns the place of the view that is how much of another is protected.
     pub(super) fn protection(&self, held: usize) -> Option<usize> {
-        let key = self.0[held].protection.as_ref()?;
+        self.place(self.0[held].protection.as_ref()?)
+    }
+
+    /// Returns the place of the view that is the rate because of which something is refused.
+    pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
+        self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
         self.0.iter().position(|view| view.doc.key == *key)
     }
 

@@ -264,7 +264,7 @@ impl<'a> Scene<'a> {
             for &row in &self.levels {
                 // Less is the rounding of sums.
                 if let Some(&n) = own.get(&row).filter(|&&n| n >= 1.0) {
-                    found.push(self.finding(row, VerdictKind::Refused, view, n, 0.0));
+                    found.push(self.refusal(row, view, n));
                 }
             }
         }
@@ -275,13 +275,18 @@ impl<'a> Scene<'a> {
                 figures.filter(|(_, n)| *n > 0.0 && *n >= least).max_by(|a, b| a.1.total_cmp(&b.1))
             };
             if let Some((view, amount)) = most(Role::Refusals, 0.0) {
-                found.push(self.finding(row, VerdictKind::Refused, view, amount, 0.0));
+                found.push(self.refusal(row, view, amount));
             }
             if let Some((view, amount)) = most(Role::Pressure, STALLED) {
                 found.push(self.finding(row, VerdictKind::Stalls, view, amount, 0.0));
             }
         }
         found
+    }
+
+    fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
+        let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
+        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(0.0))
     }
 
     /// Those who could be to blame.

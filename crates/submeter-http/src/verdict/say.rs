@@ -120,7 +120,10 @@ fn figures(finding: &Finding, views: &Views) -> String {
             format!(": {} {noun}, usually {}", percent(amount), percent(than))
         }
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
-        VerdictKind::Refused => format!(" {} times a second: {noun}", count(amount)),
+        VerdictKind::Refused => {
+            let limit = if than > 0.0 { format!(" of {}/s", count(than)) } else { String::new() };
+            format!(" {} times a second: {noun}{limit}", count(amount))
+        }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
     }

@@ -24,6 +24,7 @@ struct Second {
     over_rate: f64,
     stalled: f64,
     weight: Option<f64>,
+    rate: Option<f64>,
     protected: Option<f64>,
 }
 
@@ -60,10 +61,12 @@ impl Server {
             View::mean("work", "Work", cpu, [requests]).place(Place::Nowhere),
             View::rate("over", "Over rate/s", [over.throttled()])
                 .noun("over its rate")
+                .refused_by("rate")
                 .trouble()
                 .place(Place::Table),
             View::pressure("stalls", "Stalls", memory).place(Place::Table),
             View::weight("weight", over),
+            View::rate_limit("rate", "Rate", over).place(Place::Nowhere),
             View::protection("protected", memory),
         ]);
         let (history, verdicts) = (History::new(views.clone()), Verdicts::default());
@@ -78,7 +81,13 @@ impl Server {
         let row = |id: u32, parent: Option<u32>, s: &Second| {
             let waits = [s.wait_ms * 1e6, s.work_us * 1e3].map(of);
             let figures = [of(s.requests), of(s.cores), Figure(s.hits), of(s.memory)];
-            let limits = [of(s.over_rate), of(s.stalled), Figure(s.weight), Figure(s.protected)];
+            let limits = [
+                of(s.over_rate),
+                of(s.stalled),
+                Figure(s.weight),
+                Figure(s.rate),
+                Figure(s.protected),
+            ];
             Row { id, parent, figures: [&figures[..], &waits, &limits].concat().into() }
         };
         let names = self.names.clone();
@@ -217,10 +226,10 @@ fn who_fills_the_memory_that_others_find_less_in_is_named() {
 #[test]
 fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
     let mut server = Server::new(["/a", "/b", "/c"]);
-    let over = Second { over_rate: 7770.0, ..busy(8770.0) };
+    let over = Second { over_rate: 7770.0, rate: Some(1000.0), ..busy(8770.0) };
     let stalled = Second { stalled: 0.37, ..busy(30.0) };
     let said = server.seconds(2, &[busy(10.0), over, stalled]);
-    let refused = "/b is refused 7770 times a second: over its rate.";
+    let refused = "/b is refused 7770 times a second: over its rate of 1000/s.";
     assert_eq!(said, [refused, "/c waits for room: 37 % of the last 10 s."]);
     let less = Second { stalled: 0.009, ..stalled };
     assert!(server.seconds(3, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");

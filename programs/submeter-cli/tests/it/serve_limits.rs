@@ -203,7 +203,8 @@ fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
     let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/acme=64k"]].concat();
     let mut server = SUBMETER.start(&args);
     let page = server.line_with("http://");
-    let page = page.split_whitespace().last().expect("an address").to_owned();
+    let page = page.split_whitespace().last().expect("an address");
+    let page = page.trim_end_matches('/').to_owned();
     let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     let set = |limits: &[&str]| {
         let output = SUBMETER.run(&[&["limit", "set", &page, "/acme"], limits].concat());

@@ -98,6 +98,7 @@ fn views(m: &Metrics) -> Views {
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
             .noun("over its rate")
+            .refused_by("rate_limit_per_s")
             .place(Place::Table)
             .trouble(),
         // No trouble: what a limit refuses is stored after an eviction.
