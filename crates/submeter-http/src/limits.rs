@@ -29,7 +29,7 @@ pub(super) async fn set(
 ) -> Response {
     match checked(&headers, text) {
         Ok(text) => run(set(text)).await,
-        Err(answer) => answer,
+        Err(answer) => *answer,
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn set_one(
 ) -> Response {
     let text = match checked(&headers, text) {
         Ok(text) => text,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let Some(path) = query::path(&uri) else {
         let message = "say which group: POST /api/limit?path=/acme/web\n";
@@ -52,8 +52,12 @@ pub(super) async fn set_one(
 }
 
 /// Returns the text of a request that is meant.
-fn checked(headers: &HeaderMap, text: Result<String, StringRejection>) -> Result<String, Response> {
-    guard::is_meant(headers, "setting limits").map_err(IntoResponse::into_response)?;
+fn checked(
+    headers: &HeaderMap,
+    text: Result<String, StringRejection>,
+) -> Result<String, Box<Response>> {
+    let meant = guard::is_meant(headers, "setting limits");
+    meant.map_err(|why| Box::new(why.into_response()))?;
     text.map_err(|why| {
         let status = why.status();
         let why = match status {
@@ -63,7 +67,7 @@ fn checked(headers: &HeaderMap, text: Result<String, StringRejection>) -> Result
             ),
             _ => why.body_text(),
         };
-        (status, format!("the limits stay as they were: {why}\n")).into_response()
+        Box::new((status, format!("the limits stay as they were: {why}\n")).into_response())
     })
 }
 

@@ -416,81 +416,77 @@ fn what_is_fair_is_as_weights_and_protection_say() {
     assert!(scene(Some(6e7)).is_empty(), "protected");
 }
 
+/// A number between -1 and 1, most near 0, and the same in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        let mut one = || {
+            let Noise(seed) = self;
+            *seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) as f64 / f64::from(1_u32 << 31)
+        };
+        (one() + one() + one()) / 1.5 - 1.0
+    }
+}
+
+/// A second of a server of two processors, of which a request takes 8 µs, and waits as chance has
+/// it; now and then a tenant waits for a second for something else.
+fn healthy(second: usize, rates: &[f64], noise: &mut Noise) -> Vec<Second> {
+    let used = (rates.iter().sum::<f64>() * 8e-6 / 2.0).min(0.95);
+    let usual_ms = 0.008 * used / (1.0 - used);
+    let tenant = |(n, &requests): (usize, &f64)| Second {
+        requests,
+        cores: requests * 8e-6,
+        hits: (requests > 0.0).then(|| (0.85 + 0.1 * noise.next()).min(1.0)),
+        memory: 1e7 / (n + 1) as f64,
+        wait_ms: match (second + 7 * n) % 41 {
+            0 => 6.0,
+            _ => usual_ms * (1.0 + noise.next()).max(0.0),
+        },
+        work_us: 8.0,
+        ..Second::default()
+    };
+    rates.iter().enumerate().map(tenant).collect()
+}
+
 /// What may look like harm and is none, an hour of each: a day in an hour, tenants of which few do
-/// most, and jobs that come and go, on a server that queues a little.
+/// most, and jobs that come and go.
 #[test]
 fn an_hour_of_three_healthy_loads_says_nothing() {
     const TENANTS: usize = 24;
-    let names: Vec<&'static str> = (0..TENANTS).map(|n| &*format!("/t{n:02}").leak()).collect();
-    let mut seed = 1_u64;
-    // Between -1 and 1, most near 0.
-    let mut noise = move || {
-        let mut one = || {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as f64 / f64::from(1_u32 << 31)
-        };
-        (one() + one() + one()) / 1.5 - 1.0
-    };
     let zipf = |n: usize| 40_000.0 / (n + 1) as f64;
-    type Load<'a> = &'a dyn Fn(usize, f64) -> f64;
-    let day: Load<'_> = &|n, s| {
-        zipf(n).min(6000.0) * (1.1 + (s / 3600.0 * std::f64::consts::TAU + n as f64 / 40.0).sin())
+    let day = |n: usize, s: f64| {
+        let phase = s / 3600.0 * std::f64::consts::TAU + n as f64 / 40.0;
+        zipf(n).min(6000.0) * (1.1 + phase.sin())
     };
-    let skewed: Load<'_> = &|n, _| zipf(n);
-    let jobs: Load<'_> = &|n, s| match n {
-        // Every few minutes, for half a minute to two.
-        0..6 => {
-            if (s + n as f64 * 97.0) % (240.0 + 50.0 * n as f64) < 30.0 + 15.0 * n as f64 {
-                15_000.0
-            } else {
-                0.0
-            }
-        }
+    let job = |n: f64, s: f64| (s + n * 97.0) % (240.0 + 50.0 * n) < 30.0 + 15.0 * n;
+    let jobs = |n: usize, s: f64| match n {
+        0..6 if job(n as f64, s) => 15_000.0,
+        0..6 => 0.0,
         _ => 1500.0 / (n - 5) as f64 + 100.0,
     };
+    let skewed = |n: usize, _: f64| zipf(n);
+    type Load<'a> = &'a dyn Fn(usize, f64) -> f64;
+    let loads: [(&str, Load<'_>); 3] = [("a day", &day), ("skewed", &skewed), ("jobs", &jobs)];
     let mut said = Vec::new();
-    for (load, of) in [("a day", day), ("skewed", skewed), ("jobs", jobs)] {
+    for (load, of) in loads {
+        let mut noise = Noise(1);
         let mut server = Server::new([]);
-        server.names.clone_from(&names);
+        server.names = (0..TENANTS).map(|n| &*format!("/t{n:02}").leak()).collect();
         for second in 0..3600 {
-            let rates: Vec<f64> = (0..TENANTS)
-                .map(|n| of(n, f64::from(second)) * (1.0 + 0.35 * noise()).max(0.0))
-                .collect();
-            // Two processors of which each request takes 8 µs, and a queue as it is with chance.
-            let used = (rates.iter().sum::<f64>() * 8e-6 / 2.0).min(0.95);
-            let wait_ms = 0.008 * used / (1.0 - used);
-            let tenants: Vec<Second> = rates
-                .iter()
-                .enumerate()
-                .map(|(n, &requests)| Second {
-                    cores: requests * 8e-6,
-                    hits: (requests > 0.0).then(|| (0.85 + 0.1 * noise()).min(1.0)),
-                    memory: 1e7 / (n + 1) as f64,
-                    // For a second now and then something else keeps it waiting.
-                    wait_ms: if (second as usize + 7 * n) % 41 == 0 {
-                        6.0
-                    } else {
-                        wait_ms * (1.0 + noise()).max(0.0)
-                    },
-                    work_us: 8.0,
-                    ..Second::default()
-                })
-                .collect();
-            server.second(&tenants);
-            let now =
-                server.said().into_iter().map(|text| format!("{load}, second {second}: {text}"));
-            said.extend(now);
+            let mut rate = |n| of(n, second as f64) * (1.0 + 0.35 * noise.next()).max(0.0);
+            let rates: Vec<f64> = (0..TENANTS).map(&mut rate).collect();
+            server.second(&healthy(second, &rates, &mut noise));
+            let now = server.said().into_iter();
+            said.extend(now.map(|text| format!("{load}, second {second}: {text}")));
         }
         println!("{load}: {} verdicts in an hour", server.verdicts.past.len());
     }
-    assert!(
-        said.is_empty(),
-        "{} seconds with one, such as {:#?}",
-        said.len(),
-        &said[..said.len().min(9)]
-    );
+    let first = &said[..said.len().min(9)];
+    assert!(said.is_empty(), "{} seconds with one, such as {first:#?}", said.len());
 }
 
 #[test]

@@ -11,6 +11,9 @@ use crate::metric::unit::Unit;
 use crate::out::snapshot::GroupValues;
 use crate::tree::group::{Group, wrong_schema};
 
+/// Rates and weights by slot, of those that a group has.
+pub(crate) type OwnRates = Box<[(usize, Option<Rate>, Option<u32>)]>;
+
 impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
     ///
@@ -200,7 +203,7 @@ impl Group {
     }
 
     /// Returns, by slot, the rates and weights that the group has, for a snapshot.
-    pub(crate) fn own_rates(&self) -> Box<[(usize, Option<Rate>, Option<u32>)]> {
+    pub(crate) fn own_rates(&self) -> OwnRates {
         let slots = 0..self.schema().rate_limits().len();
         let set = slots.filter_map(|slot| {
             let bucket = self.inner.extras.rate(slot)?;

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-use submeter_percpu::Rate;
-
 use crate::limits::charge::Pressure;
 use crate::limits::quota::{Quotas, Usage};
+use crate::limits::rate::OwnRates;
 use crate::metric::histogram::{Buckets, HistogramSnapshot};
 use crate::metric::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::metric::unit::Unit;
@@ -83,7 +82,7 @@ pub struct GroupValues {
     /// By slot, of quotas for which somebody waited.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
     /// By slot, of rates that the group has, or contends for with a weight.
-    pub(crate) rates: Box<[(usize, Option<Rate>, Option<u32>)]>,
+    pub(crate) rates: OwnRates,
 }
 
 /// The value of any metric, as [`GroupValues::value`] returns it.

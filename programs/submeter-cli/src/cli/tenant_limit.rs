@@ -49,8 +49,8 @@ impl TenantLimit {
     }
 }
 
-/// Returns limits after a change in the same words, where `none` lifts one: what is not named stays.
-/// The other text is the change that undoes it.
+/// Returns limits after a change in the same words, where `none` lifts one: what is not named
+/// stays. The other text is the change that undoes it.
 pub(crate) fn changed(
     before: &TenantLimits,
     change: &str,

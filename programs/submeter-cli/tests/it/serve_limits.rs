@@ -220,7 +220,8 @@ fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
     assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
     let bad = ["limit", "set", &page, "/acme", "rat=5/s"];
     SUBMETER.refuses(&bad, &["\"rat\" is no limit", "stay as they were"]);
-    let server = SUBMETER.start(&FREE).line_with("http://");
-    let page = server.split_whitespace().last().expect("an address");
+    let mut other = SUBMETER.start(&FREE);
+    let page = other.line_with("http://");
+    let page = page.split_whitespace().last().expect("an address");
     SUBMETER.refuses(&["limit", "set", page, "/acme", "rate=5/s"], &["--limits-api"]);
 }

@@ -38,8 +38,8 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
     (text, format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"))
 }
 
-/// The limit that ends what a verdict says: who bursts has half as much again as it usually has, who
-/// takes most has half of what it takes, and who is refused has a fifth more than it asks for.
+/// The limit that ends what a verdict says: who bursts has half as much again as it usually has,
+/// who takes most has half of what it takes, and who is refused has a fifth more than it asks for.
 fn remedy(offence: &Offence<'_>) -> Option<String> {
     let requests = offence.figure("requests_per_s")?;
     match (offence.kind, offence.view) {
