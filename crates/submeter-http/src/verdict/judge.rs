@@ -434,7 +434,11 @@ impl<'a> Scene<'a> {
     }
 
     /// Who has less than usual suffers only while another bursts: else it has less to do.
+    /// Who does next to nothing wants nothing: it is a job that has ended.
     fn gets_less(&self, row: usize) -> Option<Finding> {
+        if !self.is_busy(row) {
+            return None;
+        }
         let view = self.first?;
         let usual = self.usual(VerdictKind::GetsLess, row, view)?;
         let lost = 1.0 - self.figure(row, view).unwrap_or(0.0) / usual;
