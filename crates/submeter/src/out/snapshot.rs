@@ -4,16 +4,20 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-use crate::limits::charge::Pressure;
-use crate::limits::quota::{Quotas, Usage};
-use crate::limits::rate::OwnRates;
 use crate::metric::histogram::{Buckets, HistogramSnapshot};
 use crate::metric::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::metric::unit::Unit;
+use crate::metric::usage::Usage;
+use crate::tree::buckets::OwnRates;
 use crate::tree::group::Group;
+use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::{Moment, TreeStats};
+use submeter_percpu::Pressure;
 
 mod index;
+mod of_tree;
+mod rates;
+mod waits;
 mod words;
 
 use index::Index;
