@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,13 +14,20 @@ use submeter::{Schema, Tree};
 use super::panel::Panel;
 use super::token::Token;
 use super::views::Views;
-use super::wire::{FirstStepsDoc, ServerDoc};
+use super::wire::{Figure, FirstStepsDoc, LimitDoc, ServerDoc, VerdictKind};
 
 /// Deletes the group of a path, and answers the client.
 pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// Takes over limits from a text, and answers the client.
 pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Sets the limits of the group of a path from a text, and answers the client.
+pub(super) type SetLimit =
+    Arc<dyn Fn(String, String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Knows the limit that would end what a verdict says.
+pub(super) type Remedy = Arc<dyn Fn(&Offence<'_>) -> Option<String> + Send + Sync>;
 
 /// Chooses what is in `/metrics`.
 pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
@@ -28,6 +37,7 @@ pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
 pub(super) struct Changes {
     pub(super) delete: Option<Delete>,
     pub(super) limits: Option<SetLimits>,
+    pub(super) limit: Option<SetLimit>,
 }
 
 /// A program as its page shows it: what is not said has a default.
@@ -60,6 +70,7 @@ pub struct Dashboard {
     pub(super) hosts: Vec<String>,
     pub(super) token: Option<Token>,
     pub(super) changes: Changes,
+    pub(super) remedy: Option<Remedy>,
     pub(super) panels: Vec<Panel>,
     pub(super) answers_max: usize,
 }
@@ -84,11 +95,14 @@ impl Dashboard {
                 cpus: std::thread::available_parallelism().map_or(1, usize::from),
                 notice: None,
                 first_steps: None,
+                limit_example: None,
+                sets_limits: false,
             },
             member: None,
             hosts: Vec::new(),
             token: None,
             changes: Changes::default(),
+            remedy: None,
             panels: Vec::new(),
             answers_max: usize::MAX,
         }
@@ -261,6 +275,83 @@ impl Dashboard {
         let set = move |text| set(text).map(IntoResponse::into_response).boxed();
         self.changes.limits = Some(Arc::new(set));
         self
+    }
+}
+
+impl Dashboard {
+    /// Lets clients set the limits of one group: `POST /api/limit?path=`, with the header
+    /// `X-Submeter: 1`, gets what `set` answers of the path and of its body: what limits the group
+    /// has then, and the body that would undo it, or why not. It runs to its end even if the client
+    /// hangs up. The page has a button for it then, which asks first, and one to undo it;
+    /// `submeter limit set` does the same from a shell.
+    ///
+    /// As with [`on_limits`](Dashboard::on_limits), how a limit is written only the program knows, and
+    /// where other machines reach the page, ask for a [`Token`] as well, or leave this out.
+    #[must_use]
+    pub fn on_limit<F>(
+        mut self,
+        set: impl Fn(String, String) -> F + Send + Sync + 'static,
+    ) -> Dashboard
+    where
+        F: Future<Output = Result<LimitDoc, (StatusCode, String)>> + Send + 'static,
+    {
+        let answer = |set: Result<LimitDoc, _>| {
+            let json = |doc| serde_json::to_string(&doc).expect("texts");
+            set.map(|doc| ([(CONTENT_TYPE, "application/json")], json(doc))).into_response()
+        };
+        self.changes.limit = Some(Arc::new(move |path, text| set(path, text).map(answer).boxed()));
+        self.server.sets_limits = true;
+        self
+    }
+
+    /// Says how limits are written, as in `rate=500/s`, and has verdicts say which one would end
+    /// what they say: `remedy` returns none where no limit would.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # use submeter_http::Dashboard;
+    /// # let mut schema = Schema::builder();
+    /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let shown = Dashboard::new("worker", &tree).remedies("jobs=500/s", |offence| {
+    ///     let jobs = offence.figure("jobs_per_s").filter(|_| offence.kind.is_blame())?;
+    ///     Some(format!("jobs={:.0}/s", (jobs / 2.0).max(1.0)))
+    /// });
+    /// # let _ = shown;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn remedies(
+        mut self,
+        example: &str,
+        remedy: impl Fn(&Offence<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Dashboard {
+        self.server.limit_example = Some(example.to_owned());
+        self.remedy = Some(Arc::new(remedy));
+        self
+    }
+}
+
+/// What a verdict says of a group that a limit may be set for.
+#[derive(Debug)]
+pub struct Offence<'a> {
+    /// What is said.
+    pub kind: VerdictKind,
+    /// The key of the view because of which it is said.
+    pub view: &'a str,
+    /// What the group usually has of that view, where that is why.
+    pub usual: Option<f64>,
+    pub(super) views: &'a Views,
+    pub(super) figures: &'a [Figure],
+}
+
+impl Offence<'_> {
+    /// Returns a figure of the group by the key of its view.
+    #[must_use]
+    pub fn figure(&self, key: &str) -> Option<f64> {
+        let at = self.views.docs().position(|view| view.key == key)?;
+        self.figures[at].0
     }
 }
 

@@ -3,6 +3,8 @@
 //! A row has its figures in the order of the views, which the first event describes, so the page
 //! and the server cannot disagree silently.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use submeter::GroupValues;
 
@@ -13,18 +15,27 @@ use super::panel::Panel;
 use super::sample::{Row, Sample};
 use super::verdict::{Rest, Verdicts};
 use super::views::Views;
-use super::wire::{Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, VerdictDoc, ViewDoc};
+use super::wire::{
+    Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, Shape, VerdictDoc, ViewDoc,
+};
+
+/// How many tenants have a past from the start: more than a band of two minutes can tell apart.
+const LINES_MAX: usize = 24;
 
 #[derive(Serialize)]
-struct Full<'a, G, L> {
+struct Full<'a, G> {
     number: u64,
     at_ms: u64,
     server: &'a ServerDoc,
     schema: Vec<MetricDoc>,
     views: Vec<&'a ViewDoc>,
     groups: G,
-    lines: L,
+    /// The key of the view by which the server is divided, and its past by those with the most.
+    divided: Option<&'a str>,
+    lines: Vec<(u32, Vec<Figure>)>,
     root_history: Option<HistoryDoc>,
+    /// Processors that the whole process used.
+    process: Vec<Figure>,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,
     #[serde(flatten)]
@@ -38,6 +49,7 @@ struct Changed<'a, N, R> {
     gone: &'a [u32],
     new: N,
     rows: R,
+    process: Figure,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,
     #[serde(flatten)]
@@ -53,7 +65,10 @@ pub(super) fn full(
 ) -> String {
     let views = &sample.views;
     let groups = || sample.now.snapshot.groups().iter().zip(&sample.rows);
-    let lines = || sample.rows.iter().filter_map(|row| Some((row.id, history.lines(row.id)?)));
+    let divided = views.divided();
+    let levels: HashSet<u32> = sample.rows.iter().filter_map(|row| row.parent).collect();
+    let tenants = sample.rows.iter().map(|row| row.id).filter(|id| !levels.contains(id));
+    let lines = divided.map(|view| history.greatest(view, tenants, LINES_MAX)).unwrap_or_default();
     json(&Full {
         number: sample.number,
         at_ms: sample.at_ms(),
@@ -61,8 +76,10 @@ pub(super) fn full(
         schema: api::schema(sample.now.snapshot.schema()),
         views: views.docs().collect(),
         groups: Each(|| groups().map(|(group, row)| named(views, group, row))),
-        lines: Each(lines),
+        divided: divided.and_then(|at| Some(views.docs().nth(at)?.key.as_str())),
+        lines,
         root_history: sample.rows.first().map(|root| history.of(root.id)),
+        process: history.process(),
         panels: panels(shown),
         verdicts: verdicts.said(sample.at_ms()),
         rest: verdicts.rest(),
@@ -93,6 +110,7 @@ pub(super) fn tick(
         gone,
         new: Each(|| new().map(|(_, group, row)| named(views, group, row))),
         rows: Each(|| groups().filter_map(changed)),
+        process: Figure(Some(sample.process)).rounded(Shape::Cores),
         panels: panels(shown),
         verdicts: verdicts.said(sample.at_ms()),
         rest: verdicts.new_rest(),

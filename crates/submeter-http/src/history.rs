@@ -14,8 +14,8 @@ pub(super) const SAMPLES: usize = 120;
 /// grow with what clients can create is worth more than the thousandth sparkline.
 const BYTES_MAX: usize = 12 << 20;
 
-/// How many of the first headlines have a line in each row: more would be seen by nobody.
-const LINES: usize = 2;
+/// Who does so many times as much gets the place of another: of two alike, none.
+const DISPLACES: f64 = 4.0;
 
 /// One tenant's ring of samples, indexed by sample number modulo their count, each with one number
 /// for every view that is kept. `f32`: a line in a chart shows no eighth digit. NaN is "nothing".
@@ -24,6 +24,12 @@ struct Ring {
     points: Box<[f32]>,
     /// The last sample in which anything happened.
     active: u64,
+}
+
+impl Ring {
+    fn new(width: usize, active: u64) -> Ring {
+        Ring { points: vec![f32::NAN; SAMPLES * width].into(), active }
+    }
 }
 
 /// A view whose past is kept.
@@ -44,6 +50,8 @@ pub(super) struct History {
     /// The number of the newest sample, from 1; 0 is "none yet".
     newest: u64,
     times: Vec<(u64, Instant)>,
+    /// Processors that the whole process used, for each of `times`.
+    process: Vec<f64>,
     rings: HashMap<u32, Ring>,
 }
 
@@ -52,8 +60,8 @@ impl History {
     pub(super) fn new(views: Views) -> History {
         let kept = kept(&views);
         let tenants_max = tenants_max(&kept);
-        let (times, rings) = (Vec::new(), HashMap::new());
-        History { views, kept, tenants_max, newest: 0, times, rings }
+        let (times, process, rings) = (Vec::new(), Vec::new(), HashMap::new());
+        History { views, kept, tenants_max, newest: 0, times, process, rings }
     }
 
     /// Keeps other headlines from now on; those that were kept before have their past.
@@ -73,24 +81,27 @@ impl History {
         (self.views, self.kept) = (views, kept);
     }
 
-    /// Takes the sample of one moment: the row of every live tenant.
-    pub(super) fn push(&mut self, at: Instant, rows: &[Row]) {
+    /// Takes the sample of one moment: the row of every live tenant, and how many processors the
+    /// process used.
+    pub(super) fn push(&mut self, at: Instant, rows: &[Row], process: f64) {
         self.newest += 1;
         let newest = self.newest;
         if self.times.len() == SAMPLES {
             self.times.remove(0);
+            self.process.remove(0);
         }
         self.times.push((newest, at));
+        self.process.push(process);
         let width = self.kept.len();
         let first = (newest % SAMPLES as u64) as usize * width;
         for ring in self.rings.values_mut() {
             ring.points[first..first + width].fill(f32::NAN);
         }
+        self.make_room(rows);
         for Row { id, figures, .. } in rows {
             let active = self.views.is_active(figures);
             if active && !self.rings.contains_key(id) && self.rings.len() < self.tenants_max {
-                let points = vec![f32::NAN; SAMPLES * width].into();
-                self.rings.insert(*id, Ring { points, active: newest });
+                self.rings.insert(*id, Ring::new(width, newest));
             }
             if let Some(ring) = self.rings.get_mut(id) {
                 for (point, kept) in ring.points[first..first + width].iter_mut().zip(&self.kept) {
@@ -103,6 +114,27 @@ impl History {
         }
         // An idle tenant's past is a flat line, which needs no memory. This also drops the killed.
         self.rings.retain(|_, ring| newest - ring.active < SAMPLES as u64);
+    }
+
+    /// Where not all have room, those that do most have a past: who does far more than one that has
+    /// gets its place.
+    fn make_room(&mut self, rows: &[Row]) {
+        let Some(first) = self.views.divided().filter(|_| self.is_full()) else { return };
+        let now = |row: &Row| row.figures[first].0.unwrap_or(0.0);
+        let (mut with, mut without): (Vec<_>, Vec<_>) = rows
+            .iter()
+            .map(|row| (now(row), row.id))
+            .partition(|(_, id)| self.rings.contains_key(id));
+        without.retain(|(now, _)| *now > 0.0);
+        without.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        with.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let pairs = with.into_iter().zip(without);
+        for ((_, gone), (_, comes)) in
+            pairs.take_while(|(with, comes)| comes.0 > with.0 * DISPLACES)
+        {
+            self.rings.remove(&gone);
+            self.rings.insert(comes, Ring::new(self.kept.len(), self.newest));
+        }
     }
 
     /// Forgets a tenant whose id will be another's.
@@ -121,10 +153,25 @@ impl History {
         }
     }
 
-    /// Returns the lines that a row shows, of the first headlines, or `None` for an idle tenant.
-    pub(super) fn lines(&self, id: u32) -> Option<Vec<Vec<Figure>>> {
-        let lines = 0..self.kept.len().min(LINES);
-        self.rings.contains_key(&id).then(|| lines.map(|at| self.series(id, at)).collect())
+    /// Returns how many processors the whole process used.
+    pub(super) fn process(&self) -> Vec<Figure> {
+        self.process.iter().map(|&cores| Figure(Some(cores)).rounded(Shape::Cores)).collect()
+    }
+
+    /// Returns the past of a view of those with the most of it lately, of some groups.
+    pub(super) fn greatest(
+        &self,
+        view: usize,
+        groups: impl Iterator<Item = u32>,
+        most: usize,
+    ) -> Vec<(u32, Vec<Figure>)> {
+        let Some(at) = self.kept.iter().position(|kept| kept.at == view) else { return Vec::new() };
+        let sum = |id| self.line(id, view).flatten().sum::<f32>();
+        let mut sums: Vec<(f32, u32)> = groups.map(|id| (sum(id), id)).collect();
+        sums.retain(|(sum, _)| *sum > 0.0);
+        sums.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        sums.truncate(most);
+        sums.into_iter().map(|(_, id)| (id, self.series(id, at))).collect()
     }
 
     /// Whether there may be tenants whose past has no room.
@@ -156,9 +203,11 @@ impl History {
     }
 }
 
-/// Returns the headlines.
+/// Returns the headlines, and that by which the server is divided.
 fn kept(views: &Views) -> Vec<Kept> {
-    let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Placement::Headline;
+    let divided = views.divided();
+    let is_kept =
+        |(at, doc): &(usize, &ViewDoc)| doc.place == Placement::Headline || Some(*at) == divided;
     let kept = views.docs().enumerate().filter(is_kept);
     kept.map(|(at, doc)| Kept { key: doc.key.clone(), shape: doc.shape, at }).collect()
 }
@@ -180,7 +229,7 @@ mod tests {
         let mut s = Schema::builder();
         let (jobs, failed) = (s.counter("jobs", "Jobs"), s.counter("failed", "Failures"));
         s.build().expect("distinct names");
-        let jobs_per_s = View::rate::<Count, 1>("jobs_per_s", "Jobs/s", [jobs]);
+        let jobs_per_s = View::rate::<Count, 1>("jobs_per_s", "Jobs/s", [jobs]).contended();
         let failures = View::ratio("failures", "Failed", failed, [jobs]);
         History::new(Views::new(vec![jobs_per_s, failures]))
     }
@@ -194,7 +243,7 @@ mod tests {
         let mut history = history();
         let start = Instant::now();
         for n in 1..=SAMPLES as u64 + 7 {
-            history.push(start + Duration::from_secs(n), &[row(0, n as f64)]);
+            history.push(start + Duration::from_secs(n), &[row(0, n as f64)], 0.0);
         }
         let doc = history.of(0);
         assert_eq!(doc.ago_s.len(), SAMPLES);
@@ -209,15 +258,18 @@ mod tests {
     fn a_late_comer_has_nothing_before_it_came_and_an_idle_one_costs_nothing() {
         let mut history = history();
         let start = Instant::now();
-        history.push(start, &[row(0, 1.0), row(1, 0.0)]);
-        history.push(start, &[row(0, 1.0), row(1, 0.0), row(2, 5.0)]);
+        history.push(start, &[row(0, 1.0), row(1, 0.0)], 0.0);
+        history.push(start, &[row(0, 1.0), row(1, 0.0), row(2, 5.0)], 0.0);
         assert_eq!(history.of(2).series["jobs_per_s"], [Figure(None), Figure(Some(5.0))]);
-        assert!(history.lines(1).is_none());
+        let past = |history: &History| {
+            let past = history.greatest(0, [0, 1, 2].into_iter(), 2).into_iter();
+            past.map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        assert_eq!(past(&history), [2, 0], "the greatest, and none that was idle");
         for _ in 0..SAMPLES {
-            history.push(start, &[row(0, 1.0), row(2, 0.0)]);
+            history.push(start, &[row(0, 1.0), row(2, 0.0)], 0.0);
         }
-        assert!(history.lines(0).is_some());
-        assert!(history.lines(2).is_none(), "idle for the whole window");
+        assert_eq!(past(&history), [0], "the other was idle for the whole window");
     }
 
     #[test]
@@ -225,8 +277,8 @@ mod tests {
         let mut history = history();
         let start = Instant::now();
         let second = [Figure(Some(3.0)), Figure(Some(0.25))].into();
-        history.push(start, &[row(0, 1.0)]);
-        history.push(start, &[Row { id: 0, parent: None, figures: second }]);
+        history.push(start, &[row(0, 1.0)], 0.0);
+        history.push(start, &[Row { id: 0, parent: None, figures: second }], 0.0);
         let mut s = Schema::builder();
         let [failed, jobs, more] = ["failed", "jobs", "more"].map(|name| s.counter(name, ""));
         s.build().expect("distinct names");
@@ -236,7 +288,7 @@ mod tests {
             View::rate("jobs_per_s", "Jobs/s", [jobs]),
         ]));
         let third = [Figure(Some(9.0)), Figure(Some(0.5)), Figure(Some(4.0))].into();
-        history.push(start, &[Row { id: 0, parent: None, figures: third }]);
+        history.push(start, &[Row { id: 0, parent: None, figures: third }], 0.0);
         let figures = |of: [Option<f64>; 3]| of.map(Figure);
         let doc = history.of(0);
         assert_eq!(doc.series["jobs_per_s"], figures([Some(1.0), Some(3.0), Some(4.0)]));
@@ -248,8 +300,22 @@ mod tests {
     fn is_bounded_in_bytes() {
         let mut history = history();
         let rows: Vec<Row> = (0..20_000).map(|id| row(id, 1.0)).collect();
-        history.push(Instant::now(), &rows);
+        history.push(Instant::now(), &rows, 0.0);
         let bytes: usize = history.rings.values().map(|ring| size_of_val(&*ring.points)).sum();
         assert!((BYTES_MAX / 2..=BYTES_MAX).contains(&bytes), "{bytes}");
+        // Nobody has a past yet who is last, and does most.
+        let mut rows = rows;
+        let last = rows.len() - 1;
+        let past = |history: &History| history.line(last as u32, 0).flatten().count();
+        assert_eq!(past(&history), 0);
+        rows[last] = row(last as u32, 3.0);
+        history.push(Instant::now(), &rows, 0.0);
+        assert_eq!(past(&history), 0, "hardly more than those that have");
+        rows[last] = row(last as u32, 1000.0);
+        history.push(Instant::now(), &rows, 0.0);
+        history.push(Instant::now(), &rows, 0.0);
+        assert_eq!(past(&history), 2);
+        let after: usize = history.rings.values().map(|ring| size_of_val(&*ring.points)).sum();
+        assert_eq!(after, bytes);
     }
 }

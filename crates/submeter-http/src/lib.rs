@@ -125,10 +125,11 @@ use axum::Router;
 pub use axum::http::StatusCode;
 
 pub use self::connections::Endpoint;
-pub use self::dashboard::Dashboard;
+pub use self::dashboard::{Dashboard, Offence};
 use self::guard::Guard;
 pub use self::panel::{Column, Panel};
 use self::sampler::Sampler;
+
 pub use self::token::{Token, TokenError};
 pub use self::views::{View, Views, Worse};
 

@@ -1,47 +1,79 @@
-//! `POST /api/limits`: sets limits, where the program asked for it.
+//! `POST /api/limits` sets all limits, `POST /api/limit?path=` those of a group, where the program
+//! asked for it.
 //!
-//! It takes the header that a page of another site cannot send, see [`guard`].
+//! Both take the header that a page of another site cannot send, see [`guard`].
 //!
 //! ```text
 //! curl -H 'X-Submeter: 1' --data-binary @limits 'http://127.0.0.1:9411/api/limits'
+//! curl -H 'X-Submeter: 1' --data 'rate=500/s' 'http://127.0.0.1:9411/api/limit?path=/acme'
 //! ```
 
 use axum::Extension;
 use axum::extract::rejection::StringRejection;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
 
-use super::dashboard::SetLimits;
+use super::dashboard::{SetLimit, SetLimits};
 use super::guard;
+use super::query;
 
 /// The most bytes of a text: tens of thousands of tenants' limits.
 pub(super) const BODY_MAX: usize = 2 << 20;
 
-/// Answers the request.
+/// Answers a request for all limits.
 pub(super) async fn set(
     Extension(set): Extension<SetLimits>,
     headers: HeaderMap,
     text: Result<String, StringRejection>,
 ) -> Response {
-    if let Err(why) = guard::is_meant(&headers, "setting limits") {
-        return why.into_response();
+    match checked(&headers, text) {
+        Ok(text) => run(set(text)).await,
+        Err(answer) => *answer,
     }
-    let text = match text {
+}
+
+/// Answers a request for the limits of a group.
+pub(super) async fn set_one(
+    Extension(set): Extension<SetLimit>,
+    headers: HeaderMap,
+    uri: Uri,
+    text: Result<String, StringRejection>,
+) -> Response {
+    let text = match checked(&headers, text) {
         Ok(text) => text,
-        Err(why) if why.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let message = format!(
-                "the limits stay as they were: the body is longer than {BODY_MAX} bytes, which are \
-                 the most: leave out comments, and tenants without limits\n"
-            );
-            return (StatusCode::PAYLOAD_TOO_LARGE, message).into_response();
-        }
-        Err(why) => {
-            let message = format!("the limits stay as they were: {}\n", why.body_text());
-            return (why.status(), message).into_response();
-        }
+        Err(answer) => return *answer,
     };
-    // On a task of its own: a client that hangs up must not leave half of it.
-    match tokio::spawn(set(text)).await {
+    let Some(path) = query::path(&uri) else {
+        let message = "say which group: POST /api/limit?path=/acme/web\n";
+        return (StatusCode::BAD_REQUEST, message).into_response();
+    };
+    run(set(path, text)).await
+}
+
+/// Returns the text of a request that is meant.
+fn checked(
+    headers: &HeaderMap,
+    text: Result<String, StringRejection>,
+) -> Result<String, Box<Response>> {
+    let meant = guard::is_meant(headers, "setting limits");
+    meant.map_err(|why| Box::new(why.into_response()))?;
+    text.map_err(|why| {
+        let status = why.status();
+        let why = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => format!(
+                "the body is longer than {BODY_MAX} bytes, which are the most: leave out comments, \
+                 and tenants without limits"
+            ),
+            _ => why.body_text(),
+        };
+        Box::new((status, format!("the limits stay as they were: {why}\n")).into_response())
+    })
+}
+
+/// On a task of its own: a client that hangs up must not leave half of it.
+async fn run(set: BoxFuture<'static, Response>) -> Response {
+    match tokio::spawn(set).await {
         Ok(answer) => answer,
         Err(error) => {
             let message = format!("setting limits was cut short: {error}\n");

@@ -31,7 +31,8 @@ const JSON: &str = "application/json";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {
-    let (deletes, limited) = (changes.delete.is_some(), changes.limits.is_some());
+    let deletes = changes.delete.is_some();
+    let limited = [changes.limit.is_some(), changes.limits.is_some()];
     let group = match changes.delete {
         Some(delete) => get(group).delete(deletion::delete).layer(Extension(delete)),
         None => get(group),
@@ -43,6 +44,13 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
             Router::new().route("/api/limits", set)
         }
         None => Router::new(),
+    };
+    let router = match changes.limit {
+        Some(set) => {
+            let most = DefaultBodyLimit::max(limits::BODY_MAX);
+            router.route("/api/limit", post(limits::set_one).layer((Extension(set), most)))
+        }
+        None => router,
     };
     router
         .route("/", get(the_page))
@@ -145,12 +153,14 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-async fn not_found(deletes: bool, limited: bool, uri: Uri) -> (StatusCode, String) {
+async fn not_found(deletes: bool, limited: [bool; 2], uri: Uri) -> (StatusCode, String) {
     let delete = if deletes { "DELETE /api/group?path=, " } else { "" };
-    let limits = if limited { "POST /api/limits, " } else { "" };
+    let [limit, limits] =
+        [(limited[0], "POST /api/limit?path=, "), (limited[1], "POST /api/limits, ")]
+            .map(|(is, text)| if is { text } else { "" });
     let message = format!(
         "nothing at {}: there are / (the page), /api/tree, /api/group?path=, {delete}/api/totals, \
-         /api/events, {limits}POST /api/stat?e=&g=, /metrics and /healthz\n",
+         /api/events, {limit}{limits}POST /api/stat?e=&g=, /metrics and /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)

@@ -17,6 +17,10 @@ pub(super) struct Sample {
     pub(super) views: Views,
     /// By the group's index in the snapshot.
     pub(super) rows: Vec<Row>,
+    /// CPU time of the whole process at that moment, in nanoseconds.
+    pub(super) process_ns: u64,
+    /// Processors that the process used since the sample before.
+    pub(super) process: f64,
     /// The sample before, which rates are computed against.
     pub(super) before: Option<Arc<Indexed>>,
 }

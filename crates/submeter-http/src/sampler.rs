@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use submeter::Snapshot;
 use submeter::export::{Export, Format};
+use submeter::switch::clock::process_cpu_ns;
 use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
@@ -314,9 +315,10 @@ impl Sampler {
             history.forget(*id);
         }
         let at = sample.now.snapshot.at();
-        history.push(at, &sample.rows);
+        history.push(at, &sample.rows, sample.process);
         let (views, rows) = (&sample.views, &sample.rows[..]);
-        let case = Case { views, rows, window_s: sample.window.as_secs_f64(), history };
+        let (window_s, remedy) = (sample.window.as_secs_f64(), shown.remedy.as_ref());
+        let case = Case { views, rows, window_s, history, remedy };
         verdicts.judge(sample.at_ms(), case, sample.now.snapshot.groups());
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
@@ -350,7 +352,12 @@ impl State {
         }
         let number = before.map_or(1, |b| b.number + 1);
         let now = Arc::new(Indexed::new(snapshot));
-        Sample { number, now, window, views, rows, before: before.map(|b| Arc::clone(&b.now)) }
+        let process_ns = process_cpu_ns();
+        let used_ns = process_ns.saturating_sub(before.map_or(process_ns, |b| b.process_ns));
+        let process =
+            if window.is_zero() { 0.0 } else { used_ns as f64 / window.as_nanos() as f64 };
+        let before = before.map(|b| Arc::clone(&b.now));
+        Sample { number, now, window, views, rows, process_ns, process, before }
     }
 }
 

@@ -20,7 +20,6 @@ pub(super) use self::judge::Case;
 use self::judge::Finding;
 use self::say::Said;
 use super::panel::{self, Column, Panel};
-use super::views::Views;
 use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
 
 /// How many samples in a row a finding must last to be said, and be away to be taken back: a second
@@ -128,12 +127,15 @@ impl Verdicts {
         }
         // Found in one sample of two is found twice in no row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < SAMPLES);
-        self.say(at_ms, case.views);
+        self.say(at_ms, case);
     }
 
     /// Makes sentences of what is true, and puts those that were said before to the past.
-    fn say(&mut self, at_ms: u64, views: &Views) {
+    fn say(&mut self, at_ms: u64, case: Case<'_>) {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
+        // Who is harmed for one sample, and then another, does not add up to somebody to blame.
+        let has_harm = now.iter().any(|track| track.finding.kind.is_harm());
+        now.retain(|track| has_harm || !track.finding.kind.is_blame());
         let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
         // A tenant that was named stays so: of two alike, now one is worse and now the other.
         now.sort_by(|a, b| {
@@ -145,7 +147,7 @@ impl Verdicts {
             now.iter().map(|track| (track.finding.id, track.finding.kind)).collect();
         self.has_changed = self.marks != marks;
         self.marks = marks;
-        let said = say::sentences(&now, views);
+        let said = say::sentences(&now, case);
         for over in std::mem::replace(&mut self.said, said) {
             let Said { mut doc, past } = over;
             // Still true of it, though another may be named.

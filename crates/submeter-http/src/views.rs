@@ -11,7 +11,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter::{Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, Unit, UnitKind};
+use submeter::{
+    Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, RateLimit, Unit, UnitKind,
+};
 
 use super::wire::{Figure, Placement, Shape, ViewDoc};
 
@@ -47,6 +49,10 @@ pub struct View {
     noun: String,
     /// Of a wait, the key of the view that is the work.
     work: Option<String>,
+    /// Of what is held, the key of the view that is how much of it is protected.
+    protection: Option<String>,
+    /// Of refusals, the key of the view that is the rate that is exceeded.
+    refused_by: Option<String>,
 }
 
 /// What a view says when one tenant harms another.
@@ -64,6 +70,8 @@ pub(super) enum Role {
     /// A limit refuses, or keeps waiting.
     Refusals,
     Pressure,
+    /// What a tenant's fair part is.
+    Weight,
 }
 
 /// Which way a figure gets worse for a tenant: see [`View::worse`].
@@ -162,6 +170,40 @@ impl View {
         View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
     }
 
+    /// Shows the group's own rate, if it has one, per second: what a view of how fast that happens
+    /// is [within](View::within).
+    #[must_use]
+    pub fn rate_limit<U: Unit>(key: &str, title: &str, limit: RateLimit<U>) -> View {
+        let level = move |group: &GroupValues| {
+            let (rate, _) = group.rate(limit);
+            rate.map(|rate| rate.amount as f64 / rate.per.as_secs_f64())
+        };
+        View::new(key, title, rate_shape(U::KIND).0, Source::Level(Box::new(level)))
+    }
+
+    /// Knows the weight with which the group contends for its parent's rate: what is fair, verdicts
+    /// say by it. Of those that have none it is 100. Dashboard nowhere.
+    #[must_use]
+    pub fn weight<U: Unit>(key: &str, limit: RateLimit<U>) -> View {
+        let level = move |group: &GroupValues| group.rate(limit).1.map(f64::from);
+        let mut view = View::new(key, "Weight", Shape::Count, Source::Level(Box::new(level)));
+        view.role = Role::Weight;
+        view.place(Placement::Nowhere)
+    }
+
+    /// Knows how much of a quota is protected from the needs of others: see
+    /// [`protected_by`](View::protected_by). Dashboard nowhere.
+    #[must_use]
+    pub fn protection<U: Unit>(key: &str, quota: Quota<U>) -> View {
+        let level = move |group: &GroupValues| {
+            let usage = group.usage(quota);
+            usage.low.max(usage.min).map(|own| own as f64)
+        };
+        let view =
+            View::new(key, "Protected", level_shape(U::KIND), Source::Level(Box::new(level)));
+        view.place(Placement::Nowhere)
+    }
+
     /// Shows how often the group's own limit of a quota refuses.
     #[must_use]
     pub fn refusals<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
@@ -237,6 +279,7 @@ impl View {
         self.doc.is_trouble = true;
         if self.role == Role::None && matches!(self.source, Source::Rate { .. }) {
             self.role = Role::Refusals;
+            self.doc.is_refusal = true;
         }
         self
     }
@@ -247,6 +290,7 @@ impl View {
     #[must_use]
     pub fn contended(mut self) -> View {
         self.role = Role::Contended;
+        self.doc.is_contended = true;
         self
     }
 
@@ -271,6 +315,21 @@ impl View {
         self
     }
 
+    /// Names the view that is how much of this one is protected: who holds no more is to blame for
+    /// nothing.
+    #[must_use]
+    pub fn protected_by(mut self, protection: &str) -> View {
+        self.protection = Some(protection.to_owned());
+        self
+    }
+
+    /// Names the view that is the rate because of which it is refused: sentences say it.
+    #[must_use]
+    pub fn refused_by(mut self, rate: &str) -> View {
+        self.refused_by = Some(rate.to_owned());
+        self
+    }
+
     /// Says what it is called in a sentence, as in "87 % of all requests": without it, its title in
     /// lower case, without "/s".
     #[must_use]
@@ -282,9 +341,19 @@ impl View {
     fn new(key: &str, title: &str, shape: Shape, source: Source) -> View {
         let (key, title, noun) = (key.to_owned(), title.to_owned(), noun_of(title));
         let (help, place, limit) = (String::new(), Placement::Headline, None);
-        let (is_trouble, is_pressure) = (false, false);
-        let doc = ViewDoc { key, title, help, shape, place, limit, is_trouble, is_pressure };
-        View { doc, source, role: Role::None, noun, work: None }
+        let doc = ViewDoc {
+            key,
+            title,
+            help,
+            shape,
+            place,
+            limit,
+            is_trouble: false,
+            is_pressure: false,
+            is_contended: false,
+            is_refusal: false,
+        };
+        View { doc, source, role: Role::None, noun, work: None, protection: None, refused_by: None }
     }
 
     /// `before` is the same group one sample earlier, or `None` for a new one, which then has
@@ -355,6 +424,14 @@ impl Views {
         matches!(self.0[at].source, Source::Rate { .. })
     }
 
+    /// Returns the place of the view by which the server is divided among tenants: their CPU time,
+    /// or else the first that they contend for.
+    pub(super) fn divided(&self) -> Option<usize> {
+        let mut contended = self.with(Role::Contended);
+        let cpu = |&at: &usize| self.0[at].doc.shape == Shape::Cores;
+        self.with(Role::Contended).find(cpu).or_else(|| contended.find(|&at| self.is_rate(at)))
+    }
+
     /// Returns what a view is called in a sentence.
     pub(super) fn noun(&self, at: usize) -> &str {
         &self.0[at].noun
@@ -362,7 +439,20 @@ impl Views {
 
     /// Returns the place of the view that is the work of a wait.
     pub(super) fn work(&self, wait: usize) -> Option<usize> {
-        let key = self.0[wait].work.as_ref()?;
+        self.place(self.0[wait].work.as_ref()?)
+    }
+
+    /// Returns the place of the view that is how much of another is protected.
+    pub(super) fn protection(&self, held: usize) -> Option<usize> {
+        self.place(self.0[held].protection.as_ref()?)
+    }
+
+    /// Returns the place of the view that is the rate because of which something is refused.
+    pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
+        self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
         self.0.iter().position(|view| view.doc.key == *key)
     }
 

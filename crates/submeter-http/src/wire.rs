@@ -64,6 +64,23 @@ pub struct ServerDoc {
     pub notice: Option<String>,
     /// What to do while there are no groups but the root.
     pub first_steps: Option<FirstStepsDoc>,
+    /// How a group's limits are written. Left out where the program does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_example: Option<String>,
+    /// Whether clients may set a group's limits, by `POST /api/limit?path=`. Left out where not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sets_limits: bool,
+}
+
+/// The answer of `POST /api/limit?path=…`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct LimitDoc {
+    /// The group.
+    pub path: String,
+    /// Its limits now, as the program writes them.
+    pub limits: String,
+    /// What sets those that it had before.
+    pub undo: String,
 }
 
 /// How the first group comes into being.
@@ -162,6 +179,12 @@ pub struct ViewDoc {
     /// Whether it is the share of time in which charges waited for room. Left out where not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pressure: bool,
+    /// Whether tenants contend for it: what one has of it others lack. Left out where not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_contended: bool,
+    /// Whether it is how often something is refused. Left out where not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_refusal: bool,
 }
 
 /// A sentence about who is harmed, by whom, or who is at a limit, as of the last sample.
@@ -180,6 +203,10 @@ pub struct VerdictDoc {
     /// Why it is said: everybody who is harmed or to blame, with figures. Empty where the sentence
     /// is all.
     pub why: String,
+    /// The limit that would end it, as `POST /api/limit` takes it. Left out where the program
+    /// knows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
     /// Since when it is so, in ms since 1970.
     pub since_ms: u64,
     /// When it ended: the sentence is in the past tense then.

@@ -57,13 +57,13 @@ pub struct Metrics {
     /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
-    /// From the moment when a request's last bytes could be read, as far as the worker knows it,
-    /// until its answer is ready to send. A retrieval of several keys counts once per key, as in
-    /// the other metrics.
+    /// From the moment when a request could be worked on, as far as the worker knows it, until its
+    /// answer is ready to send: when its last bytes could be read, and what the client sent before
+    /// was done and its answers taken, but for the few requests of one turn. A retrieval of several
+    /// keys counts once per key, as in the other metrics.
     pub latency: Histogram<Nanoseconds>,
-    /// The part of `latency` in which requests waited: for other connections of their worker, for
-    /// what was sent before them on their own, or for their tenant's rate. A sum over requests:
-    /// divided by their number it is the usual wait.
+    /// The part of `latency` in which requests waited: for other connections of their worker, or
+    /// for their tenant's rate. A sum over requests: divided by their number it is the usual wait.
     pub waited: Counter<Nanoseconds>,
 }
 

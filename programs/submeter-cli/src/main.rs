@@ -40,6 +40,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Limit(args) => commands::limit::run(&args.command),
         Command::Completions(args) => commands::manual::completions(&args),
         Command::Man(args) => commands::manual::man(&args),
         Command::Bench { .. } => Err(Failure::new(BENCH)),

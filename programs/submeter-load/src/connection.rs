@@ -102,6 +102,8 @@ struct Connection<'a> {
     /// Whether requests are overdue because answers are.
     behind: bool,
     role: Role,
+    /// Answers to requests before it are forgotten; `None` once that is over.
+    counts_from: Option<Instant>,
     stopping: bool,
 }
 
@@ -136,6 +138,21 @@ pub async fn drive(
     socket: &TcpStream,
     index: usize,
     role: Role,
+    stop: watch::Receiver<bool>,
+) -> Result<Tallies, String> {
+    drive_from(shared, socket, index, role, Instant::now(), stop).await
+}
+
+/// As [`drive`], with answers that count only where requests were sent after a moment.
+///
+/// # Errors
+/// As [`drive`].
+pub async fn drive_from(
+    shared: &Shared,
+    socket: &TcpStream,
+    index: usize,
+    role: Role,
+    counts_from: Instant,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Tallies, String> {
     let (left, stream) = match role {
@@ -160,6 +177,7 @@ pub async fn drive(
         heard: Instant::now(),
         behind: false,
         role,
+        counts_from: Some(counts_from),
         stopping: false,
     };
     connection.run(socket, &mut stop).await?;
@@ -391,6 +409,10 @@ impl Connection<'_> {
     fn count(&mut self, sent: &Sent, answer: Answer<'_>, len: usize, now: Instant) {
         let Sent { request, bytes, at, is_fill } = *sent;
         let index = usize::from(request.tenant);
+        if self.counts_from.is_some_and(|from| at >= from) {
+            self.counts_from = None;
+            self.tallies.begin();
+        }
         let tally = &mut self.tallies.tenants[index];
         tally.answered(request.verb, bytes, len, now.saturating_duration_since(at));
         tally.fills += u64::from(is_fill);

@@ -36,6 +36,10 @@ pub struct Plan {
     pub pipeline: usize,
     /// Seed of keys and operations.
     pub seed: u64,
+    /// For how long nothing is counted, before the rest is.
+    pub warm_up: Duration,
+    /// Within which time connections start, one after the other.
+    pub ramp: Duration,
     /// A tenant that bursts, if any; `requests` and `rate` do not count its bursts.
     pub burst: Option<Burst>,
 }
@@ -50,7 +54,7 @@ impl Plan {
 /// The result of a load.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From the first request to the last answer.
+    /// From the first request that counts to the last answer.
     pub took: Duration,
     /// The counts.
     pub tallies: Tallies,
@@ -112,6 +116,7 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
         });
     }
     let started = Instant::now();
+    let counts_from = started + plan.warm_up;
     let (stop_all, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     for (index, socket) in sockets.into_iter().enumerate() {
@@ -120,11 +125,20 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
             Some(burst) => Role::Burst(burst, started),
             None => Role::Mix { requests: share(plan.requests, plan.connections, index) },
         };
-        tasks.spawn(async move { connection::drive(&shared, &socket, index, role, stopped).await });
+        let starts = started + plan.ramp.mul_f64(index as f64 / connections.max(1) as f64);
+        tasks.spawn(async move {
+            let mut stops = stopped.clone();
+            tokio::select! {
+                () = tokio::time::sleep_until(starts.into()) => {}
+                // Stopped before it began, it sends nothing.
+                _ = stops.wait_for(|&stop| stop) => {}
+            }
+            connection::drive_from(&shared, &socket, index, role, counts_from, stopped).await
+        });
     }
     let ended = async {
         tokio::select! {
-            () = after(plan.seconds) => {}
+            () = after(plan.seconds.map(|seconds| seconds + plan.warm_up)) => {}
             // An error means that the sender was dropped, which is a stop too.
             _ = stop.wait_for(|&stop| stop) => {}
         }
@@ -138,7 +152,7 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
             unreachable!("the display never ends by itself")
         }
     };
-    Ok(Outcome { took: started.elapsed(), tallies })
+    Ok(Outcome { took: started.elapsed().saturating_sub(plan.warm_up), tallies })
 }
 
 /// Waits for all connections. The first failure stops the others and is the one reported.

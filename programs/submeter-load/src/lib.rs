@@ -20,6 +20,7 @@ mod answer;
 pub mod burst;
 pub mod connection;
 pub mod drive;
+pub mod hdr;
 pub mod pattern;
 pub mod profile;
 pub mod progress;

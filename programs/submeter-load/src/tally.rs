@@ -64,7 +64,11 @@ impl Tally {
         // Three digits from 1 µs on. It grows automatically beyond a second.
         let mut latency_ns = Histogram::new_with_bounds(1_000, 1_000_000_000, 3)?;
         latency_ns.auto(true);
-        Ok(Tally {
+        Ok(Tally::empty(latency_ns))
+    }
+
+    fn empty(latency_ns: Histogram<u64>) -> Tally {
+        Tally {
             by_verb: [0; Verb::ALL.len()],
             hits: 0,
             misses: 0,
@@ -78,7 +82,7 @@ impl Tally {
             bytes_sent: 0,
             bytes_received: 0,
             latency_ns,
-        })
+        }
     }
 
     /// Counts an answered request.
@@ -129,6 +133,16 @@ impl Tallies {
         Ok(Tallies { tenants, corruptions: Vec::new() })
     }
 
+    /// Forgets what was counted, but for what is corrupt: that is wrong whenever it was.
+    pub fn begin(&mut self) {
+        for tally in &mut self.tenants {
+            let corrupt = tally.corrupt;
+            let mut latency_ns = tally.latency_ns.clone();
+            latency_ns.reset();
+            *tally = Tally { corrupt, ..Tally::empty(latency_ns) };
+        }
+    }
+
     /// Counts a corrupt value, and keeps it if it is among the first.
     pub fn corrupt(&mut self, tenant: usize, corruption: impl FnOnce() -> Corruption) {
         self.tenants[tenant].corrupt += 1;
@@ -156,5 +170,22 @@ impl Tallies {
             total.merge(tally)?;
         }
         Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_before_is_forgotten_but_what_is_corrupt() {
+        let mut tallies = Tallies::new(1).expect("bounds");
+        tallies.tenants[0].answered(Verb::Get, 9, 9, Duration::from_millis(3));
+        tallies.tenants[0].hits = 1;
+        tallies.corrupt(0, || Corruption { key: "k".to_owned(), what: "w".to_owned() });
+        tallies.begin();
+        let [tally] = &tallies.tenants[..] else { panic!("one") };
+        assert_eq!((tally.requests(), tally.hits, tally.latency_ns.len()), (0, 0, 0));
+        assert_eq!((tally.corrupt, tallies.corruptions.len()), (1, 1));
     }
 }

@@ -8,8 +8,12 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
 };
 use submeter_http::Dashboard;
+use submeter_http::wire::LimitDoc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+
+/// What lifts a limit, of which this program only says that it is set.
+const UNDO: &str = "requests=none";
 
 /// Tenants, what they count, and a server that shows them until it is dropped.
 pub struct Program {
@@ -37,7 +41,12 @@ impl Program {
         let tree = Tree::new(schema.build()?)?;
         let port = TcpListener::bind("127.0.0.1:0").await?;
         let address = format!("http://{}/", port.local_addr()?);
-        let shown = Dashboard::new("program", &tree);
+        let shown = Dashboard::new("program", &tree).remedies("requests=500/s", |_| None).on_limit(
+            async |path, limits: String| {
+                let limits = if limits == UNDO { String::new() } else { limits };
+                Ok(LimitDoc { path, limits, undo: UNDO.to_owned() })
+            },
+        );
         let serving = tokio::spawn(async {
             submeter_http::serve(port, shown, future::pending()).await.expect("a listener");
         });

@@ -84,6 +84,47 @@ async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
 }
 
 #[tokio::test]
+async fn the_keyboard_moves_through_time_pauses_and_limits() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    browser.until("band.parts !== null && !band.box.hidden").await?;
+    browser.value("band.slider.focus()").await?;
+    browser.press([Key::Left, Key::Left]).await?;
+    let said = "band.slider.getAttribute('aria-valuetext')";
+    browser.until(&format!("{said}.startsWith('2 seconds ago: ')")).await?;
+    browser.press([Key::Escape]).await?;
+    browser.until(&format!("{said}.startsWith('now: ')")).await?;
+
+    let state =
+        |wanted: &str| format!("document.getElementById('state').dataset.state === '{wanted}'");
+    browser.press(['p']).await?;
+    browser.until(&state("paused")).await?;
+    let number = browser.value("model.number").await?.as_u64().ok_or("a number")?;
+    program.tenant("/acme", 50);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(browser.value("model.number").await?, number, "what is shown stays");
+    browser.press(['p']).await?;
+    browser.until(&state("live")).await?;
+    browser.until(&format!("model.number > {number}")).await?;
+
+    // As from a sentence: what would help is there, and is asked about before it is done.
+    browser.value("detail.limit('/acme', 'requests=5/s')").await?;
+    browser.until("document.activeElement.matches('.limiter input')").await?;
+    browser.press([Key::Enter]).await?;
+    browser.until("document.activeElement.textContent === 'Set requests=5/s for /acme'").await?;
+    browser.press([Key::Enter]).await?;
+    let told = |text: &str| {
+        format!("document.querySelector('.limiter .said').textContent === {}", json!(text))
+    };
+    browser.until(&told("Set: requests=5/s")).await?;
+    let undo = "[...document.querySelectorAll('.limiter button')].at(-1)";
+    browser.until(&format!("!{undo}.hidden")).await?;
+    browser.value(&format!("{undo}.focus()")).await?;
+    browser.press([Key::Enter]).await?;
+    browser.until(&told("Set: no limits")).await?;
+    browser.close().await
+}
+
+#[tokio::test]
 async fn a_tenant_that_waits_for_room_is_amber_and_named_for_who_does_not_see() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let said = "document.getElementById('news-said').textContent";

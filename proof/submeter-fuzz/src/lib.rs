@@ -18,6 +18,7 @@
 mod size;
 
 #[path = "../../../programs/submeter-cli/src/cli/tenant_limit.rs"]
+#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
 mod tenant_limit;
 
 /// The module under the name that the included file of limits uses.

@@ -1,7 +1,7 @@
 // One tenant: its views and their past, its quotas, the shape of its histograms, every metric.
 
 const detail = {
-  chart: null, doc: null, lost: null, asking: null, cross: null,
+  chart: null, doc: null, lost: null, asking: null, wanted: null,
 
   start() {
     this.box = document.getElementById("detail");
@@ -32,7 +32,7 @@ const detail = {
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
-    if (changed) { this.doc = null; this.lost = null; this.cross = null; this.box.replaceChildren(); this.built = false; }
+    if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; }
     if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
     table.refresh(true);
@@ -87,7 +87,7 @@ const detail = {
       return [list, figures];
     };
     this.chart ||= model.headlines[0] || null;
-    part.views = model.views.filter((view) => view.place !== "nowhere" && !view.limit);
+    part.views = model.views.filter((view) => view.place !== "nowhere");
     const [list, all] = facts("figures", part.views.map((view) => view.title));
     part.figures = all;
     const sections = [el("section", {}, list)];
@@ -98,11 +98,22 @@ const detail = {
         part.tabs.append(el("button", { type: "button", role: "tab", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
       }
       part.chart = svg("svg", { class: "chart", role: "img" });
-      part.chart.addEventListener("pointermove", (event) => this.point(event));
-      part.chart.addEventListener("pointerleave", () => { this.cross = null; this.paintChart(); });
+      moment.watch(part.chart, 40, 4, 400);
       const [past, pastAside] = section("Last two minutes", part.tabs, part.chart);
       part.pastAside = pastAside;
       sections.push(past);
+    }
+
+    part.limits = model.views.filter((view) => view.limit).map((view) => {
+      const one = { view, meter: meter(view.is_trouble || view.shape === "rate"), used: el("span") };
+      one.box = el("div", {}, el("div", { class: "limit-line" }, el("span", { text: view.title }), one.used), one.meter);
+      return one;
+    });
+    if (part.limits.length || model.server.limit_example) {
+      const [limits, limitsAside] = section("Limits of its own", ...part.limits.map((one) => one.box));
+      part.limitsAside = limitsAside;
+      if (model.server.limit_example && doc.group.path !== "/") limits.append(part.form = limiter(doc.group.path));
+      sections.push(limits);
     }
 
     const byKind = (kind) => model.schema.filter((metric) => metric.kind === kind);
@@ -134,6 +145,20 @@ const detail = {
     this.lost = null;
     this.box.replaceChildren(this.header(doc.group.path), ...sections, metrics);
     this.built = true;
+    this.prefill();
+  },
+
+  // Opens a tenant where it is limited, with what would help.
+  limit(path, remedy) {
+    this.wanted = [path, remedy];
+    this.open(path);
+    if (this.built) this.prefill();
+  },
+
+  prefill() {
+    if (!this.wanted || !this.part.form || this.wanted[0] !== model.selected) return;
+    this.part.form.fill(this.wanted[1]);
+    this.wanted = null;
   },
 
   paint() {
@@ -143,6 +168,16 @@ const detail = {
     part.views.forEach((view, i) => part.figures[i].set(view.as.show(doc.group.overview[view.key])));
     setText(part.allAside, doc.children ? `${doc.children} ${doc.children === 1 ? "child" : "children"} included` : "");
     if (this.chart) this.paintChart();
+    let bound = 0;
+    for (const { view, box, meter, used } of part.limits) {
+      const [value, limit] = [view, view.limit].map(({ key }) => doc.group.overview[key]);
+      box.hidden = limit === null;
+      if (box.hidden) continue;
+      bound++;
+      meter.set(value, limit);
+      setText(used, `${format.text(view.as.show(value))} of ${format.text(view.as.show(limit))}`);
+    }
+    if (part.limitsAside) setText(part.limitsAside, bound ? "" : "none");
     for (const quota of part.quotas) this.paintQuota(quota, doc.group.values[quota.metric.name]);
     for (const one of part.histograms) {
       const value = doc.group.values[one.metric.name];
@@ -168,7 +203,8 @@ const detail = {
     box.hidden = !usage || (!usage.peak && usage.limit === null && !usage.pressure);
     if (box.hidden) return;
     const text = (n) => format.text(unitOf(metric).show(n));
-    meter.set(usage.current, usage.limit, usage.peak || 1);
+    meter.hidden = usage.limit === null;
+    meter.set(usage.current, usage.limit);
     setText(aside, usage.limit === null ? "no limit of its own" : `${usage.soft ? "soft " : ""}limit ${text(usage.limit)}`);
     const share = usage.limit ? ` (${format.text(format.percent(usage.current / usage.limit))})` : "";
     setText(held, `${text(usage.current)} held${share}, peak ${text(usage.peak)}`);
@@ -183,13 +219,6 @@ const detail = {
     while (waits.children.length > lines.length) waits.lastChild.remove();
     lines.forEach((line, i) => { if (!waits.children[i]) waits.append(el("span")); setText(waits.children[i], line); });
     waits.classList.toggle("hot", Boolean(some) && some.avg10 >= 100 * STALLED_PART);
-  },
-
-  point(event) {
-    const box = this.part.chart.getBoundingClientRect();
-    const slots = this.doc.history.ago_s.length;
-    this.cross = Math.round((event.clientX - box.left - 40) / (box.width - 44) * (slots - 1));
-    this.paintChart();
   },
 
   paintChart() {
@@ -217,7 +246,7 @@ const detail = {
     const [line, area] = paths(values, width, height, top, Math.max(2, values.length));
     const plot = svg("g", { transform: `translate(${left} 4)` }, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line }));
     if (limit) { const y = (height - limit / top * height).toFixed(1); plot.append(svg("line", { class: "limit", x1: 0, x2: width, y1: y, y2: y })); }
-    const at = this.cross === null ? null : Math.max(0, Math.min(values.length - 1, this.cross));
+    const at = moment.ago === null ? null : ago.reduce((best, s, i) => Math.abs(s - moment.ago) < Math.abs(ago[best] - moment.ago) ? i : best, 0);
     if (at !== null && values.length > 1) {
       const x = at / (values.length - 1) * width;
       plot.append(svg("line", { class: "cross", x1: x, x2: x, y1: 0, y2: height }));
@@ -281,6 +310,47 @@ const detail = {
     plot.replaceChildren(...nodes);
   },
 };
+
+// Where a tenant is limited: by a line for the program's file, by a command, or by a button.
+function limiter(path) {
+  const { limit_example, sets_limits } = model.server;
+  const input = el("input", { type: "text", "aria-label": `Limits of ${visible(path)}`, placeholder: limit_example, autocomplete: "off", spellcheck: "false", maxlength: 200 });
+  const said = el("p", { class: "said", role: "status" });
+  const button = (text, click) => el("button", { type: "button", class: "quiet framed", text, on: { click } });
+  const limits = () => input.value.trim() || limit_example;
+  const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
+  const line = () => `${path} ${limits()}`;
+  const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
+  const command = () => `curl -H 'X-Submeter: 1' --data ${quoted(limits())} ${quoted(address)}`;
+  const copy = async (text) => {
+    try { await navigator.clipboard.writeText(text); setText(said, `Copied: ${text}`); } catch { setText(said, text); }
+  };
+  const post = async (text) => {
+    ask.hidden = true;
+    undo.hidden = true;
+    try {
+      const answer = await fetch(address, { method: "POST", headers: { "X-Submeter": "1", "Content-Type": "text/plain" }, body: text, signal: AbortSignal.timeout(10000) });
+      if (!answer.ok) { setText(said, await answer.text()); return; }
+      const now = await answer.json();
+      setText(said, `Set: ${now.limits || "no limits"}`);
+      undo.hidden = false;
+      undo.was = now.undo;
+    } catch { setText(said, "The server does not answer: nothing is known to be set."); }
+  };
+  const sure = button("", () => post(limits()));
+  const ask = el("p", { class: "ask", hidden: "" }, sure, button("Leave it", () => { ask.hidden = true; input.focus(); }));
+  const undo = el("button", { type: "button", class: "quiet framed", hidden: "", text: "Undo", on: { click: () => post(undo.was) } });
+  const set = button("Set…", () => { setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
+  const form = el("div", { class: "limiter" }, input,
+    el("p", {}, ...sets_limits ? [set] : [], button("Copy line for the file", () => copy(line())), ...sets_limits ? [button("Copy curl", () => copy(command()))] : []),
+    ask, said, undo);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); if (sets_limits) set.click(); else copy(line()); }
+    if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); ask.hidden = true; }
+  });
+  form.fill = (text) => { input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };
+  return form;
+}
 
 // A metric's name as a heading.
 function titled(name) {

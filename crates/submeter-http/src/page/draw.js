@@ -81,8 +81,8 @@ function sparkline(className) {
   const area = svg("path", { class: "area" });
   const line = svg("path", { class: "line" });
   const node = svg("svg", { class: "spark " + (className || ""), viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, area, line);
-  node.draw = (values, slots, floor) => {
-    const top = ceiling(values, floor);
+  node.draw = (values, slots, floor, most) => {
+    const top = most || ceiling(values, floor);
     const [l, a] = paths(values, 100, 22, top, slots);
     setAttr(line, "d", l);
     setAttr(area, "d", a);
@@ -97,11 +97,10 @@ function sparkline(className) {
 function meter(isTrouble) {
   const fill = el("i");
   const node = el("span", { class: "meter", "aria-hidden": "true" }, fill);
-  node.set = (value, limit, scale) => {
-    const open = limit === null || limit === undefined;
-    const part = open ? (scale ? value / scale : 0) : limit ? value / limit : 1;
+  node.set = (value, limit) => {
+    const part = limit ? value / limit : 1;
     fill.style.width = (100 * Math.min(1, part)).toFixed(1) + "%";
-    node.className = "meter" + (open ? " open" : isTrouble && part >= 0.97 ? " warn" : "");
+    node.className = "meter" + (isTrouble && part >= 0.97 ? " warn" : "");
   };
   return node;
 }

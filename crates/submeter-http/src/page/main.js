@@ -5,29 +5,36 @@ const tiles = {
 
   start() {
     const box = document.getElementById("tiles");
-    this.all = model.headlines.map((view, at) => {
-      const tile = { view, figure: figure("figure"), note: el("span", { class: "note" }) };
-      tile.line = view.limit ? meter(view.is_trouble) : sparkline(at > 0 && view.shape === "time" ? "second" : "");
-      box.append(el("div", { class: "tile", title: view.help }, el("h2", { text: view.title }), tile.note, tile.figure, tile.line));
+    this.all = model.headlines.map((view) => {
+      const tile = { view, figure: figure("figure"), note: el("span", { class: "note" }), line: sparkline(view.shape === "time" ? "second" : ""), cross: el("i", { class: "cross" }) };
+      const node = el("div", { class: "tile", title: view.help }, el("h2", { text: view.title }), tile.note, tile.figure, tile.line, tile.cross);
+      moment.watch(node);
+      box.append(node);
       return tile;
     });
   },
 
-  note(view) {
-    if (view.shape === "cores") return `of ${model.server.cpus * 100}${NBSP}%`;
+  // Its limit, or else between what it was.
+  note(view, past) {
     const limit = view.limit && model.get(model.root, view.limit);
-    return limit === null ? "" : "of " + format.text(view.as.show(limit));
+    if (typeof limit === "number") return "of " + format.text(view.as.show(limit));
+    if (view.shape === "cores") return `of ${model.server.cpus * 100}${NBSP}%`;
+    const known = past.filter((v) => typeof v === "number");
+    const [least, most] = known.length ? [Math.min(...known), Math.max(...known)].map((v) => format.text(view.as.show(v))) : ["", ""];
+    return least === most ? "" : `${least} – ${most}`;
   },
 
   paint() {
     if (!model.root) return;
     if (!this.all) this.start();
-    for (const { view, figure, note, line } of this.all) {
-      const value = model.get(model.root, view);
-      figure.set(view.as.show(value));
-      setText(note, this.note(view));
-      if (view.limit) line.set(value, model.get(model.root, view.limit), value);
-      else line.draw(model.rootHistory[view.key] || [], SLOTS, view.as.top || 0);
+    for (const { view, figure, note, line, cross } of this.all) {
+      const past = model.seconds(model.rootHistory[view.key]);
+      figure.set(view.as.show(moment.ago === null ? model.get(model.root, view) : past[moment.slot()]));
+      setText(note, this.note(view, past));
+      cross.hidden = moment.ago === null;
+      cross.style.left = (100 * moment.slot() / (SLOTS - 1)).toFixed(2) + "%";
+      const limit = view.limit && model.get(model.root, view.limit);
+      line.draw(past, SLOTS, view.as.floor, view.as.top || limit);
     }
     const [first] = model.headlines;
     document.title = first && model.get(model.root, first) ? plain(`${format.text(first.as.show(model.get(model.root, first)))} ${first.title} · submeter`) : "submeter";
@@ -35,13 +42,22 @@ const tiles = {
 };
 
 const link = {
-  source: null, last: 0, was: "connecting",
+  source: null, last: 0, was: "connecting", isPaused: false,
+
+  // What is shown stays as it is: the server knows the last two minutes when it goes on.
+  pause() {
+    this.isPaused = !this.isPaused;
+    const button = document.getElementById("pause");
+    setAttr(button, "aria-pressed", String(this.isPaused));
+    setAttr(button, "title", this.isPaused ? "Go on (p)" : "Pause (p)");
+    if (this.isPaused) { this.source.close(); this.state("paused"); } else this.open();
+  },
 
   open() {
     if (this.source) this.source.close();
     this.opened = Date.now();
     const source = this.source = new EventSource(BASE + "api/events");
-    const take = (f) => (event) => { if (source === this.source) { this.last = Date.now(); f(JSON.parse(event.data)); this.state("live"); } };
+    const take = (f) => (event) => { if (source === this.source && !this.isPaused) { this.last = Date.now(); f(JSON.parse(event.data)); this.state("live"); } };
     source.addEventListener("full", take((doc) => {
       model.full(doc);
       table.columns();
@@ -58,11 +74,11 @@ const link = {
       paint(structure);
       detail.refresh();
     }));
-    source.addEventListener("error", () => { if (source === this.source) this.state(this.last ? "lost" : "connecting"); });
+    source.addEventListener("error", () => { if (source === this.source && !this.isPaused) this.state(this.last ? "lost" : "connecting"); });
   },
 
   state(state) {
-    const text = { live: "live", lost: "connection lost, retrying", connecting: "connecting" }[state];
+    const text = { live: "live", paused: "paused", lost: "connection lost, retrying", connecting: "connecting" }[state];
     setAttr(document.getElementById("state"), "data-state", state);
     setText(document.getElementById("state-text"), text);
     document.getElementById("main").classList.toggle("stale", state === "lost");
@@ -82,6 +98,7 @@ const link = {
 
   // Notices what the browser does not: a server that is there and says nothing.
   watch() {
+    if (this.isPaused) return;
     const now = Date.now();
     if (this.was === "live" && now - this.last > 5000) this.state("lost");
     if (this.was === "lost") this.notice();
@@ -93,6 +110,7 @@ const link = {
 function paint(structure) {
   tiles.paint();
   news.paint();
+  band.paint();
   table.refresh(structure);
   if (model.server) setText(document.getElementById("uptime"), `up ${duration(model.at - model.server.started_ms)}`);
 }
@@ -126,6 +144,7 @@ const theme = {
 };
 
 theme.set(theme.read());
+document.getElementById("pause").addEventListener("click", () => link.pause());
 document.getElementById("theme").addEventListener("click", () => theme.next());
 table.start();
 detail.start();
@@ -140,6 +159,9 @@ addEventListener("keydown", (event) => {
   if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     document.getElementById("filter").focus();
+  } else if (!typing && !event.ctrlKey && !event.metaKey && !event.altKey && (event.key === "p" || event.key === " " && event.target === document.body)) {
+    event.preventDefault();
+    link.pause();
   } else if (event.key === "Escape" && typing && typing.id === "filter") {
     if (typing.value) clearFilter(); else table.move(0);
   } else if (event.key === "ArrowDown" && typing && typing.id === "filter") {

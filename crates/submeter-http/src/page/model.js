@@ -3,7 +3,7 @@
 // Where the page is mounted, with a slash at the end.
 const BASE = location.pathname.replace(/\/?$/, "/");
 
-const SLOTS = 60;
+const SLOTS = 120;
 
 // How figures of each shape are written. `top` is the whole that a chart shows, `floor` what keeps
 // the noise of a nearly constant line from filling its box.
@@ -26,12 +26,14 @@ const UNITS = {
 };
 const unitOf = (metric) => UNITS[metric.unit] || UNITS.count;
 
-// How many of the first headlines have a line in each row.
-const LINES = 2;
+// Who passes another in the order has so many times as much: of two alike, none moves each second.
+const PASSES = 1.2;
+// Of more siblings nobody follows the order by eye.
+const HELD_MOST = 500;
 
 const model = {
   groups: new Map(), root: null, server: null, schema: [], number: 0, at: 0, rootHistory: {},
-  verdicts: [], marks: [], earlier: [],
+  verdicts: [], marks: [], earlier: [], divided: null, process: [], times: [],
   views: null, headlines: [], columns: [], folded: new Map(), filter: "", sort: null, selected: null,
 
   // The views are declared by the program: nothing here knows a metric.
@@ -39,7 +41,11 @@ const model = {
     this.views = views.map((view, at) => ({ ...view, at, as: SHAPES[view.shape] || SHAPES.count }));
     for (const view of this.views) view.limit = this.views.find((other) => other.key === view.limit) || null;
     this.headlines = this.views.filter((view) => view.place === "headline");
-    this.columns = this.views.filter((view) => view.place === "headline" || view.place === "table");
+    const columns = this.views.filter((view) => view.place === "headline" || view.place === "table");
+    this.columns = columns.filter((view) => !view.is_refusal);
+    // One column says what is refused, and by what.
+    const of = columns.filter((view) => view.is_refusal);
+    if (of.length) this.columns.push({ key: "refused", title: "Refused/s, by", shape: "rate", place: "table", is_trouble: true, of, as: { ...SHAPES.rate, width: 158 }, help: of.map((view) => view.help || view.title).join("; ") });
     this.sort = { key: this.columns.length ? this.columns[0].key : "name", down: true };
   },
 
@@ -52,14 +58,19 @@ const model = {
     this.groups = new Map();
     this.root = null;
     for (const group of doc.groups) this.add(group);
-    for (const [id, lines] of doc.lines) {
+    for (const [id, line] of doc.lines) {
       const group = this.groups.get(id);
-      if (group) group.lines = lines.map((line) => line.slice(-SLOTS));
+      if (group) group.line = line.slice(-SLOTS).map((value) => value || 0);
+      if (group) group.sum = group.line.reduce((sum, value) => sum + value, 0);
     }
+    this.divided = this.views.find((view) => view.key === doc.divided) || null;
+    this.process = doc.process.slice(-SLOTS);
+    this.times = (doc.root_history ? doc.root_history.ago_s : []).slice(-SLOTS).map((ago) => doc.at_ms - ago * 1000);
     Object.assign(this, { server: doc.server, schema: doc.schema, number: doc.number, at: doc.at_ms });
     this.judged(doc);
     const past = doc.root_history ? doc.root_history.series : {};
-    this.rootHistory = Object.fromEntries(this.headlines.map(({ key }) => [key, (past[key] || []).slice(-SLOTS)]));
+    this.rootHistory = Object.fromEntries(this.lined().map(({ key }) => [key, (past[key] || []).slice(-SLOTS)]));
+    this.bound();
   },
 
   tick(doc) {
@@ -72,18 +83,42 @@ const model = {
     this.number = doc.number;
     this.at = doc.at_ms;
     this.judged(doc);
-    for (const group of this.groups.values()) {
-      const [first] = this.headlines;
-      if (!first) continue;
-      const value = this.get(group, first) || 0;
+    push(this.process, doc.process);
+    push(this.times, doc.at_ms);
+    if (this.divided) for (const group of this.groups.values()) {
+      const value = this.get(group, this.divided) || 0;
       // A tenant that was never busy has no line, which is a line at zero for nothing.
-      if (!group.lines && value === 0) continue;
-      const lined = this.headlines.slice(0, LINES);
-      group.lines ||= lined.map(() => []);
-      lined.forEach((view, i) => push(group.lines[i], this.get(group, view)));
-      group.calm = group.calm === undefined ? value : group.calm + (value - group.calm) * 0.3;
+      if (!group.line && value === 0) continue;
+      group.line ||= [];
+      group.sum = (group.sum || 0) + value - (push(group.line, value) || 0);
     }
-    if (this.root) for (const view of this.headlines) push(this.rootHistory[view.key], this.get(this.root, view));
+    if (this.root) for (const view of this.lined()) push(this.rootHistory[view.key], this.get(this.root, view));
+    this.bound();
+  },
+
+  // A line second by second, as of a tree that is large or a machine that is busy there are fewer
+  // samples: each lasts until the next. `before` is what it is where none is known.
+  seconds(line, before = null) {
+    const { times, at } = this;
+    const first = times.length - (line || []).length;
+    let i = times.length - 1;
+    const values = Array(SLOTS);
+    for (let ago = 0; ago < SLOTS; ago++) {
+      while (i >= 0 && times[i] > at - ago * 1000 + 500) i--;
+      values[SLOTS - 1 - ago] = i < Math.max(0, first) ? before : line[i - first] ?? before;
+    }
+    return values;
+  },
+
+  // The views whose past is known.
+  lined() { return this.divided && !this.headlines.includes(this.divided) ? [...this.headlines, this.divided] : this.headlines; },
+
+  // Which views have a limit anywhere: the others need no room for one.
+  bound() {
+    for (const view of this.columns) {
+      view.bound = false;
+      if (view.limit) for (const group of this.groups.values()) if (this.get(group, view.limit) !== null) { view.bound = true; break; }
+    }
   },
 
   // Marks and what is over come only where they change.
@@ -93,7 +128,7 @@ const model = {
     const parent = parentId === null ? null : this.groups.get(parentId);
     const path = parent ? (parent.path === "/" ? "" : parent.path) + "/" + name : "/";
     const title = visible(path);
-    const group = { id, parent, name, path, title, depth: parent ? parent.depth + 1 : 0, kids: [], row, lines: null, search: title.toLowerCase() };
+    const group = { id, parent, name, path, title, depth: parent ? parent.depth + 1 : 0, kids: [], row, line: null, sum: 0, search: title.toLowerCase() };
     this.groups.set(id, group);
     if (parent) parent.kids.push(group); else this.root = group;
   },
@@ -113,7 +148,7 @@ const model = {
     return n;
   },
 
-  get(group, view) { return group.row[view.at]; },
+  get(group, view) { return view.of ? view.of.reduce((sum, one) => sum + (group.row[one.at] || 0), 0) : group.row[view.at]; },
   byPath(path) {
     for (const group of this.groups.values()) if (group.path === path) return group;
     return null;
@@ -134,7 +169,8 @@ const model = {
   rows() {
     if (!this.root) return [];
     const keep = this.filter ? this.matching() : null;
-    const order = this.order();
+    const sort = this.sorter();
+    this.isHeld = false;
     const rows = [];
     const stack = [this.root];
     while (stack.length) {
@@ -142,7 +178,7 @@ const model = {
       rows.push(group);
       if (!keep && this.isFolded(group)) continue;
       const kids = keep ? group.kids.filter((kid) => keep.has(kid)) : group.kids.slice();
-      kids.sort(order);
+      sort(kids);
       for (let i = kids.length - 1; i >= 0; i--) stack.push(kids[i]);
     }
     return keep && !keep.size ? [] : rows;
@@ -159,18 +195,31 @@ const model = {
     return keep;
   },
 
-  order() {
+  sorter() {
     const { key, down } = this.sort;
     const byName = (a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
-    if (key === "name") return down ? (a, b) => byName(b, a) : byName;
+    if (key === "name") return (kids) => kids.sort(down ? (a, b) => byName(b, a) : byName);
     const view = this.columns.find((column) => column.key === key);
-    // The first is ordered by a moving average, so that two alike do not change places each second.
-    const value = (g) => (view === this.headlines[0] && g.calm !== undefined ? g.calm : this.get(g, view)) ?? -1;
-    return (a, b) => (down ? value(b) - value(a) : value(a) - value(b)) || byName(a, b);
+    const value = (group) => (down ? 1 : -1) * (this.get(group, view) ?? -1);
+    const order = (a, b) => value(b) - value(a) || byName(a, b);
+    const ranked = `${key} ${down}`;
+    return (kids) => {
+      const rank = (group) => group.ranked === ranked ? group.rank : Infinity;
+      if (kids.length > HELD_MOST) return kids.sort(order);
+      kids.sort((a, b) => rank(a) - rank(b) || order(a, b));
+      const passes = (a, b) => { const [v, w] = [value(a), value(b)]; return v > w && v - w > (PASSES - 1) * Math.abs(w); };
+      for (let i = 1; i < kids.length; i++) {
+        for (let j = i; j > 0 && passes(kids[j], kids[j - 1]); j--) [kids[j - 1], kids[j]] = [kids[j], kids[j - 1]];
+      }
+      kids.forEach((group, i) => {
+        Object.assign(group, { ranked, rank: i });
+        this.isHeld ||= i > 0 && value(group) > value(kids[i - 1]);
+      });
+    };
   },
 };
 
 function push(line, value) {
   line.push(value);
-  if (line.length > SLOTS) line.shift();
+  return line.length > SLOTS ? line.shift() : 0;
 }

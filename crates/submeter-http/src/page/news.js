@@ -26,17 +26,33 @@ const news = {
     setText(document.getElementById("news-said"), verdicts.map(({ group, short }) => visible(group) + short).join(" "));
     const over = document.getElementById("earlier");
     over.hidden = !earlier.length;
-    this.write(over.lastElementChild, earlier, "li", ({ ended_ms }) => " " + new Date(ended_ms).toLocaleTimeString());
+    this.write(over.lastElementChild, earlier, "li", ({ since_ms, ended_ms }) => ` ${clock(since_ms)} to ${clock(ended_ms)}`);
   },
 
-  // A name may be written from right to left, and is not to take figures along.
+  // A name may be written from right to left, and is not to take figures along. It leads to the
+  // tenant, at the moment of which something is said.
   write(box, verdicts, tag, when) {
     while (box.children.length > verdicts.length) box.lastChild.remove();
     verdicts.forEach((verdict, i) => {
-      if (!box.children[i]) box.append(el(tag, {}, el("bdi", { dir: "ltr" }), el("span")));
-      setText(box.children[i].firstChild, visible(verdict.group));
-      setText(box.children[i].lastChild, verdict.text + when(verdict));
+      if (!box.children[i]) {
+        const item = el(tag, {},
+          el("button", { type: "button", class: "name", on: { click: () => this.show(item.verdict) } }, el("bdi", { dir: "ltr" })), el("span"),
+          el("button", { type: "button", class: "remedy", text: "limit…", on: { click: () => detail.limit(item.verdict.group, item.verdict.remedy) } }));
+        box.append(item);
+      }
+      const item = box.children[i], [name, text, remedy] = item.children;
+      item.verdict = verdict;
+      setText(name.firstChild, visible(verdict.group));
+      setText(text, verdict.text + when(verdict));
+      remedy.hidden = !verdict.remedy || verdict.ended_ms !== undefined;
+      setAttr(remedy, "aria-label", `limit ${visible(verdict.group)}`);
     });
+  },
+
+  show({ group, ended_ms }) {
+    detail.open(group, true);
+    const ago = (model.at - ended_ms) / 1000;
+    if (ago < SLOTS) moment.set(ago);
   },
 };
 
@@ -44,3 +60,4 @@ const news = {
 function ago({ ended_ms }) {
   return ended_ms === undefined ? "" : ` ${duration(model.at - ended_ms)} ago.`;
 }
+function clock(ms) { return new Date(ms).toLocaleTimeString(); }

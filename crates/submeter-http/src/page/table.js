@@ -1,5 +1,8 @@
 // The tree: only the rows in view are in the document, so that ten thousand tenants cost what forty do.
 
+// Characters of the second line on a phone.
+const SUB_MOST = 44;
+
 const table = {
   rows: [], nodes: new Map(), focus: null, hoverUntil: 0, structure: true,
 
@@ -28,32 +31,30 @@ const table = {
     const name = { key: "name", title: "Tenant", help: "Path of the group; figures include everything below it" };
     for (const [i, column] of [name, ...model.columns].entries()) {
       const button = el("button", { type: "button", title: column.help, on: { click: () => this.sortBy(column.key) } },
-        el("span", { text: column.title }), el("span", { class: "arrow", "aria-hidden": "true" }));
-      head.append(el("div", { class: i ? `num v${i - 1}` : "c-name", role: "columnheader", "data-key": column.key }, button));
+        el("span", { class: "arrow", "aria-hidden": "true" }), el("span", { text: column.title }));
+      head.append(el("div", { class: i ? `num v${i - 1}${column.of ? " by" : ""}` : "c-name", role: "columnheader", "data-key": column.key }, button));
       select.append(el("option", { value: column.key, text: column.title }));
     }
     this.showSort();
     this.fit();
   },
 
-  // Shows what fits: first the later lines go, then the later columns. A phone shows the first, and
-  // the others below the name.
+  // Shows what fits: the later columns go first, and what is refused last. A phone shows the first,
+  // and the others below the name.
   fit() {
     if (!model.views) return;
-    // A path of two words beside the widest badge, "over its limit".
-    const gap = 18, name = 250;
-    const width = this.grid.clientWidth - 26;
-    const wide = (column, i, lines) => column.limit ? 150 : column.as.width + (i < lines ? 84 : 0) + (column.title.length > 11 ? 16 : 0);
-    const total = (count, lines) => model.columns.slice(0, count).reduce((sum, column, i) => sum + gap + wide(column, i, lines), name);
-    let count = model.columns.length, lines = LINES;
-    while (lines > 1 && total(count, lines) > width) lines--;
-    while (count > 1 && total(count, lines) > width) count--;
+    const gap = 18, name = 230;
+    const wide = (column) => Math.max(column.as.width, 48 + column.title.length * 7) + (column.bound ? 70 : 0);
+    const { columns } = model;
     const phone = matchMedia("(max-width: 720px)").matches;
-    if (phone) count = lines = 1;
-    const hidden = model.columns.map((_, i) => i >= count ? `.v${i}` : "").filter(Boolean);
-    const bare = model.columns.map((_, i) => i >= lines && i < LINES ? `.v${i} .spark` : "").filter(Boolean);
-    const off = [...hidden, ...bare].join(",");
-    const tracks = model.columns.slice(0, count).map((column, i) => wide(column, i, lines) + "px").join(" ");
+    let room = this.grid.clientWidth - 26 - name - gap - wide(columns[0]);
+    const fits = (column, i) => i === 0 || !phone && (room -= gap + wide(column)) >= 0;
+    const isFirst = (i) => i === 0 || columns[i].of;
+    const shown = columns.map((column, i) => isFirst(i) && fits(column, i));
+    columns.forEach((column, i) => { shown[i] ||= !isFirst(i) && (i === 0 || shown.slice(1, i).every((is, at) => is || isFirst(at + 1))) && fits(column, i); });
+    columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound) && !phone); });
+    const off = shown.map((is, i) => is ? "" : `.v${i}`).filter(Boolean).join(",");
+    const tracks = columns.filter((_, i) => shown[i]).map((column) => wide(column) + "px").join(" ");
     setText(this.sheet, (phone ? "" : `.head, .r { grid-template-columns: minmax(0, 1fr) ${tracks}; }`) + (off ? `${off} { display: none; }` : ""));
   },
 
@@ -71,7 +72,9 @@ const table = {
     for (const cell of document.getElementById("head").children) {
       const active = cell.dataset.key === key;
       setAttr(cell, "aria-sort", active ? (down ? "descending" : "ascending") : "none");
-      setText(cell.querySelector(".arrow"), active ? (down ? "▼" : "▲") : "");
+      const held = model.isHeld || Date.now() < this.hoverUntil;
+      setText(cell.querySelector(".arrow"), active ? (down ? (held ? "▽" : "▼") : held ? "△" : "▲") : "");
+      setAttr(cell.querySelector(".arrow"), "title", active && held ? "Rows change places where one has a fifth more, and never under the pointer" : null);
     }
   },
 
@@ -79,12 +82,15 @@ const table = {
   refresh(structure) {
     const still = !structure && !this.structure && Date.now() < this.hoverUntil;
     if (!still) this.rows = model.rows();
+    this.showSort();
+    const bound = model.columns.map((column) => column.bound).join();
+    if (this.bound !== bound) { this.bound = bound; this.fit(); }
     else this.rows = this.rows.filter((group) => model.groups.get(group.id) === group);
     this.structure = false;
     const shown = this.rows.filter((group) => model.isTenant(group) && model.matches(group)).length;
     const all = model.tenants();
     const filtered = model.filter !== "";
-    setText(document.getElementById("count"), filtered ? `${shown} of ${all}` : all === 1 ? "1 tenant" : `${format.exact(Math.max(all, 0))[0]} tenants`);
+    setText(document.getElementById("count"), filtered ? `${format.exact(shown)[0]} of ${format.exact(Math.max(all, 0))[0]}` : all === 1 ? "1 tenant" : `${format.exact(Math.max(all, 0))[0]} tenants`);
     this.empty(all <= 0, filtered && !this.rows.length);
     this.paint(!structure);
   },
@@ -122,9 +128,6 @@ const table = {
     this.first = first;
     this.box.classList.toggle("glide", calm);
     const seen = new Set();
-    const kids = model.root ? model.root.kids : [];
-    // The scale of a level without a limit: not by spreading, which takes no ten thousand arguments.
-    const widest = model.columns.map((view) => view.limit ? kids.reduce((most, kid) => Math.max(most, model.get(kid, view) || 0), 1) : 1);
     for (let i = first; i < last; i++) {
       const group = this.rows[i];
       let node = this.nodes.get(group.id);
@@ -137,7 +140,7 @@ const table = {
       seen.add(group.id);
       node.style.transform = `translateY(${i * height}px)`;
       setAttr(node, "aria-rowindex", i + 2);
-      fillRow(node, group, widest);
+      fillRow(node, group);
     }
     for (const [id, node] of this.nodes) {
       // The row with the focus stays, or the keyboard would lose its place by scrolling.
@@ -206,25 +209,26 @@ const table = {
 function makeRow(group) {
   const part = {
     fold: el("span", { class: "fold", "aria-hidden": "true" }, svg("svg", { viewBox: "0 0 10 10" }, svg("path", { d: "M3.5 1.8 6.8 5 3.5 8.2" }))),
-    label: el("bdi", { class: "label" }), mark: el("span", { class: "tag" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
+    dot: el("i", { class: "dot", "aria-hidden": "true" }), label: el("bdi", { class: "label" }), mark: el("span", { class: "tag" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
   };
   part.cells = model.columns.map((view, i) => {
     const cell = { figure: figure() };
     const node = el("div", { class: `num v${i} s-${view.shape}`, role: "gridcell" });
+    node.classList.toggle("bound-column", Boolean(view.bound));
     if (view.limit) {
       cell.of = el("span", { class: "of" });
-      cell.meter = meter(view.is_trouble);
+      cell.meter = meter(view.is_trouble || view.shape === "rate");
       node.classList.add("limited");
-      node.append(el("div", { class: "held" }, cell.figure, cell.of), cell.meter);
-    } else if (i < LINES && view.place === "headline") {
-      cell.line = sparkline(i ? "second" : "");
-      node.append(el("div", { class: "withline" }, cell.line, cell.figure));
+      node.append(cell.figure, cell.of, cell.meter);
+    } else if (view.of) {
+      cell.by = el("span", { class: "by" });
+      node.append(cell.figure, cell.by);
     } else node.append(cell.figure);
     cell.node = node;
     return cell;
   });
   const node = el("div", { class: "r", role: "row", "aria-level": group.depth + 1 },
-    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.mark, part.kids), ...part.cells.map((cell) => cell.node), part.sub);
+    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.dot, part.label, part.mark, part.kids), ...part.cells.map((cell) => cell.node), part.sub);
   node.group = group;
   node.cells = part;
   node.style.setProperty("--depth", Math.min(group.depth, 12));
@@ -233,7 +237,7 @@ function makeRow(group) {
   return node;
 }
 
-function fillRow(node, group, widest) {
+function fillRow(node, group) {
   const part = node.cells;
   const parent = group.kids.length > 0;
   const folded = model.isFolded(group) && !model.filter;
@@ -245,24 +249,36 @@ function fillRow(node, group, widest) {
   const mark = news.marks.get(group.id) || "";
   setText(part.mark, mark);
   setAttr(part.mark, "data-mark", mark || null);
+  part.dot.className = "dot " + band.colour(group);
   const below = [];
   for (const [i, view] of model.columns.entries()) {
     const cell = part.cells[i];
     const value = model.get(group, view);
     const shown = view.as.show(value);
     cell.figure.set(shown);
-    cell.figure.classList.toggle("hot", view.is_trouble && !view.limit && value >= (view.is_pressure ? STALLED_PART : Number.MIN_VALUE));
+    const isHot = view.is_trouble && !view.limit && value >= (view.is_pressure ? STALLED_PART : Number.MIN_VALUE);
+    cell.figure.classList.toggle("hot", isHot);
+    const by = view.of ? view.of.filter((one) => model.get(group, one)).map(reason).join(", ") : "";
+    let text = view.shape === "bytes" ? format.text(shown) : `${view.of ? "refused" : view.title} ${format.text(shown)}`;
+    if (view.of) { setText(cell.by, by); text = `${format.text(shown)}/s ${by}`; }
     if (view.limit) {
       const limit = model.get(group, view.limit);
-      setText(cell.of, limit === null ? "" : "of " + format.text(view.as.show(limit)));
-      cell.meter.set(value, limit, widest[i]);
-      // Without a limit nothing has no bar: the figure is level with its neighbours.
-      cell.meter.hidden = limit === null && !value;
-    } else if (cell.line) {
-      const lines = group.lines;
-      cell.line.draw(lines ? lines[i] : i ? [] : [0, 0], lines || i ? SLOTS : 2, view.as.floor);
+      const of = limit === null ? "" : "of " + format.text(view.as.show(limit));
+      setText(cell.of, of);
+      if (of) text += " " + of;
+      // Without a limit a bar would have a scale of its own.
+      cell.meter.hidden = limit === null;
+      if (limit !== null) cell.meter.set(value, limit);
     }
-    if (i && view.place === "headline" && value) below.push((view.shape === "bytes" ? "" : view.title + " ") + format.text(shown));
+    // What is out of the ordinary comes first, and what is nothing not at all.
+    if (value && isHot) below.unshift(text);
+    else if (i && value && view.place === "headline" || !i && view.limit && model.get(group, view.limit) !== null) below.push(text);
   }
-  setText(part.sub, below.join(" · "));
+  // Whole figures only.
+  let text = "";
+  for (const one of below) { if (text.length + one.length > SUB_MOST) break; text += (text && " · ") + one; }
+  setText(part.sub, text);
 }
+
+// What a view of refusals is about: its title without the unit.
+function reason(view) { return view.title.replace(/\/s$/, "").toLowerCase(); }

@@ -6,7 +6,7 @@ use std::io::Read;
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
 use super::super::wire::totals::TotalsDoc;
-use super::super::wire::{DetailDoc, FORMAT, Figure, TreeDoc, ValueDoc};
+use super::super::wire::{DetailDoc, FORMAT, Figure, LimitDoc, TreeDoc, ValueDoc};
 use super::World;
 
 #[test]
@@ -320,6 +320,52 @@ fn a_body_that_is_waited_for_is_asked_for() {
     connection.send("/a=1k");
     assert_eq!(connection.head().status, 200);
     assert_eq!(connection.line().as_deref(), Some("/a=1k"));
+}
+
+#[test]
+fn a_limit_of_one_group_takes_the_header_the_group_and_what_the_program_thinks_of_it() {
+    let set = async |path: String, limits: String| match limits.as_str() {
+        "rate=none" => Err((crate::StatusCode::BAD_REQUEST, "no such limit\n".to_owned())),
+        _ => Ok(LimitDoc { path, limits, undo: "rate=none".to_owned() }),
+    };
+    let world = World::with(|shown| shown.on_limit(set));
+    let post = |target: &str, headers: &[&str], body: &str| {
+        let length = format!("Content-Length: {}", body.len());
+        let mut connection = world.connect();
+        let headers = [&["Host: localhost", "Connection: close", &length], headers].concat();
+        let head = format!("POST {target} HTTP/1.1\r\n{}\r\n\r\n{body}", headers.join("\r\n"));
+        connection.send(&head);
+        (connection.head().status, connection.line().unwrap_or_default())
+    };
+    let meant = ["X-Submeter: 1"];
+    let (status, doc) = post("/api/limit?path=%2Facme", &meant, "rate=500/s");
+    let doc: LimitDoc = serde_json::from_str(&doc).expect("JSON");
+    assert_eq!(
+        (status, &*doc.path, &*doc.limits, &*doc.undo),
+        (200, "/acme", "rate=500/s", "rate=none")
+    );
+    for (target, headers, body, status, named) in [
+        ("/api/limit?path=/acme", &meant[..], "rate=none", 400, "no such limit"),
+        ("/api/limit", &meant, "rate=5/s", 400, "say which group"),
+        ("/api/limit?path=/acme", &[], "rate=5/s", 403, "X-Submeter"),
+        (
+            "/api/limit?path=/acme",
+            &["X-Submeter: 1", "Origin: http://evil.example"],
+            "rate=5/s",
+            403,
+            "evil",
+        ),
+    ] {
+        let (got, line) = post(target, headers, body);
+        assert!(got == status && line.contains(named), "{target} {headers:?}: {got} {line}");
+    }
+    let tree: serde_json::Value = serde_json::from_str(&world.get("/api/tree").body).expect("JSON");
+    assert_eq!(tree["server"]["sets_limits"], true, "the page has a button");
+    assert_eq!(
+        World::start().request("POST", "/api/limit?path=/acme").status,
+        404,
+        "not asked for"
+    );
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn a_page_that_is_told_of_other_metrics_loads_anew() {
         let loads = 0;
         location.reload = () => { loads++; };
         const full = (views, schema) => {
-            model.full({ groups: [], lines: [], server: {}, schema, views, number: 0, at_ms: 0 });
+            model.full({ groups: [], lines: [], process: [], server: {}, schema, views, number: 0, at_ms: 0 });
             return loads;
         };
         const view = { key: 'r', title: 'R', shape: 'rate', place: 'headline' };
@@ -50,6 +50,37 @@ fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
         assert.equal(ceiling([...Array(35).fill(10), ...Array(25).fill(900)], 1), 900 * 1.08, 'a burst');
         assert.equal(ceiling([0, 0, 5], 100), 100, 'noise');
         assert.equal(ceiling([], 0), 1, 'nothing');
+        ");
+}
+
+#[test]
+fn rows_change_places_only_where_one_has_a_fifth_more() {
+    run(r"
+        const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
+        const order = (figures) => {
+            [...model.groups.values()].slice(1).forEach((group, i) => { group.row = [figures[i]]; });
+            const names = model.rows().slice(1).map((group) => group.name).join('');
+            return [names, model.isHeld];
+        };
+        const groups = [[0, null, '', [0]], ...['a', 'b', 'c'].map((name, i) => [i + 1, 0, name, [0]])];
+        model.full({ groups, lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 0 });
+        assert.deepEqual(order([30, 20, 10]), ['abc', false]);
+        assert.deepEqual(order([30, 33, 10]), ['abc', true], 'a tenth more');
+        assert.deepEqual(order([30, 37, 10]), ['bac', false]);
+        assert.deepEqual(order([10, 11, 90]), ['cba', false]);
+        model.sort = { key: 'r', down: false };
+        assert.deepEqual(order([10, 11, 90]), ['abc', false], 'another order begins anew');
+        ");
+}
+
+#[test]
+fn a_line_has_a_point_for_each_second_however_many_samples_there_were() {
+    run(r"
+        Object.assign(model, { at: 100_000, times: [70_000, 90_000, 99_000, 100_000] });
+        const line = model.seconds([1, 2, 3, 4]);
+        assert.equal(line.length, SLOTS);
+        assert.deepEqual([0, 1, 2, 10, 11, 30, 31].map((ago) => line[SLOTS - 1 - ago]), [4, 3, 2, 2, 1, 1, null]);
+        assert.deepEqual(model.seconds([7], 0).slice(-3), [0, 0, 7], 'a late comer');
         ");
 }
 
@@ -97,13 +128,13 @@ fn a_name_turns_no_sentence_around_and_none_looks_like_another() {
         const names = ['\u202e acme-bank', 'ac\u200bme', 'acme', 'acme '];
         const view = { key: 'r', title: 'Requests/s', shape: 'rate', place: 'headline' };
         model.full({ groups: [[0, null, '', [0]], ...names.map((n, i) => [i + 1, 0, n, [4 - i]])],
-            lines: [], server: {}, schema: [], views: [view], number: 0, at_ms: 9000,
+            lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 9000,
             verdicts: [{ kind: 'waits', group: '/\u202e acme-bank', text: ' waits 9 ms.', short: ' waits.', why: '\u202ewhy' }],
             marks: [[1, 'waits'], [1, 'refused'], [2, 'bursts']],
-            earlier: [{ kind: 'bursts', group: '/acme', text: ' burst.', ended_ms: 4000 }] });
+            earlier: [{ kind: 'bursts', group: '/acme', text: ' burst.', since_ms: 1000, ended_ms: 4000 }] });
         news.paint();
         const [name, text] = by.news.children[0].children;
-        assert.deepEqual([name.tag, name.text, text.text], ['bdi', '/\\u{202e} acme-bank', ' waits 9 ms.']);
+        assert.deepEqual([name.firstChild.tag, name.firstChild.text, text.text], ['bdi', '/\\u{202e} acme-bank', ' waits 9 ms.']);
         assert.equal(by.news.title, '\\u{202e}why');
         assert.equal(by['news-said'].text, '/\\u{202e} acme-bank waits.');
         assert.match(by.earlier.lastElementChild.children[0].children[1].text, /^ burst\. \d/);

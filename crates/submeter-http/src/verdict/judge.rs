@@ -1,7 +1,8 @@
 //! Finds what is true of one sample.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use super::super::dashboard::Remedy;
 use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{Role, Views};
@@ -38,6 +39,9 @@ const STALLED: f64 = 0.01;
 /// So much of all memory, gained in so many samples, takes what others had.
 const GAINED: f64 = 0.1;
 const GAIN_SAMPLES: usize = 30;
+
+/// The weight of a group that has none.
+const WEIGHT: f64 = 100.0;
 
 /// Samples without which nothing is known to be usual.
 const KNOWN: usize = 4;
@@ -79,6 +83,7 @@ pub(in super::super) struct Case<'a> {
     /// Seconds that rates are over.
     pub(in super::super) window_s: f64,
     pub(in super::super) history: &'a History,
+    pub(in super::super) remedy: Option<&'a Remedy>,
 }
 
 /// The tenants of one sample.
@@ -88,14 +93,19 @@ struct Scene<'a> {
     window_s: f64,
     history: &'a History,
     before: Before<'a>,
+    /// Of each row, that of its parent.
+    parents: Vec<Option<usize>>,
     /// Rows of groups without others below them; with them it is a level, not a tenant.
     tenants: Vec<usize>,
+    /// Rows of levels below the root: whole subtrees, which are judged against what is beside them.
+    levels: Vec<usize>,
     /// The view that says how busy a tenant is, that of waits, and that of the work waited for.
     first: Option<usize>,
     wait: Option<usize>,
     work: Option<usize>,
-    /// What part each would have if all that do anything had the same.
-    fair: f64,
+    /// Of each row, what part it would have if each tenant that does anything had as much as its
+    /// weight says; without weights, all the same.
+    fair: Vec<f64>,
 }
 
 /// Returns what is true of a sample.
@@ -107,6 +117,12 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     // What harms nobody is no news.
     let fits = |finding: &Finding| harmed.iter().any(|harm| scene.explains(finding, harm));
     let blamed: Vec<_> = blamed.into_iter().filter(fits).collect();
+    // Of a level and one below it that are both to blame, the one below says more.
+    let is_within = |other: &Finding, level: &Finding| {
+        other.row != level.row && scene.is_within(other.row, level.row)
+    };
+    let is_exact = |level: &&Finding| !blamed.iter().any(|other| is_within(other, level));
+    let blamed: Vec<_> = blamed.iter().filter(is_exact).cloned().collect();
     // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
     // behind what it sent itself.
     let waiting = harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits).count();
@@ -121,20 +137,69 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
 
 impl<'a> Scene<'a> {
     fn new(case: Case<'a>, before: Before<'a>) -> Scene<'a> {
-        let Case { views, rows, window_s, history } = case;
-        let levels: HashSet<u32> = rows.iter().filter_map(|row| row.parent).collect();
-        let is_tenant = |row: &Row| row.parent.is_some() && !levels.contains(&row.id);
-        let tenants: Vec<usize> = (0..rows.len()).filter(|&at| is_tenant(&rows[at])).collect();
+        let Case { views, rows, window_s, history, remedy: _ } = case;
+        let rows_by_id: HashMap<u32, usize> =
+            rows.iter().enumerate().map(|(at, row)| (row.id, at)).collect();
+        let parents: Vec<Option<usize>> =
+            rows.iter().map(|row| rows_by_id.get(&row.parent?).copied()).collect();
+        let with_children: HashSet<usize> = parents.iter().flatten().copied().collect();
+        let below_root = (0..rows.len()).filter(|&at| parents[at].is_some());
+        let (levels, tenants) = below_root.partition(|at| with_children.contains(at));
         let [first, wait] = [Role::Contended, Role::Wait].map(|role| views.with(role).next());
         let work = wait.and_then(|wait| views.work(wait));
-        let fair = 1.0;
-        let mut scene =
-            Scene { views, rows, window_s, history, before, tenants, first, wait, work, fair };
-        if let Some(first) = first {
-            let active = scene.tenants.iter().filter(|&&at| scene.part(at, first) > 0.0).count();
-            scene.fair = 1.0 / active.max(1) as f64;
-        }
+        let fair = vec![0.0; rows.len()];
+        let mut scene = Scene {
+            views,
+            rows,
+            window_s,
+            history,
+            before,
+            parents,
+            tenants,
+            levels,
+            first,
+            wait,
+            work,
+            fair,
+        };
+        scene.fair = scene.fair_parts();
         scene
+    }
+
+    fn fair_parts(&self) -> Vec<f64> {
+        let mut fair = vec![0.0; self.rows.len()];
+        let weight = self.views.with(Role::Weight).next();
+        let weight = |row: usize| weight.and_then(|view| self.figure(row, view)).unwrap_or(WEIGHT);
+        // A parent stands before its children.
+        let mut weights = vec![1.0; self.rows.len()];
+        for row in 0..self.rows.len() {
+            if let Some(parent) = self.parents[row] {
+                weights[row] = weights[parent] * weight(row) / WEIGHT;
+            }
+        }
+        let is_active = |row: usize| self.first.is_some_and(|first| self.part(row, first) > 0.0);
+        let active = || self.tenants.iter().copied().filter(|&row| is_active(row));
+        let all: f64 = active().map(|row| weights[row]).sum();
+        for tenant in active() {
+            let mut next = Some(tenant);
+            while let Some(row) = next {
+                fair[row] += weights[tenant] / all;
+                next = self.parents[row];
+            }
+        }
+        // Who does nothing would have as much as any other.
+        let one = 1.0 / active().count().max(1) as f64;
+        for &row in &self.tenants {
+            if !is_active(row) {
+                fair[row] = one;
+            }
+        }
+        fair
+    }
+
+    /// Whether a row is another, or below it.
+    fn is_within(&self, row: usize, level: usize) -> bool {
+        std::iter::successors(Some(row), |&row| self.parents[row]).any(|row| row == level)
     }
 
     fn figure(&self, row: usize, view: usize) -> Option<f64> {
@@ -181,9 +246,28 @@ impl<'a> Scene<'a> {
         Finding { kind, row, id, view, amount, than, usual: None, also }
     }
 
-    /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own.
+    /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own. Of a level,
+    /// what its own limit refuses is what those below it do not count.
     fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
+        for view in self.views.with(Role::Refusals) {
+            let mut own: HashMap<usize, f64> = HashMap::new();
+            let figures = self.tenants.iter().chain(&self.levels);
+            let mut add = |row: usize, n: f64| *own.entry(row).or_default() += n;
+            for &row in figures {
+                let Some(n) = self.figure(row, view).filter(|&n| n > 0.0) else { continue };
+                add(row, n);
+                if let Some(parent) = self.parents[row] {
+                    add(parent, -n);
+                }
+            }
+            for &row in &self.levels {
+                // Less is the rounding of sums.
+                if let Some(&n) = own.get(&row).filter(|&&n| n >= 1.0) {
+                    found.push(self.refusal(row, view, n));
+                }
+            }
+        }
         for &row in &self.tenants {
             let most = |role: Role, least: f64| {
                 let figures =
@@ -191,7 +275,7 @@ impl<'a> Scene<'a> {
                 figures.filter(|(_, n)| *n > 0.0 && *n >= least).max_by(|a, b| a.1.total_cmp(&b.1))
             };
             if let Some((view, amount)) = most(Role::Refusals, 0.0) {
-                found.push(self.finding(row, VerdictKind::Refused, view, amount, 0.0));
+                found.push(self.refusal(row, view, amount));
             }
             if let Some((view, amount)) = most(Role::Pressure, STALLED) {
                 found.push(self.finding(row, VerdictKind::Stalls, view, amount, 0.0));
@@ -200,16 +284,23 @@ impl<'a> Scene<'a> {
         found
     }
 
+    fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
+        let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
+        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(0.0))
+    }
+
     /// Those who could be to blame.
     fn blame(&self) -> Vec<Finding> {
         let mut found: Vec<Finding> = Vec::new();
-        // Of one that has most of all, which is more than the fair part and half of the rest.
-        let most = self.fair + (1.0 - self.fair) / 2.0;
         for view in self.views.with(Role::Contended) {
             let is_rate = self.views.is_rate(view);
-            for &row in &self.tenants {
+            for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
-                if part < BURST_PART.min(most) {
+                // Of one that has most of all, which is more than its fair part and half of the
+                // rest. Who holds no more than what is protected holds what is its own.
+                let fair = self.fair[row];
+                let most = fair + (1.0 - fair) / 2.0;
+                if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
                     continue;
                 }
                 let usual = self.usual(VerdictKind::Bursts, row, view);
@@ -236,6 +327,11 @@ impl<'a> Scene<'a> {
             }
         }
         found
+    }
+
+    fn is_protected(&self, row: usize, view: usize) -> bool {
+        let protection = self.views.protection(view).and_then(|view| self.figure(row, view));
+        protection.is_some_and(|own| self.figure(row, view).is_some_and(|held| held <= own))
     }
 
     /// Which part of all of a view a tenant has gained lately.
@@ -338,7 +434,11 @@ impl<'a> Scene<'a> {
     }
 
     /// Who has less than usual suffers only while another bursts: else it has less to do.
+    /// Who does next to nothing wants nothing: it is a job that has ended.
     fn gets_less(&self, row: usize) -> Option<Finding> {
+        if !self.is_busy(row) {
+            return None;
+        }
         let view = self.first?;
         let usual = self.usual(VerdictKind::GetsLess, row, view)?;
         let lost = 1.0 - self.figure(row, view).unwrap_or(0.0) / usual;
@@ -350,9 +450,14 @@ impl<'a> Scene<'a> {
     /// found that is held no more, and time is why somebody waits. Who takes more than a fair part
     /// of it, and is no small matter beside who has most, has itself to blame.
     fn explains(&self, blamed: &Finding, harm: &Finding) -> bool {
+        // What harms its own is that level's own affair.
+        if self.is_within(harm.row, blamed.row) {
+            return false;
+        }
         let views = blamed.also.iter().copied().chain([(blamed.view, blamed.amount)]);
-        let is_less =
-            |&(view, most): &(usize, f64)| self.part(harm.row, view) <= self.fair.max(most * SMALL);
+        let is_less = |&(view, most): &(usize, f64)| {
+            self.part(harm.row, view) <= self.fair[harm.row].max(most * SMALL)
+        };
         let mut views = views.filter(is_less).map(|(view, _)| view);
         match harm.kind {
             VerdictKind::FindsLess => views.any(|view| match self.views.is_rate(view) {

@@ -1,9 +1,10 @@
 //! Puts findings into sentences.
 
+use super::super::dashboard::Offence;
 use super::super::views::Views;
 use super::super::wire::{VerdictDoc, VerdictKind};
 use super::Track;
-use super::judge::Finding;
+use super::judge::{Case, Finding};
 
 /// A space at which no line is broken.
 const NBSP: char = '\u{a0}';
@@ -21,7 +22,8 @@ pub(super) struct Said {
 
 /// Makes one sentence of each kind that is found. Tracks are in the order of kinds, the worst of
 /// each first.
-pub(super) fn sentences(tracks: &[&Track], views: &Views) -> Vec<Said> {
+pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
+    let views = case.views;
     let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
     let why = why(tracks, views);
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
@@ -35,10 +37,30 @@ pub(super) fn sentences(tracks: &[&Track], views: &Views) -> Vec<Said> {
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
         let group = first.path.to_string();
-        let doc = VerdictDoc { kind, group, tenants, text, short, why, since_ms, ended_ms: None };
+        let doc = VerdictDoc {
+            kind,
+            group,
+            tenants,
+            text,
+            short,
+            why,
+            remedy: remedy(&first.finding, case),
+            since_ms,
+            ended_ms: None,
+        };
         Some(Said { doc, past })
     });
     said.collect()
+}
+
+/// Asks the program for the limit that would end it.
+fn remedy(finding: &Finding, case: Case<'_>) -> Option<String> {
+    let Case { views, rows, .. } = case;
+    let Finding { kind, view, usual, row, id, .. } = *finding;
+    // What is said may be of a sample earlier.
+    let row = rows.get(row).filter(|row| row.id == id)?;
+    let view = views.docs().nth(view)?;
+    case.remedy?(&Offence { kind, view: &view.key, usual, views, figures: &row.figures })
 }
 
 /// Says who is harmed and who is to blame, with all that is known: what a tooltip shows.
@@ -98,7 +120,10 @@ fn figures(finding: &Finding, views: &Views) -> String {
             format!(": {} {noun}, usually {}", percent(amount), percent(than))
         }
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
-        VerdictKind::Refused => format!(" {} times a second: {noun}", count(amount)),
+        VerdictKind::Refused => {
+            let limit = if than > 0.0 { format!(" of {}/s", count(than)) } else { String::new() };
+            format!(" {} times a second: {noun}{limit}", count(amount))
+        }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Count, Nanoseconds, Schema};
 
+use super::super::dashboard::Remedy;
 use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{View, Views, Worse};
@@ -22,6 +23,9 @@ struct Second {
     work_us: f64,
     over_rate: f64,
     stalled: f64,
+    weight: Option<f64>,
+    rate: Option<f64>,
+    protected: Option<f64>,
 }
 
 fn busy(requests: f64) -> Second {
@@ -37,6 +41,7 @@ struct Server {
     start: Instant,
     seconds: u64,
     names: Vec<&'static str>,
+    remedy: Option<Remedy>,
 }
 
 impl Server {
@@ -51,20 +56,24 @@ impl Server {
             View::rate("requests", "Requests/s", [requests]).contended(),
             View::rate("cpu", "CPU", [cpu]).contended(),
             View::ratio("hits", "Hits", hits, [requests]).worse(Worse::Low),
-            View::held("memory", "Memory", memory).contended(),
+            View::held("memory", "Memory", memory).protected_by("protected").contended(),
             View::mean("wait", "Wait", waited, [requests])
                 .wait_for("work")
                 .place(Placement::Detail),
             View::mean("work", "Work", cpu, [requests]).place(Placement::Nowhere),
             View::rate("over", "Over rate/s", [over.throttled()])
                 .noun("over its rate")
+                .refused_by("rate")
                 .trouble()
                 .place(Placement::Table),
             View::pressure("stalls", "Stalls", memory).place(Placement::Table),
+            View::weight("weight", over),
+            View::rate_limit("rate", "Rate", over).place(Placement::Nowhere),
+            View::protection("protected", memory),
         ]);
         let (history, verdicts) = (History::new(views.clone()), Verdicts::default());
         let (start, names) = (Instant::now(), names.into());
-        Server { views, history, verdicts, start, seconds: 0, names }
+        Server { views, history, verdicts, start, seconds: 0, names, remedy: None }
     }
 
     /// Lets a second pass.
@@ -74,19 +83,44 @@ impl Server {
         let row = |id: u32, parent: Option<u32>, s: &Second| {
             let waits = [s.wait_ms * 1e6, s.work_us * 1e3].map(of);
             let figures = [of(s.requests), of(s.cores), Figure(s.hits), of(s.memory)];
-            let limits = [s.over_rate, s.stalled].map(of);
+            let limits = [
+                of(s.over_rate),
+                of(s.stalled),
+                Figure(s.weight),
+                Figure(s.rate),
+                Figure(s.protected),
+            ];
             Row { id, parent, figures: [&figures[..], &waits, &limits].concat().into() }
         };
-        let sum = |part: fn(&Second) -> f64| tenants.iter().map(part).sum();
-        let (requests, cores) = (sum(|s| s.requests), sum(|s| s.cores));
-        let all = Second { requests, cores, memory: sum(|s| s.memory), ..Second::default() };
-        let mut rows = vec![row(0, None, &all)];
-        rows.extend(tenants.iter().zip(1..).map(|(tenant, id)| row(id, Some(0), tenant)));
-        self.history.push(self.start + Duration::from_secs(self.seconds), &rows);
         let names = self.names.clone();
+        let is_below = |name: &str, level: &str| {
+            name.strip_prefix(level).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let is_level = |level: &str| names.iter().any(|name| is_below(name, level));
+        let sum = |part: fn(&Second) -> f64, level: &str| {
+            let tenants = names.iter().zip(tenants).filter(|(name, _)| is_below(name, level));
+            tenants.filter(|(name, _)| !is_level(name)).map(|(_, s)| part(s)).sum::<f64>()
+        };
+        // What a level is given is of itself.
+        let whole = |level: &str, own: Second| Second {
+            requests: sum(|s| s.requests, level),
+            cores: sum(|s| s.cores, level),
+            memory: sum(|s| s.memory, level),
+            over_rate: own.over_rate + sum(|s| s.over_rate, level),
+            ..own
+        };
+        let mut rows = vec![row(0, None, &whole("", Second::default()))];
+        for ((name, tenant), id) in names.iter().zip(tenants).zip(1..) {
+            let parent = names.iter().position(|level| is_below(name, level));
+            let parent = parent.map_or(0, |at| at as u32 + 1);
+            let figures = if is_level(name) { whole(name, *tenant) } else { *tenant };
+            rows.push(row(id, Some(parent), &figures));
+        }
+        self.history.push(self.start + Duration::from_secs(self.seconds), &rows, 0.0);
         let path = |row: usize| names[row - 1];
-        let Server { views, history, verdicts, .. } = self;
-        let case = Case { views, rows: &rows, window_s: 1.0, history };
+        let Server { views, history, verdicts, remedy, .. } = self;
+        let remedy = remedy.as_ref();
+        let case = Case { views, rows: &rows, window_s: 1.0, history, remedy };
         verdicts.take(self.seconds * 1000, case, path);
     }
 
@@ -150,6 +184,20 @@ fn a_hog_that_is_always_one_is_named_while_another_waits_for_it() {
 }
 
 #[test]
+fn the_program_is_asked_for_the_limit_that_ends_it() {
+    let mut server = Server::new(["/hog", "/quiet"]);
+    server.remedy = Some(std::sync::Arc::new(|offence| {
+        let requests = offence.figure("requests").filter(|_| offence.kind.is_blame())?;
+        assert_eq!((offence.view, offence.figure("none")), ("requests", None));
+        Some(format!("rate={}/s", requests / 2.0))
+    }));
+    let waits = Second { wait_ms: 9.0, ..busy(100.0) };
+    server.seconds(3, &[busy(90_000.0), waits]);
+    let remedies: Vec<_> = server.docs().into_iter().map(|doc| doc.remedy).collect();
+    assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
+}
+
+#[test]
 fn who_takes_the_processors_with_few_requests_is_named() {
     let mut server = Server::new(["/many", "/thief", "/other"]);
     let thief = Second { cores: 1.9, work_us: 19_000.0, ..busy(100.0) };
@@ -180,10 +228,10 @@ fn who_fills_the_memory_that_others_find_less_in_is_named() {
 #[test]
 fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
     let mut server = Server::new(["/a", "/b", "/c"]);
-    let over = Second { over_rate: 7770.0, ..busy(8770.0) };
+    let over = Second { over_rate: 7770.0, rate: Some(1000.0), ..busy(8770.0) };
     let stalled = Second { stalled: 0.37, ..busy(30.0) };
     let said = server.seconds(2, &[busy(10.0), over, stalled]);
-    let refused = "/b is refused 7770 times a second: over its rate.";
+    let refused = "/b is refused 7770 times a second: over its rate of 1000/s.";
     assert_eq!(said, [refused, "/c waits for room: 37 % of the last 10 s."]);
     let less = Second { stalled: 0.009, ..stalled };
     assert!(server.seconds(3, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
@@ -319,6 +367,128 @@ fn who_was_idle_all_day_and_takes_a_half_at_night_bursts() {
     let said = server.seconds(6, &[1000.0, 1500.0, 3000.0].map(busy));
     assert!(said[0].starts_with("/batch bursts: 55 % of all requests"), "{said:?}");
     assert!(said[1].starts_with("/a gets less"), "{said:?}");
+}
+
+#[test]
+fn a_level_whose_tenants_together_take_most_is_named_and_not_for_what_it_does_to_its_own() {
+    const NAMES: [&str; 8] =
+        ["/acme", "/acme/a", "/acme/b", "/acme/c", "/acme/d", "/acme/e", "/acme/f", "/quiet"];
+    let mut server = Server::new(NAMES);
+    let level = Second::default();
+    let [a, quiet] = [busy(15_000.0), Second { wait_ms: 9.0, ..busy(100.0) }];
+    let said = server.seconds(3, &[level, a, a, a, a, a, a, quiet]);
+    assert_eq!(said[0], "/acme takes most: 99.9 % of all requests and 99.9 % of CPU.");
+    assert!(said[1].starts_with("/quiet waits"), "{said:?}");
+    let mut server = Server::new(NAMES);
+    let [slow, quiet] = [Second { wait_ms: 9.0, ..busy(100.0) }, busy(100.0)];
+    assert!(server.seconds(3, &[level, a, a, a, a, a, slow, quiet]).is_empty(), "its own affair");
+    let mut server = Server::new(NAMES);
+    let said = server
+        .seconds(3, &[level, busy(900_000.0), a, a, a, a, a, Second { wait_ms: 9.0, ..quiet }]);
+    assert!(said[0].starts_with("/acme/a takes most"), "the one below says more: {said:?}");
+}
+
+#[test]
+fn what_a_levels_own_limit_refuses_is_said_of_it_and_of_none_below() {
+    let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
+    let own = Second { over_rate: 500.0, ..Second::default() };
+    let said = server.seconds(2, &[own, busy(9.0), busy(9.0)]);
+    assert_eq!(said, ["/acme is refused 500 times a second: over its rate."]);
+    let below = Second { over_rate: 70.0, ..busy(90.0) };
+    let said = server.seconds(3, &[Second::default(), below, busy(9.0)]);
+    assert_eq!(said, ["/acme/a is refused 70 times a second: over its rate."]);
+}
+
+#[test]
+fn what_is_fair_is_as_weights_and_protection_say() {
+    let waits = Second { wait_ms: 9.0, ..busy(1000.0) };
+    let gold = |weight| Second { weight, ..busy(9000.0) };
+    let said = |gold| Server::new(["/gold", "/free"]).seconds(3, &[gold, waits]);
+    assert!(said(gold(None))[0].starts_with("/gold takes most"));
+    assert!(said(gold(Some(900.0))).is_empty(), "it has what it is given");
+    assert!(said(gold(Some(300.0)))[0].starts_with("/gold takes most"), "given three fourths");
+    // Both of two halves of the memory, and the one was given its own.
+    let scene = |protected| {
+        let mut server = Server::new(["/victim", "/thief"]);
+        let memory = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
+        server.seconds(20, &[memory(5e7, 0.95), memory(1e7, 0.5)]);
+        server.seconds(3, &[memory(1e7, 0.4), Second { protected, ..memory(5e7, 0.5) }])
+    };
+    assert!(scene(None)[0].starts_with("/thief takes most"));
+    assert!(scene(Some(6e7)).is_empty(), "protected");
+}
+
+/// A number between -1 and 1, most near 0, and the same in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        let mut one = || {
+            let Noise(seed) = self;
+            *seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) as f64 / f64::from(1_u32 << 31)
+        };
+        (one() + one() + one()) / 1.5 - 1.0
+    }
+}
+
+/// A second of a server of two processors, of which a request takes 8 µs, and waits as chance has
+/// it; now and then a tenant waits for a second for something else.
+fn healthy(second: usize, rates: &[f64], noise: &mut Noise) -> Vec<Second> {
+    let used = (rates.iter().sum::<f64>() * 8e-6 / 2.0).min(0.95);
+    let usual_ms = 0.008 * used / (1.0 - used);
+    let tenant = |(n, &requests): (usize, &f64)| Second {
+        requests,
+        cores: requests * 8e-6,
+        hits: (requests > 0.0).then(|| (0.85 + 0.1 * noise.next()).min(1.0)),
+        memory: 1e7 / (n + 1) as f64,
+        wait_ms: match (second + 7 * n) % 41 {
+            0 => 6.0,
+            _ => usual_ms * (1.0 + noise.next()).max(0.0),
+        },
+        work_us: 8.0,
+        ..Second::default()
+    };
+    rates.iter().enumerate().map(tenant).collect()
+}
+
+/// What may look like harm and is none, an hour of each: a day in an hour, tenants of which few do
+/// most, and jobs that come and go.
+#[test]
+fn an_hour_of_three_healthy_loads_says_nothing() {
+    const TENANTS: usize = 24;
+    let zipf = |n: usize| 40_000.0 / (n + 1) as f64;
+    let day = |n: usize, s: f64| {
+        let phase = s / 3600.0 * std::f64::consts::TAU + n as f64 / 40.0;
+        zipf(n).min(6000.0) * (1.1 + phase.sin())
+    };
+    let job = |n: f64, s: f64| (s + n * 97.0) % (240.0 + 50.0 * n) < 30.0 + 15.0 * n;
+    let jobs = |n: usize, s: f64| match n {
+        0..6 if job(n as f64, s) => 15_000.0,
+        0..6 => 0.0,
+        _ => 1500.0 / (n - 5) as f64 + 100.0,
+    };
+    let skewed = |n: usize, _: f64| zipf(n);
+    type Load<'a> = &'a dyn Fn(usize, f64) -> f64;
+    let loads: [(&str, Load<'_>); 3] = [("a day", &day), ("skewed", &skewed), ("jobs", &jobs)];
+    let mut said = Vec::new();
+    for (load, of) in loads {
+        let mut noise = Noise(1);
+        let mut server = Server::new([]);
+        server.names = (0..TENANTS).map(|n| &*format!("/t{n:02}").leak()).collect();
+        for second in 0..3600 {
+            let mut rate = |n| of(n, second as f64) * (1.0 + 0.35 * noise.next()).max(0.0);
+            let rates: Vec<f64> = (0..TENANTS).map(&mut rate).collect();
+            server.second(&healthy(second, &rates, &mut noise));
+            let now = server.said().into_iter();
+            said.extend(now.map(|text| format!("{load}, second {second}: {text}")));
+        }
+        println!("{load}: {} verdicts in an hour", server.verdicts.past.len());
+    }
+    let first = &said[..said.len().min(9)];
+    assert!(said.is_empty(), "{} seconds with one, such as {first:#?}", said.len());
 }
 
 #[test]

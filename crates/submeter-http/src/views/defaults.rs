@@ -28,6 +28,7 @@ impl Views {
             let is_rate = matches!(view.source, Source::Rate { .. }) && view.role == Role::None;
             if is_rate && (std::mem::take(&mut first) || view.doc.shape == Shape::Cores) {
                 view.role = Role::Contended;
+                view.doc.is_contended = true;
             }
         }
         let figures = views.iter_mut().filter(|view| view.doc.place == Placement::Headline);

@@ -11,9 +11,10 @@ use super::common::Common;
 use super::flat::Flat;
 use super::leaf::{Leaf, Phase};
 use super::level::{LEFT_MS, Level, REST_MS, Refusal, Tight};
+use super::path::Path;
 use super::rows::StockRows;
 use super::stock::Stock;
-use super::tree::{self, Path};
+use super::tree;
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

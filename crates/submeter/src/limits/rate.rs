@@ -10,6 +10,7 @@ use submeter_percpu::{
 
 use crate::metric::schema::{Key, RateLimit};
 use crate::metric::unit::Unit;
+use crate::tree::buckets::OwnRates;
 use crate::tree::group::{Group, wrong_schema};
 
 impl Group {
@@ -251,6 +252,16 @@ impl Group {
         let slot = self.rate_slot(limit.key);
         TokenBucket::try_take(self.buckets(slot), n, |levels| self.count_overdraft(limit, levels))
             .map_err(|throttled| RateError::new(self, limit, Some(n), throttled))
+    }
+
+    /// Returns, by slot, the rates and weights that the group has, for a snapshot.
+    pub(crate) fn own_rates(&self) -> OwnRates {
+        let slots = 0..self.schema().rate_limits().len();
+        let set = slots.filter_map(|slot| {
+            let bucket = self.inner.extras.rate(slot)?;
+            Some((slot, bucket.rate(), bucket.weight()))
+        });
+        set.filter(|(_, rate, weight)| rate.is_some() || weight.is_some()).collect()
     }
 
     fn and_ancestors(&self) -> impl Iterator<Item = &Group> + Clone {

@@ -8,6 +8,7 @@ use crate::metric::histogram::{Buckets, HistogramSnapshot};
 use crate::metric::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::metric::unit::Unit;
 use crate::metric::usage::Usage;
+use crate::tree::buckets::OwnRates;
 use crate::tree::group::Group;
 use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::{Moment, TreeStats};
@@ -15,6 +16,7 @@ use submeter_percpu::Pressure;
 
 mod index;
 mod of_tree;
+mod rates;
 mod top;
 mod waits;
 mod words;
@@ -84,6 +86,8 @@ pub struct GroupValues {
     usage: Vec<Usage>,
     /// By slot, of quotas for which somebody waited.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
+    /// By slot, of rates that the group has, or contends for with a weight.
+    pub(crate) rates: OwnRates,
 }
 
 /// The value of any metric, as [`GroupValues::value`] returns it.
@@ -235,6 +239,7 @@ fn copy(
             own: own(&group).map(|own| Words::pack(&own)),
             usage: Vec::with_capacity(schema.quotas()),
             pressure: group.pressures(),
+            rates: group.own_rates(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use once_cell::race::OnceBox;
-use submeter_percpu::TokenBucket;
+use submeter_percpu::{Rate, TokenBucket};
 
 use crate::metric::schema::Schema;
 
 /// The buckets of one group, in slot order; none before its first rate is set.
 #[derive(Default)]
 pub(crate) struct Rates(OnceBox<Arc<[TokenBucket]>>);
+
+/// Rates and weights by slot, of those that a group has.
+pub(crate) type OwnRates = Box<[(usize, Option<Rate>, Option<u32>)]>;
 
 impl Rates {
     pub(crate) fn at(&self, slot: usize) -> Option<&TokenBucket> {

@@ -77,6 +77,13 @@ impl<'c> Session<'c> {
         self.arrival = ready_at.unwrap_or(self.began);
     }
 
+    /// Notes that what is left could be worked on from now on, and not before: until now the client
+    /// was slow to take its answers, or its own requests were in front, which is nobody's fault but
+    /// its own. What others take of the time from here on is a wait.
+    pub(crate) fn free(&mut self) {
+        self.arrival = self.cache.store().clock.raw();
+    }
+
     /// Continues after answers were sent.
     pub(crate) fn resume(&mut self) {
         self.began = self.cache.store().clock.raw();

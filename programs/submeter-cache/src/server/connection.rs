@@ -195,6 +195,7 @@ impl Connection<'_> {
             buffers::give(self.out.take_buffer());
             match batch {
                 Batch::Long | Batch::List(..) => {
+                    self.session.free();
                     self.session.count_yield();
                     tokio::task::yield_now().await;
                 }

@@ -147,6 +147,29 @@ fn a_client_that_makes_progress_may_take_any_time_in_all() {
 }
 
 #[test]
+fn who_is_slow_to_take_its_answers_does_not_count_as_waiting() {
+    const VALUE: usize = 512 << 10;
+    const REQUESTS: u64 = 100;
+    let slow = Duration::from_secs(1);
+    let server = start_default();
+    let mut client = server.connect();
+    client.send(format!("set acme:k 0 0 {VALUE}\r\n{}\r\n", "v".repeat(VALUE)));
+    assert_eq!(client.line(), "STORED");
+    client.send("get acme:k\r\n".repeat(REQUESTS as usize));
+    // The sockets hold a few; the others wait for this client.
+    std::thread::sleep(slow);
+    for _ in 0..REQUESTS {
+        assert_eq!(client.line(), format!("VALUE acme:k 0 {VALUE}"));
+        client.bytes(VALUE + 7);
+    }
+    let metrics = server.cache.metrics();
+    let snapshot = server.cache.tree().snapshot();
+    let waited = Duration::from_nanos(snapshot.get("/acme").expect("made").counter(metrics.waited));
+    // Of which each of some 90 would have a second.
+    assert!(waited < slow * 20, "{waited:?}");
+}
+
+#[test]
 fn answers_that_are_not_taken_in_time_end_their_connection() {
     let time = Duration::from_millis(300);
     let server = start(Config { request_timeout: time, ..Config::default() });

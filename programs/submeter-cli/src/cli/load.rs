@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::size::delimiter;
+use super::size::{Size, delimiter};
 use submeter_terminal::seconds;
 
 /// Arguments of `submeter load`.
@@ -41,6 +41,21 @@ pub(crate) struct LoadArgs {
     /// come]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rate: Option<u64>,
+    /// Stores for so many retrievals, as in 1:10, instead of each tenant's own commands
+    #[arg(long, value_name = "SET:GET", value_parser = ratio)]
+    pub(crate) ratio: Option<(f64, f64)>,
+    /// Mean length of values, instead of each tenant's own
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) data_size: Option<Size>,
+    /// Run for so long before anything is measured
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "requests")]
+    pub(crate) warm_up: Option<Duration>,
+    /// Start the connections one after the other within this time, rather than all at once
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) ramp: Option<Duration>,
+    /// Write latencies to a file, as HdrHistogram's tools read them: percentiles in milliseconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hdr: Option<PathBuf>,
     /// Seed of keys and operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -51,4 +66,13 @@ pub(crate) struct LoadArgs {
     /// Character between the names of tenants at the front of a key; must be the server's
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,
+}
+
+/// Parses `SET:GET`.
+fn ratio(text: &str) -> Result<(f64, f64), String> {
+    let part = |part: &str| part.parse::<u32>().ok().map(f64::from);
+    let parts = text.split_once(':').and_then(|(set, get)| Some((part(set)?, part(get)?)));
+    parts.filter(|(set, get)| set + get > 0.0).ok_or_else(|| {
+        format!("{:?} is no ratio: write SET:GET, such as 1:10", submeter_terminal::short(text))
+    })
 }

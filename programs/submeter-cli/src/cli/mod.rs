@@ -6,6 +6,7 @@ mod doctor;
 mod fleet;
 mod fleet_bill;
 mod fleet_limit;
+mod limit;
 mod load;
 mod log;
 mod manual;
@@ -26,13 +27,14 @@ pub(crate) use fleet::{
 };
 pub(crate) use fleet_bill::FleetBillArgs;
 pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
+pub(crate) use limit::{LimitArgs, LimitCommand};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::{AccessArgs, PageArgs};
 pub(crate) use serve::{OverRateArg, ServeArgs};
 pub(crate) use stat::{Names, StatArgs};
-pub(crate) use tenant_limit::TenantLimit;
+pub(crate) use tenant_limit::{TenantLimit, changed, text as limits_text};
 pub(crate) use top::TopArgs;
 pub(crate) use variables::misspelt;
 
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Count events of the tenants of a running server, as `perf stat` does of processes
     Stat(StatArgs),
+    /// Set limits of a tenant of a running server
+    Limit(LimitArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Print the manual page

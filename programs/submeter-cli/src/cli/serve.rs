@@ -170,7 +170,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
     /// Let programs of this machine replace the limits of --limits or --config: POST /api/limits
-    /// on --http, with lines as in the file of --limits and the header X-Submeter: 1
+    /// on --http, with lines as in the file of --limits and the header X-Submeter: 1. Then the page
+    /// and `submeter limit set` change those of one tenant, too
     #[arg(long)]
     pub(crate) limits_api: bool,
     /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,

@@ -1,6 +1,7 @@
 //! `submeter stat`.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -24,6 +25,8 @@ Examples:
   submeter stat
   # CPU time and switches of one tenant, each second
   submeter stat -e task-clock,context-switches -G acme/web -I 1000
+  # One second of the server, five times
+  submeter stat -r 5 --timeout 1000
   # Two tenants side by side for ten seconds, as JSON
   submeter stat -e task-clock --for-each-group acme/web,acme/api --timeout 10000 --json")]
 pub(crate) struct StatArgs {
@@ -42,6 +45,13 @@ pub(crate) struct StatArgs {
     /// Stop after MS milliseconds instead of at Ctrl-C
     #[arg(long, value_name = "MS", value_parser = interval)]
     pub(crate) timeout: Option<Duration>,
+    /// Count N times, each for --timeout, and print the mean with how much it varies
+    #[arg(short = 'r', long = "repeat", value_name = "N", requires = "timeout",
+          conflicts_with = "interval", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repeat: Option<u32>,
+    /// Print the counts to a file instead of standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Print fields separated by SEP: [time,]value,unit,event,group,run time in ns,percent
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json", value_parser = separator)]
     pub(crate) field_separator: Option<String>,

@@ -49,6 +49,77 @@ impl TenantLimit {
     }
 }
 
+/// Returns limits after a change in the same words, where `none` lifts one: what is not named
+/// stays. The other text is the change that undoes it.
+pub(crate) fn changed(
+    before: &TenantLimits,
+    change: &str,
+) -> Result<(TenantLimits, String), String> {
+    let is_lifted = |part: &&str| part.ends_with("=none");
+    let parts = || change.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let set: Vec<&str> = parts().filter(|part| !is_lifted(part)).collect();
+    let lifted: Vec<&str> = parts().filter(is_lifted).map(|part| &part[..part.len() - 5]).collect();
+    if set.is_empty() && lifted.is_empty() {
+        return Err("nothing to set: write limits such as 64m,rate=500/s, or rate=none".to_owned());
+    }
+    let set = if set.is_empty() { TenantLimits::default() } else { parse(&set.join(","))? };
+    let mut after = *before;
+    let mut undo: Vec<String> = Vec::new();
+    macro_rules! each {
+        ($($name:literal $field:ident),*) => {
+            if let Some(unknown) = lifted.iter().find(|name| ![$($name),*].contains(name)) {
+                return Err(unknown_limit(unknown));
+            }
+            $(if set.$field.is_some() || lifted.contains(&$name) {
+                if set.$field.is_some() && lifted.contains(&$name) {
+                    return Err(format!("{} is set and lifted at once: keep one", $name));
+                }
+                after.$field = set.$field;
+                let only = TenantLimits { $field: before.$field, ..TenantLimits::default() };
+                undo.push(match before.$field { Some(_) => text(&only), None => concat!($name, "=none").to_owned() });
+            })*
+        };
+    }
+    each!("memory" memory, "high" high, "low" low, "min" min, "rate" requests, "weight" weight);
+    Ok((after, undo.join(",")))
+}
+
+/// Writes limits as they are read.
+pub(crate) fn text(limits: &TenantLimits) -> String {
+    let TenantLimits { memory, high, low, min, requests, weight } = limits;
+    let sizes = [("memory", memory), ("high", high), ("low", low), ("min", min)];
+    let sizes =
+        sizes.iter().filter_map(|(name, size)| Some(format!("{name}={}", size_text((**size)?))));
+    let rate = requests.map(|rate| {
+        let per = match rate.per.as_millis() {
+            1000 => "s".to_owned(),
+            ms if ms % 1000 == 0 => format!("{}s", ms / 1000),
+            ms => format!("{ms}ms"),
+        };
+        let burst = match Rate::new(rate.amount, rate.per).burst == rate.burst {
+            true => String::new(),
+            false => format!(",burst={}", rate.burst),
+        };
+        format!("rate={}/{per}{burst}", rate.amount)
+    });
+    let weight = weight.map(|weight| format!("weight={weight}"));
+    sizes.chain(rate).chain(weight).collect::<Vec<_>>().join(",")
+}
+
+fn size_text(bytes: u64) -> String {
+    let units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
+    let whole = units.iter().find(|(unit, _)| bytes.is_multiple_of(*unit) && bytes > 0);
+    whole.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
+fn unknown_limit(name: &str) -> String {
+    format!(
+        "{:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, min=SIZE, rate=N/s, \
+         burst=N and weight=N",
+        short(name)
+    )
+}
+
 /// Parses `SIZE` or `memory=SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`,
 /// `weight=N`, separated by commas.
 fn parse(text: &str) -> Result<TenantLimits, String> {
@@ -64,13 +135,7 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
             "rate" => limits.requests.replace(rate(value)?).is_some(),
             "burst" => burst.replace(count(value)?).is_some(),
             "weight" => limits.weight.replace(weight(value)?).is_some(),
-            _ => {
-                return Err(format!(
-                    "{:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, \
-                     min=SIZE, rate=N/s, burst=N and weight=N",
-                    short(name)
-                ));
-            }
+            _ => return Err(unknown_limit(name)),
         };
         if twice {
             let (part, text) = (short(part), short(text));
@@ -197,6 +262,33 @@ mod tests {
         ] {
             let expected = TenantLimit { path: path.to_owned(), limits: expected };
             assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_change_leaves_what_it_does_not_name_and_its_undoing_restores_all() {
+        let before =
+            "/a=64m,low=1500,rate=20k/s,burst=7".parse::<TenantLimit>().expect("legal").limits;
+        assert_eq!(text(&before), "memory=64m,low=1500,rate=20000/s,burst=7");
+        for (change, now) in [
+            ("rate=500/s", "memory=64m,low=1500,rate=500/s"),
+            ("rate=5/10s, weight=3", "memory=64m,low=1500,rate=5/10s,weight=3"),
+            ("1k,low=none", "memory=1k,rate=20000/s,burst=7"),
+            ("memory=none,low=none,rate=none", ""),
+        ] {
+            let (after, undo) = changed(&before, change).expect(change);
+            assert_eq!(text(&after), now, "{change}");
+            assert_eq!(changed(&after, &undo).expect("legal").0, before, "{change}: {undo}");
+        }
+        for (change, named) in [
+            ("", "nothing to set"),
+            ("rat=none", "\"rat\" is no limit"),
+            ("burst=none", "\"burst\" is no limit"),
+            ("rate=5/s,rate=none", "set and lifted"),
+            ("rate=5", "no rate"),
+        ] {
+            let error = changed(&before, change).expect_err(change);
+            assert!(error.contains(named), "{change}: {error}");
         }
     }
 

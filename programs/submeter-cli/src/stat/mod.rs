@@ -9,6 +9,8 @@ mod figure;
 mod plan;
 mod print;
 
+use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,6 +25,14 @@ use submeter_terminal::signals;
 /// The interval if none is printed and none ends the run: the totals that the server sends in
 /// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Makes the file of `-o`, before anything is counted.
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| {
+        let path = path.display();
+        Failure::new(format_args!("cannot write {path}: {error}; name another file by -o"))
+    })
+}
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
@@ -40,13 +50,15 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         (Some(separator), _) => Format::Fields(separator.clone()),
         (None, _) => Format::People,
     };
-    let mut printer = Printer::new(format, client.url().to_owned(), args.interval.is_some());
+    let out = args.output.as_deref().map(create).transpose()?;
+    let mut printer = Printer::new(format, client.url().to_owned(), args.interval.is_some(), out);
     let cannot = |e| Failure::new(format_args!("cannot start: {e}"));
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
     let result = runtime.block_on(async {
         let signals = signals::listen().map_err(cannot)?;
         let mut totals = client.connect();
         let mut stopped = std::pin::pin!(signals::arrived(signals));
+        let mut left = args.repeat.unwrap_or(1);
         loop {
             let next = tokio::select! {
                 next = totals.recv() => next,
@@ -61,8 +73,16 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
             };
             let next = next?;
             let enough = args.timeout.is_some_and(|timeout| next.elapsed() >= timeout);
-            if !printer.add(next)? || enough {
+            if !printer.add(next)? {
                 break;
+            }
+            if enough {
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+                printer.end_run();
+                totals = client.connect();
             }
         }
         printer.end()?;

@@ -1,6 +1,8 @@
 //! Prints counts in the formats of `perf stat`: for people, as fields (`-x`), or as JSON.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
 
 use serde::Serialize;
 
@@ -27,13 +29,23 @@ pub(super) struct Printer {
     /// The totals at the end of the last printed interval.
     shown: Option<TotalsDoc>,
     printed: u64,
+    /// The totals of runs before this one.
+    runs: Vec<TotalsDoc>,
+    /// Instead of standard output.
+    out: Option<File>,
     /// Reasons that were printed, because each is printed only once.
     told: Vec<String>,
 }
 
 impl Printer {
-    pub(super) fn new(format: Format, url: String, intervals: bool) -> Printer {
-        Printer { format, url, intervals, last: None, shown: None, printed: 0, told: Vec::new() }
+    pub(super) fn new(format: Format, url: String, intervals: bool, out: Option<File>) -> Printer {
+        let (last, shown, printed, runs, told) = (None, None, 0, Vec::new(), Vec::new());
+        Printer { format, url, intervals, last, shown, printed, runs, out, told }
+    }
+
+    /// Keeps what was counted, as another run begins.
+    pub(super) fn end_run(&mut self) {
+        self.runs.extend(self.last.take());
     }
 
     /// Adds the next totals, and prints them if each interval is printed. Returns false if the
@@ -46,7 +58,14 @@ impl Printer {
             String::new()
         };
         self.last = Some(totals);
-        write(&text)
+        self.write(&text)
+    }
+
+    /// Prints; returns false if the reader closed the pipe, which is how `| head -1` ends a stream.
+    fn write(&mut self, text: &str) -> Result<bool, Failure> {
+        let Some(file) = &mut self.out else { return show::stream(text).map_err(Failure::new) };
+        let written = file.write_all(text.as_bytes());
+        written.map(|()| true).map_err(|e| Failure::new(format_args!("cannot write to -o: {e}")))
     }
 
     /// Formats the counts since the previous interval.
@@ -78,31 +97,51 @@ impl Printer {
         if self.intervals {
             if self.shown.as_ref().is_none_or(|shown| shown.elapsed_ns < totals.elapsed_ns) {
                 let text = self.interval(totals.clone());
-                write(&text)?;
+                self.write(&text)?;
             }
             let (printed, threads) = (self.printed, totals.threads);
             tell(&format!("{printed} intervals, {seconds:.3} s, {threads} threads counted"));
             return Ok(());
         }
-        let lines = totals.counts.iter().map(|count| self.line(None, count, totals.elapsed_ns));
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.push(totals);
+        let (totals, varies) = repeated(&runs);
+        let seconds = totals.elapsed_ns as f64 / 1e9;
+        let lines = totals.counts.iter().zip(varies).map(|(count, varies)| {
+            let line = self.line(None, count, totals.elapsed_ns);
+            match (&self.format, varies) {
+                (Format::People, Some(part)) => {
+                    format!("{}  ( +- {:.2}% )\n", line.trim_end(), part * 100.0)
+                }
+                _ => line,
+            }
+        });
         let mut text: String = lines.collect();
         if self.format == Format::People {
+            let of = if runs.len() > 1 { format!(", {} runs", runs.len()) } else { String::new() };
             text = format!(
-                "\n Performance counter stats for {:?} ({} threads):\n\n{text}\n{seconds:>17.9} seconds time elapsed\n\n",
+                "\n Performance counter stats for {:?} ({} threads{of}):\n\n{text}\n{seconds:>17.9} seconds time elapsed\n\n",
                 self.url, totals.threads
             );
         }
-        write(&text).map(drop)
+        self.write(&text).map(drop)
     }
 
-    /// Prints once on standard error why a number is missing.
+    /// Prints once on standard error why numbers are missing, in one line for one reason.
     fn explain(&mut self, totals: &TotalsDoc) {
-        for count in &totals.counts {
-            let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = &count.state
-            else {
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for CountDoc { event, state, .. } in &totals.counts {
+            let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = state else {
                 continue;
             };
-            let line = format!("{}: {reason}", count.event);
+            match by_reason.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, events)) if events.contains(&event.as_str()) => {}
+                Some((_, events)) => events.push(event),
+                None => by_reason.push((reason, vec![event])),
+            }
+        }
+        for (reason, events) in by_reason {
+            let line = format!("{}: {reason}", events.join(", "));
             if !self.told.contains(&line) {
                 tell(&line);
                 self.told.push(line);
@@ -204,9 +243,33 @@ fn tell(line: &str) {
     show::tell(&format!("{}\n", plain(line)));
 }
 
-/// Prints; returns false if the reader closed the pipe, which is how `| head -1` ends a stream.
-fn write(text: &str) -> Result<bool, Failure> {
-    show::stream(text).map_err(Failure::new)
+/// Returns the mean of several runs, and by which part of itself each mean may be wrong: the
+/// standard deviation over the root of their number, as perf has it. None where there is one run,
+/// or an event was not counted in each.
+fn repeated(runs: &[TotalsDoc]) -> (TotalsDoc, Vec<Option<f64>>) {
+    let n = runs.len() as u64;
+    let mut mean = runs.last().expect("one run at least").clone();
+    mean.elapsed_ns = runs.iter().map(|run| run.elapsed_ns).sum::<u64>() / n;
+    let varies = mean.counts.iter_mut().enumerate().map(|(index, mean)| {
+        let of_runs: Vec<&CountDoc> = runs.iter().filter_map(|run| run.counts.get(index)).collect();
+        let values: Option<Vec<f64>> = of_runs
+            .iter()
+            .map(|count| match count.state {
+                StateDoc::Counted { value } => Some(value as f64),
+                _ => None,
+            })
+            .collect();
+        let values = values.filter(|values| values.len() > 1)?;
+        let average = values.iter().sum::<f64>() / values.len() as f64;
+        let of = |part: fn(&CountDoc) -> u64| of_runs.iter().map(|&count| part(count)).sum::<u64>();
+        mean.state = StateDoc::Counted { value: average.round() as u64 };
+        (mean.enabled_ns, mean.running_ns) = (of(|c| c.enabled_ns) / n, of(|c| c.running_ns) / n);
+        let squares: f64 = values.iter().map(|value| (value - average).powi(2)).sum();
+        let error = (squares / (values.len() - 1) as f64 / values.len() as f64).sqrt();
+        Some(if average > 0.0 { error / average } else { 0.0 })
+    });
+    let varies = varies.collect();
+    (mean, varies)
 }
 
 #[cfg(test)]

@@ -24,7 +24,11 @@ fn missing() -> CountDoc {
 }
 
 fn line(format: Format, at_ns: Option<u64>, count: &CountDoc) -> String {
-    Printer::new(format, "http://x".to_owned(), at_ns.is_some()).line(at_ns, count, 2_000_000_000)
+    Printer::new(format, "http://x".to_owned(), at_ns.is_some(), None).line(
+        at_ns,
+        count,
+        2_000_000_000,
+    )
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> TotalsDoc {
 
 #[test]
 fn an_interval_begins_where_the_last_printed_one_ended() {
-    let mut printer = Printer::new(Format::Fields(",".to_owned()), String::new(), true);
+    let mut printer = Printer::new(Format::Fields(",".to_owned()), String::new(), true, None);
     assert_eq!(
         printer.interval(totals(1_000_000_000, true, 250_000_000)),
         "1.000000000,250.000000,msec,task-clock,/acme/web,250000000,100.00,0.250,CPUs utilized\n"
@@ -86,4 +90,27 @@ fn an_interval_begins_where_the_last_printed_one_ended() {
         printer.interval(totals(1_500_000_000, false, 750_000_000)),
         "1.500000000,500.000000,msec,task-clock,/acme/web,500000000,100.00,1.000,CPUs utilized\n"
     );
+}
+
+#[test]
+fn several_runs_are_their_mean_and_how_much_it_varies() {
+    let run = |ns| totals(1_000_000_000, true, ns);
+    let (mean, varies) = repeated(&[run(90), run(100), run(110)]);
+    assert_eq!(mean.counts, [clock(100)]);
+    let part = varies[0].expect("counted in each");
+    assert!((part - 10.0 / 3f64.sqrt() / 100.0).abs() < 1e-9, "{part}");
+    assert_eq!(repeated(&[run(90)]), (run(90), vec![None]));
+    let lacks = TotalsDoc { counts: vec![missing()], ..run(5) };
+    assert_eq!(repeated(&[lacks.clone(), lacks]).1, [None]);
+}
+
+#[test]
+fn events_that_lack_for_one_reason_are_one_line() {
+    let lacks = |event: &str| CountDoc { event: event.to_owned(), ..missing() };
+    let counts = vec![lacks("cycles"), clock(7), lacks("branches"), lacks("cycles")];
+    let mut printer = Printer::new(Format::Json, String::new(), true, None);
+    let totals = TotalsDoc { counts, ..totals(1, false, 0) };
+    printer.explain(&totals);
+    printer.explain(&totals);
+    assert_eq!(printer.told, ["cycles, branches: no such counter"]);
 }

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use submeter_address::{Address, Url};
 use submeter_http::wire::totals::{self, TotalsDoc};
-use submeter_http::wire::{DetailDoc, FORMAT, TreeDoc};
-use submeter_terminal::Failure;
+use submeter_http::wire::{DetailDoc, FORMAT, LimitDoc, TreeDoc};
+use submeter_terminal::{self as show, Failure};
 
 /// How long an answer may take: that of a large tree on a busy machine takes a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,6 +107,31 @@ impl Client {
     pub(super) fn group(&self, path: &str) -> Option<DetailDoc> {
         let (status, text) = self.fetch("/api/group", &[("path", path)]).ok()?;
         (status == StatusCode::OK).then(|| serde_json::from_str(&text).ok())?
+    }
+
+    /// Sets limits of a group, as the program writes them.
+    pub(crate) fn set_limits(&self, path: &str, limits: &str) -> Result<LimitDoc, Failure> {
+        let url = format!("{}/api/limit", self.url());
+        let mut request = self.agent.post(url).query("path", path).header("X-Submeter", "1");
+        if let Some(authorization) = &self.page.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut answer = request.send(limits).map_err(|error| self.unreachable(&error))?;
+        let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
+        let text = text.map_err(|error| self.unreachable(&error))?;
+        let refused = |why: &str| {
+            let why = show::plain(why.trim().lines().next().unwrap_or_default());
+            let why: String = why.chars().take(WHY_MAX).collect();
+            Failure::new(format_args!("{}: {why}", self.url()))
+        };
+        match answer.status() {
+            StatusCode::OK => serde_json::from_str(&text)
+                .map_err(|_| refused("not submeter of this version: its answer cannot be read")),
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                Err(refused("it lets nobody set limits: start submeter serve with --limits-api"))
+            }
+            _ => Err(refused(&text)),
+        }
     }
 
     fn fetch(

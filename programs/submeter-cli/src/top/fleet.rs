@@ -75,6 +75,8 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
             cpus: trees().map(|tree| tree.server.cpus).fold(0, usize::saturating_add),
             notice,
             first_steps: None,
+            limit_example: None,
+            sets_limits: false,
         },
         at_ms: trees().map(|tree| tree.at_ms).max().unwrap_or_default(),
         window_s: trees().map(|tree| tree.window_s).fold(0.0, f64::max),

@@ -38,6 +38,10 @@ impl Layout {
             _ => 6,
         };
         let above = TOTALS + 1;
+        // What the rows leave is the graph's, where the screen is no small one.
+        let taken = above + graph + 3 + usize::from(!state.verdicts.is_empty()) + pane;
+        let spare = height.saturating_sub(taken + state.rows().len());
+        let graph = if height <= 24 { graph } else { graph + spare.min(height / 3) };
         self.verdict = above..above + usize::from(!state.verdicts.is_empty());
         self.graph = self.verdict.end..self.verdict.end + graph;
         self.heading = self.graph.end + 1;

@@ -29,6 +29,8 @@ fn views() -> Vec<ViewDoc> {
         limit: (key == "memory_bytes").then(|| "memory_limit_bytes".to_owned()),
         is_trouble: key == "refused_per_s",
         is_pressure: false,
+        is_contended: false,
+        is_refusal: key == "refused_per_s",
     };
     VIEWS.iter().map(view).collect()
 }
@@ -139,6 +141,8 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
             cpus: 2,
             notice: None,
             first_steps: None,
+            limit_example: None,
+            sets_limits: false,
         },
         at_ms: 75_000,
         window_s: 1.0,

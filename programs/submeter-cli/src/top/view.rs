@@ -191,8 +191,18 @@ impl Columns {
         let bar = if width >= 124 { PAST_WIDTH } else { 0 };
         let mut rest = width.saturating_sub(past);
         let mut shown = Vec::new();
-        for column in state.columns() {
-            let Column::View(view) = column else { continue };
+        let columns = state.columns();
+        let views: Vec<usize> = columns
+            .iter()
+            .filter_map(|column| match *column {
+                Column::View(view) => Some(view),
+                Column::Name => None,
+            })
+            .collect();
+        // After the first, what is refused has room before what is not.
+        let (urgent, calm): (Vec<usize>, Vec<usize>) =
+            views.iter().skip(1).partition(|&&view| is_refusing(state, view));
+        for view in views.iter().take(1).copied().chain(urgent).chain(calm) {
             let ViewDoc { title, shape, limit, .. } = &state.views[view];
             let wide = figure_width(*shape).max(title.width() + 2);
             let with_bar = wide + if limit.is_some() { bar } else { 0 };
@@ -204,6 +214,7 @@ impl Columns {
             rest -= with_bar;
             shown.push((view, wide));
         }
+        shown.sort_by_key(|(shown, _)| views.iter().position(|view| view == shown));
         Columns { name: rest, past, bar, shown }
     }
 
@@ -346,6 +357,12 @@ fn figure_width(shape: Shape) -> usize {
         Shape::Bytes => 11,
         Shape::ByteRate => 13,
     }
+}
+
+/// Returns whether anything is refused now, of a view of refusals.
+fn is_refusing(state: &State, view: usize) -> bool {
+    let figure = state.total().and_then(|root| root.figures[view]);
+    state.views[view].is_refusal && figure.is_some_and(|now| now > 0.0)
 }
 
 /// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.

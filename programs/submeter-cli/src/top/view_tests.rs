@@ -71,7 +71,17 @@ fn who_is_harmed_is_said_above_the_graph() {
     let verdict = |kind, group: &str, text: &str| {
         let (group, text) = (group.to_owned(), text.to_owned());
         let (short, why) = (String::new(), String::new());
-        VerdictDoc { kind, group, tenants: 1, text, short, why, since_ms: 0, ended_ms: None }
+        VerdictDoc {
+            kind,
+            group,
+            tenants: 1,
+            text,
+            short,
+            why,
+            remedy: None,
+            since_ms: 0,
+            ended_ms: None,
+        }
     };
     doc.verdicts = vec![
         verdict(VerdictKind::Takes, "/a", " takes most:\u{a0}9\u{1b}."),
@@ -195,7 +205,24 @@ fn the_graph_grows_with_the_terminal_and_has_the_limit_at_its_top() {
         "memory of All tenants, up to 4.00 MiB, i",
     ], "\n{}\n", lines.join("\n"));
     let (lines, _) = frame(&state, 80, 50);
-    assert_eq!(lines[8], "memory of All tenants, up to 4.00 MiB, its limit");
+    assert_eq!(lines[24], "memory of All tenants, up to 4.00 MiB, its limit");
+    assert!(lines[25].starts_with("Tenant "), "what the rows leave is the graph's");
+}
+
+#[test]
+fn what_is_refused_has_a_column_where_there_is_room_for_few() {
+    let heading = |refused: f64| {
+        let mut doc = tree(&GROUPS);
+        for group in &mut doc.groups {
+            group.overview.insert("refused_per_s".to_owned(), Figure(Some(refused)));
+        }
+        let mut state = state();
+        state.update(doc);
+        frame(&state, 60, 24).0[6].clone()
+    };
+    assert!(!heading(0.0).contains("Refused"), "{}", heading(0.0));
+    assert!(heading(9.0).contains("Refused/s"), "{}", heading(9.0));
+    assert!(heading(9.0).contains("Requests/s"), "after the first");
 }
 
 #[test]

@@ -21,6 +21,34 @@ fn load(fake: &Fake, csv: &TempFile, more: &[&str]) -> (Option<i32>, String, Str
 }
 
 #[test]
+fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
+    let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-mix", CSV));
+    let file = TempFile::new("load-hdr", "");
+    let args = ["--ratio", "1:0", "--data-size", "64", "--requests", "40", "--ramp", "0.01"];
+    let hdr = ["--hdr", file.path(), "--json", "-"];
+    let (code, out, err) = load(&fake, &csv, &[&args[..], &hdr].concat());
+    assert_eq!(code, Some(0), "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(json["total"]["by_command"], serde_json::json!({ "set": 40 }));
+    let sent = json["total"]["bytes_sent"].as_u64().expect("a number");
+    assert!((40 * 64..40 * 200).contains(&sent), "{sent}");
+    let text = std::fs::read_to_string(file.path()).expect("written");
+    assert!(text.contains("1/(1-Percentile)") && text.contains("Total count    =           40]"));
+    // Stopped by its end, what is measured is the time after the other.
+    let (code, out, err) = load(
+        &fake,
+        &csv,
+        &["--warm-up", "0.3", "--seconds", "0.2", "--rate", "100", "--json", "-"],
+    );
+    assert_eq!(code, Some(0), "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let (took, n) = (json["seconds"].as_f64(), json["total"]["requests"].as_u64());
+    assert!(took.is_some_and(|s| s > 0.1) && n.is_some_and(|n| n < 40), "{took:?} s, {n:?}");
+    let (code, _, err) = load(&fake, &csv, &["--ratio", "1"]);
+    assert!(code == Some(2) && err.contains("SET:GET, such as 1:10"), "{err}");
+}
+
+#[test]
 fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
     let fake = Fake::start(Lie::None);
     let folder = std::env::temp_dir().join(format!("submeter-full-{}", std::process::id()));

@@ -197,3 +197,31 @@ fn limits_are_posted_where_that_is_asked_for() {
     let page = server.address_after("http://");
     assert_eq!(post(page, MEANT, "/acme rate=1/h\n").0, 404);
 }
+
+#[test]
+fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
+    let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/acme=64k"]].concat();
+    let mut server = SUBMETER.start(&args);
+    let page = server.line_with("http://");
+    let page = page.split_whitespace().last().expect("an address");
+    let page = page.trim_end_matches('/').to_owned();
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let set = |limits: &[&str]| {
+        let output = SUBMETER.run(&[&["limit", "set", &page, "/acme"], limits].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = set(&["rate=1/h"]);
+    let undo = format!("submeter limit set {page} '/acme' rate=none");
+    assert_eq!(said, format!("/acme: memory=64k,rate=1/3600s\nundo: {undo}\n"));
+    assert_eq!(ask(&client, STORE), "STORED");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many requests"));
+    assert!(set(&["rate=none"]).starts_with("/acme: memory=64k\n"));
+    assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
+    let bad = ["limit", "set", &page, "/acme", "rat=5/s"];
+    SUBMETER.refuses(&bad, &["\"rat\" is no limit", "stay as they were"]);
+    let mut other = SUBMETER.start(&FREE);
+    let page = other.line_with("http://");
+    let page = page.split_whitespace().last().expect("an address");
+    SUBMETER.refuses(&["limit", "set", page, "/acme", "rate=5/s"], &["--limits-api"]);
+}

@@ -42,7 +42,7 @@ fn columns_are_shown_as_named_and_a_wrong_name_is_told_which_there_are() {
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
     let heading: Vec<&str> = out.lines().next().expect("a heading").split_whitespace().collect();
-    assert_eq!(heading, ["tenant", "items", "requests/s"]);
+    assert_eq!(heading, ["tenant", "items", "requests/s", "rate", "limit"]);
     SUBMETER.refuses(
         &["top", "--once", "--columns", "items,nope", &page],
         &["\"nope\"", "--columns", "requests_per_s", "memory_bytes"],

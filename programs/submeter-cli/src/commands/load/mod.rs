@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::cli::LoadArgs;
 use submeter_load::drive::{self, Plan};
-use submeter_load::tenants_file;
+use submeter_load::tenants_file::{self, VALUE_MAX};
+use submeter_load::verb::Verb;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
@@ -27,8 +28,20 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         args.tenants.map(usize::from),
         args.tenants_file.as_deref(),
     );
-    let tenants = tenants.map_err(Failure::new)?;
+    let mut tenants = tenants.map_err(Failure::new)?;
+    for (_, profile) in &mut tenants {
+        if let Some((set, get)) = args.ratio {
+            profile.operations = vec![(Verb::Set, set), (Verb::Get, get)];
+        }
+        if let Some(size) = args.data_size {
+            profile.value_bytes =
+                u32::try_from(size.0).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
+                    Failure::new(format_args!("--data-size: {VALUE_MAX} bytes are the most"))
+                })?;
+        }
+    }
     args.json.as_deref().map_or(Ok(()), report::try_json).map_err(Failure::new)?;
+    args.hdr.as_deref().map_or(Ok(()), report::try_hdr).map_err(Failure::new)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -46,6 +59,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
             connections: usize::from(args.connections),
             pipeline: usize::from(args.pipeline),
             seed: args.seed,
+            warm_up: args.warm_up.unwrap_or_default(),
+            ramp: args.ramp.unwrap_or_default(),
             burst: None,
         };
         let outcome = drive::drive(&plan, stop).await.map_err(Failure::new)?;
@@ -64,6 +79,9 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         if let Some(path) = &args.json {
             report::write_json(&report::json(&plan, &outcome, &total), path)
                 .map_err(Failure::new)?;
+        }
+        if let Some(path) = &args.hdr {
+            report::write_hdr(&total, path).map_err(Failure::new)?;
         }
         Ok(if total.corrupt == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })

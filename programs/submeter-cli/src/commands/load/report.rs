@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use submeter_load::drive::{Outcome, Plan};
+use submeter_load::hdr;
 use submeter_load::tally::Tally;
 use submeter_load::verb::Verb;
 use submeter_terminal::{self as show, BOLD, DIM};
@@ -116,6 +117,23 @@ pub(crate) fn try_json(path: &Path) -> Result<(), String> {
 
 fn refused(path: &Path, error: &std::io::Error) -> String {
     format!("cannot write {}: {error}; name another file by --json", path.display())
+}
+
+/// Writes latencies in the text format of HdrHistogram, which its plotter reads.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn write_hdr(total: &Tally, path: &Path) -> Result<(), String> {
+    show::write_file(path, &hdr::text(&total.latency_ns)).map_err(|e| refused_hdr(path, &e))
+}
+
+/// As [`try_json`], for [`write_hdr`].
+pub(crate) fn try_hdr(path: &Path) -> Result<(), String> {
+    show::try_file(path).map_err(|e| refused_hdr(path, &e))
+}
+
+fn refused_hdr(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot write {}: {error}; name another file by --hdr", path.display())
 }
 
 fn tally_json(tally: &Tally, outcome: &Outcome) -> Value {

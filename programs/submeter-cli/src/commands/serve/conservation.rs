@@ -241,6 +241,8 @@ mod tests {
             connections: 1,
             pipeline: 1,
             seed: 1,
+            warm_up: Duration::ZERO,
+            ramp: Duration::ZERO,
             burst: None,
         };
         let outcome = Outcome { took: Duration::from_secs(1), tallies };

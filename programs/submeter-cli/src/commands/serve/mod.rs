@@ -185,7 +185,10 @@ fn asked_for(
     if !args.limits_api {
         return shown;
     }
-    shown.on_limits(move |text| reload::post(Arc::clone(&limiter), text))
+    let one = Arc::clone(&limiter);
+    shown
+        .on_limits(move |text| reload::post(Arc::clone(&limiter), text))
+        .on_limit(move |path, text| reload::post_one(Arc::clone(&one), path, text))
 }
 
 /// Opens the cache's port, and starts the threads that serve it.
@@ -332,6 +335,8 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
         connections: LOAD_CONNECTIONS,
         pipeline: LOAD_PIPELINE,
         seed: args.seed,
+        warm_up: Duration::ZERO,
+        ramp: Duration::ZERO,
         burst,
     };
     let opens = plan.all_connections();

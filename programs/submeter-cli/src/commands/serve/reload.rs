@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use parking_lot::Mutex;
 use submeter_cache::{Cache, ConfigError, TenantLimits};
+use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -117,6 +118,23 @@ impl Limiter {
         Limiter { cache: cache.clone(), args: args.clone(), set }
     }
 
+    /// Changes the limits of one tenant, until all are read again.
+    fn change(&self, path: &str, change: &str) -> Result<LimitDoc, String> {
+        let mut settings = self.set.lock().clone();
+        let at = settings.iter().position(|(known, _)| known == path);
+        let before = at.map_or_else(TenantLimits::default, |at| settings[at].1);
+        let (after, undo) = cli::changed(&before, change)?;
+        match at {
+            Some(at) => settings[at].1 = after,
+            None => settings.push((path.to_owned(), after)),
+        }
+        settings.retain(|(_, limits)| *limits != TenantLimits::default());
+        let of = |(path, limits)| (TenantLimit { path, limits }, "the request".to_owned());
+        let (limits, places) = settings.into_iter().map(of).unzip();
+        self.set(&Limits { limits, places })?;
+        Ok(LimitDoc { path: path.to_owned(), limits: cli::limits_text(&after), undo })
+    }
+
     /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
     /// after. It says which limits are gone: that may be a mistake.
     fn set(&self, limits: &Limits) -> Result<usize, String> {
@@ -185,6 +203,25 @@ pub(super) async fn post(limiter: Arc<Limiter>, text: String) -> (StatusCode, St
             (StatusCode::OK, format!("limits of {tenants} tenants are set\n"))
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")),
+    }
+}
+
+/// Changes a tenant's limits as a client asks.
+pub(super) async fn post_one(
+    limiter: Arc<Limiter>,
+    path: String,
+    text: String,
+) -> Result<LimitDoc, (StatusCode, String)> {
+    // What no limit could be set for, a file could not have either.
+    let path_error = TenantLimit::new(&path, "1k").err();
+    match path_error.map_or_else(|| limiter.change(&path, text.trim()), Err) {
+        Ok(doc) => {
+            log::info!(path = doc.path.as_str(), limits = doc.limits.as_str(); "limits set by a client");
+            Ok(doc)
+        }
+        Err(error) => {
+            Err((StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")))
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use submeter::{Count, Counter};
 use submeter_cache::{Address, Cache, Metrics};
-use submeter_http::wire::Placement;
-use submeter_http::{Dashboard, View, Views, Worse};
+use submeter_http::wire::{Placement, VerdictKind};
+use submeter_http::{Dashboard, Offence, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
 
@@ -18,6 +18,7 @@ pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Dashb
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
         .views(views(cache.metrics()))
         .first_steps(text, &command)
+        .remedies("rate=20000/s,memory=64m", remedy)
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
     match cache.config().metering {
         true => shown,
@@ -37,12 +38,38 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
     (text, format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"))
 }
 
+/// The limit that ends what a verdict says: who bursts has half as much again as it usually has,
+/// who takes most has half of what it takes, and who is refused has a fifth more than it asks for.
+fn remedy(offence: &Offence<'_>) -> Option<String> {
+    let requests = offence.figure("requests_per_s")?;
+    match (offence.kind, offence.view) {
+        (VerdictKind::Refused, "over_rate_per_s") => Some(rate(requests * 1.2)),
+        (VerdictKind::Bursts | VerdictKind::Takes, "memory_bytes") => {
+            let mib = offence.figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
+            Some(format!("memory={:.0}m", mib.max(1.0)))
+        }
+        (VerdictKind::Bursts, "requests_per_s") if offence.usual.is_some_and(|n| n > 0.0) => {
+            offence.usual.map(|usual| rate(usual * 1.5))
+        }
+        (VerdictKind::Bursts | VerdictKind::Takes, _) => Some(rate(requests / 2.0)),
+        _ => None,
+    }
+}
+
+/// Writes a rate of two digits: more would seem to be known.
+fn rate(per_s: f64) -> String {
+    let digit = 10f64.powf((per_s.max(1.0).log10().floor() - 1.0).max(0.0));
+    format!("rate={:.0}/s", ((per_s / digit).round() * digit).max(1.0))
+}
+
 fn views(m: &Metrics) -> Views {
     let lookups = [m.get_hits, m.get_misses];
     Views::new(vec![
         View::rate("requests_per_s", "Requests/s", requests(m))
-            .help("Requests answered in the last second")
+            .help("Requests of the last second, those over the group's own rate included")
+            .within("rate_limit_per_s")
             .contended(),
+        View::rate_limit("rate_limit_per_s", "Rate limit", m.requests).place(Placement::Nowhere),
         View::quantile("p99_ns", "p99", m.latency, 0.99).help(
             "99 of 100 requests of the last second were answered within this, waiting included",
         ),
@@ -55,12 +82,15 @@ fn views(m: &Metrics) -> Views {
         View::held("memory_bytes", "Memory", m.memory)
             .help("Held by items, and its limit if there is one")
             .within("memory_limit_bytes")
+            .protected_by("memory_protected_bytes")
             .contended(),
+        View::protection("memory_protected_bytes", m.memory),
+        View::weight("weight", m.requests),
         View::limit("memory_limit_bytes", "Memory limit", m.memory).place(Placement::Nowhere),
         View::rate("evictions_per_s", "Evictions/s", [m.evictions])
             .help("Items dropped to make room in the last second"),
         View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
-        View::rate("store_failures_per_s", "Failed/s", [m.store_failures])
+        View::rate("store_failures_per_s", "No room/s", [m.store_failures])
             .help("Stores refused in the last second for want of memory")
             .noun("no room for what it stores")
             .place(Placement::Table)
@@ -68,6 +98,7 @@ fn views(m: &Metrics) -> Views {
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
             .noun("over its rate")
+            .refused_by("rate_limit_per_s")
             .place(Placement::Table)
             .trouble(),
         // No trouble: what a limit refuses is stored after an eviction.

@@ -1,0 +1,25 @@
+//! `submeter limit set`.
+
+use std::process::ExitCode;
+
+use submeter_terminal::{self as show, Failure};
+
+use crate::cli::LimitCommand;
+use crate::top::client::Client;
+
+/// Runs the command.
+pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
+    let LimitCommand::Set(args) = command;
+    let client = Client::new(&args.access.page(&args.url))?;
+    let now = client.set_limits(&args.path, &args.limits.join(","))?;
+    let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
+    let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
+    let (url, undo) = (client.url(), show::plain(&now.undo));
+    let path_word = format!("'{}'", now.path.replace('\'', "'\\''"));
+    let text = format!(
+        "{path}: {limits}\nundo: submeter limit set {url} {} {undo}\n",
+        show::plain(&path_word)
+    );
+    show::print(&text).map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}
