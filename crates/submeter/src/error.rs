@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::schema::SchemaError;
+use crate::metric::schema::SchemaError;
 use crate::visible::visible;
 
 /// The error of operations on the groups of a tree.

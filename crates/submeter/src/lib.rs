@@ -95,79 +95,61 @@
     )
 )]
 
-#[cfg(feature = "aggregator")]
-pub mod aggregator;
 mod backend;
-mod bound_metric;
-mod buckets;
-mod charge;
-#[cfg(feature = "checkpoint")]
-pub mod checkpoint;
-mod children;
 mod contain;
 pub mod counter;
-mod creation;
 mod error;
-#[cfg(feature = "export")]
-pub mod export;
-mod extras;
-mod flush;
-mod flusher;
-mod group;
 pub mod guide;
-mod histogram;
 #[cfg(feature = "http")]
 pub mod http;
-mod killed;
+mod limits;
+mod metric;
+mod out;
 mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
-mod quota;
-mod rate;
-mod reading;
 pub mod refs;
-mod rstat;
-mod schema;
-#[cfg(feature = "serde")]
-mod serialize;
-mod snapshot;
+mod stats;
 pub mod switch;
-mod totals;
 mod tree;
-mod tree_stats;
-mod unit;
 mod visible;
 
-#[cfg(feature = "aggregator")]
-pub use aggregator::{
-    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
-};
 pub use backend::{Backend, backend};
-pub use bound_metric::BoundMetric;
-pub use buckets::RateState;
-pub use charge::{
+pub use error::Error;
+pub use limits::buckets::RateState;
+pub use limits::charge::{
     Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Reclaimable, Stall,
 };
-pub use creation::OnCreate;
-pub use error::Error;
-pub use flusher::{Flusher, FlusherBuilder};
-pub use group::{Group, WhenKilled};
-pub use histogram::{Buckets, HistogramSnapshot};
-pub use killed::Killed;
-pub use path::{DEPTH_MAX, NAME_MAX};
-pub use quota::Usage;
-pub use rate::RateError;
-pub use reading::{Reading, Scalar, Tolerance};
-pub use rstat::FlushReport;
-pub use schema::{
+pub use limits::quota::Usage;
+pub use limits::rate::RateError;
+pub use metric::histogram::{Buckets, HistogramSnapshot};
+pub use metric::reading::{Reading, Scalar, Tolerance};
+pub use metric::schema::{
     Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKey, MetricKind, Metrics, Quota,
     RateLimit, SECTIONS_MAX, Schema, SchemaBuilder, SchemaError, Section, WORDS_MAX,
 };
-pub use snapshot::{GroupValues, Snapshot, Value};
+pub use metric::unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};
+#[cfg(feature = "checkpoint")]
+pub use out::checkpoint;
+#[cfg(feature = "export")]
+pub use out::export;
+pub use out::snapshot::{GroupValues, Snapshot, Value};
+pub use out::totals::{GroupTotals, Totals};
+pub use path::{DEPTH_MAX, NAME_MAX};
+#[cfg(feature = "aggregator")]
+pub use stats::aggregator;
+#[cfg(feature = "aggregator")]
+pub use stats::aggregator::{
+    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
+};
+pub use stats::flusher::{Flusher, FlusherBuilder};
+pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
 pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
-pub use totals::{GroupTotals, Totals};
-pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
-pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};
+pub use tree::bound_metric::BoundMetric;
+pub use tree::creation::OnCreate;
+pub use tree::group::{Group, WhenKilled};
+pub use tree::killed::Killed;
+pub use tree::tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use visible::{Visible, is_hidden, visible};

@@ -8,10 +8,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::layer::{End, Exchange};
-use crate::group::Group;
-use crate::schema::Counter;
+use crate::metric::schema::Counter;
+use crate::metric::unit::Bytes;
 use crate::switch::{Grouped, Inside, Keeper};
-use crate::unit::Bytes;
+use crate::tree::group::Group;
 
 impl<B: Body> Body for Grouped<B> {
     type Data = B::Data;

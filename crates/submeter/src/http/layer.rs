@@ -12,8 +12,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{HttpMetrics, MeteredBody};
-use crate::group::Group;
 use crate::switch::{Inside, Keeper};
+use crate::tree::group::Group;
 
 /// Handles and counts each request in the group that a function finds for it.
 ///

@@ -55,11 +55,11 @@ pub use body::MeteredBody;
 pub use layer::{MeterFuture, MeterLayer, MeterService};
 pub use rate::{RateFuture, RateLayer, RateService};
 
-use crate::charge::LimitError;
-use crate::histogram::Buckets;
-use crate::rate::RateError;
-use crate::schema::{Counter, Gauge, Histogram, Metrics, SchemaBuilder};
-use crate::unit::{Bytes, Count, Nanoseconds, UnitKind};
+use crate::limits::charge::LimitError;
+use crate::limits::rate::RateError;
+use crate::metric::histogram::Buckets;
+use crate::metric::schema::{Counter, Gauge, Histogram, Metrics, SchemaBuilder};
+use crate::metric::unit::{Bytes, Count, Nanoseconds, UnitKind};
 
 /// The keys of what [`MeterLayer`] counts in the group of each request.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::throttled;
-use crate::schema::RateLimit;
+use crate::metric::schema::RateLimit;
+use crate::metric::unit::Count;
 use crate::switch;
-use crate::unit::Count;
 
 /// Takes one of a rate limit for each request, in the group in which it is handled, and answers
 /// those for which there is none: see [`throttled`].

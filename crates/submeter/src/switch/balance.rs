@@ -2,9 +2,9 @@
 
 use submeter_sys::{clock, fork};
 
-use crate::schema::Schema;
-use crate::totals::Restored;
-use crate::tree::Tree;
+use crate::metric::schema::Schema;
+use crate::out::totals::Restored;
+use crate::tree::tree::Tree;
 
 /// The CPU time of the process since a tree was made. See [`Tree::cpu_balance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

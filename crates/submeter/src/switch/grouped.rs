@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::Entered;
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
 pub trait InGroup: Sized {

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::group::Group;
+use crate::metric::schema::Schema;
 use crate::perf::{Event, Handle, KernelPmu, Pmu};
-use crate::schema::Schema;
+use crate::tree::group::Group;
 
 /// The events that a thread has opened: when it first enters a group whose schema declares them.
 #[derive(Debug)]

@@ -82,7 +82,7 @@ mod tokio_tasks;
 mod tower;
 mod updates;
 
-use crate::group::Group;
+use crate::tree::group::Group;
 
 pub(crate) use balance::CpuStart;
 

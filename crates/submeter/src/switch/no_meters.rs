@@ -1,7 +1,7 @@
 //! In the place of a thread's events, where none can be declared: without the feature `perf`.
 
-use crate::group::Group;
-use crate::schema::Schema;
+use crate::metric::schema::Schema;
+use crate::tree::group::Group;
 
 #[derive(Debug)]
 pub(super) struct Meters;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::contain::contain;
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// A follower of one thread from group to group. See [`observe`].
 ///

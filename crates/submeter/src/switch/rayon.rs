@@ -5,7 +5,7 @@ use rayon::iter::plumbing::{Consumer, Folder, Producer, ProducerCallback, Uninde
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::{Entered, Grouped};
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// Runs both functions, perhaps at once, each in `group` on whichever thread it ends up.
 ///

@@ -18,9 +18,9 @@ use submeter_sys::clock::ThreadClock;
 use super::levels::{Ended, Guards, Levels, Place};
 use super::meters::{self, Meters};
 use super::observe::Observers;
-use crate::group::Group;
-use crate::schema::{Counter, Schema};
-use crate::unit::Nanoseconds;
+use crate::metric::schema::{Counter, Schema};
+use crate::metric::unit::Nanoseconds;
+use crate::tree::group::Group;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
 ///

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 
 use super::{Grouped, InGroup};
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// Spawns a task that stays in the group of the calling thread, on whichever worker polls it.
 /// Outside of all groups it is [`tokio::spawn`].

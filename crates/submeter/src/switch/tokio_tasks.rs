@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use tokio::task::Id;
 
 use super::Entered;
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// Makes each task of a runtime run in the group in which it was spawned, whether by
 /// `tokio::spawn`, a `JoinSet` or a `TaskTracker`. Covers tasks that libraries spawn, whose code

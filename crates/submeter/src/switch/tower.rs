@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::Grouped;
-use crate::group::Group;
+use crate::tree::group::Group;
 
 /// Handles each request in the group that a function finds for it: the call and every poll of the
 /// response.

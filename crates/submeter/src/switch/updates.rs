@@ -1,9 +1,9 @@
 //! Updates of whichever group is current, for code to which no group is handed down.
 
 use super::thread;
-use crate::group::Group;
-use crate::schema::{Counter, Gauge, Histogram};
-use crate::unit::Unit;
+use crate::metric::schema::{Counter, Gauge, Histogram};
+use crate::metric::unit::Unit;
+use crate::tree::group::Group;
 
 /// Adds to a counter of the group that the calling thread works for, or of `outside` if it works
 /// for none of that group's tree.

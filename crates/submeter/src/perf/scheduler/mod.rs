@@ -10,8 +10,8 @@ use std::fmt;
 use super::event::EventGroup;
 use super::pmu::{Handle, NotSupportedError, Pmu};
 use super::published::Published;
-use crate::group::Group;
 use crate::path::DEPTH_MAX;
+use crate::tree::group::Group;
 use attached::AttachedEvents;
 use queues::{EVERYWHERE, EventQueues, QueueId};
 

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::group::Group;
 use crate::perf::index::{GroupIndex, NONE};
 use crate::perf::scheduler::GroupKey;
+use crate::tree::group::Group;
 
 /// The account of what a thread does outside of all requested groups.
 const REST: u32 = NONE;

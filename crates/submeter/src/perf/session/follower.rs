@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::accounts::TimeKeeper;
 use super::shared::{Requests, ThreadCounts};
-use crate::group::Group;
 use crate::perf::pmu::Pmu;
 use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
+use crate::tree::group::Group;
 
 /// An observer that follows its thread.
 pub(super) struct Follower<P> {

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 
 use super::accounts::{AccountTimes, Accounts, TimeKeeper};
 use super::counts::{RequestCounts, Sum};
-use crate::group::Group;
 use crate::perf::event::EventGroup;
 use crate::perf::pmu::{NotSupportedError, Pmu};
 use crate::perf::published::Published;
 use crate::perf::scheduler::{GroupKey, Scope};
-use crate::tree::Tree;
+use crate::tree::group::Group;
+use crate::tree::tree::Tree;
 
 /// The readers' view of a session.
 pub(super) struct SessionState {

@@ -1,0 +1,95 @@
+//! One group's token buckets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+use submeter_percpu::TokenBucket;
+
+use crate::metric::schema::Schema;
+use crate::tree::group::{Group, wrong_schema};
+
+/// The buckets of one group, in slot order; none before its first rate is set.
+#[derive(Default)]
+pub(crate) struct Rates(OnceBox<Arc<[TokenBucket]>>);
+
+impl Rates {
+    pub(crate) fn at(&self, slot: usize) -> Option<&TokenBucket> {
+        Some(&self.0.get()?[slot])
+    }
+
+    pub(crate) fn create(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
+        let buckets = || schema.rate_limits().iter().map(|_| TokenBucket::new()).collect();
+        self.0.get_or_init(|| Box::new(buckets()))
+    }
+
+    /// Takes another group's; returns whether there were none of its own.
+    fn share(&self, buckets: &Arc<[TokenBucket]>) -> bool {
+        self.0.set(Box::new(Arc::clone(buckets))).is_ok()
+    }
+}
+
+/// The rates and weights of a group, with what was taken of them: what a tenant keeps that is
+/// deleted and comes back.
+///
+/// A new group's buckets are full, so that who can have its group deleted and made again gets a
+/// burst each time. Where names come back, keep the state of those that have a rate, and let the
+/// next group of the name [share](Group::share_rates) it. It holds no group: the old one is
+/// released as ever, and until then takes from the same buckets.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter::{Count, Rate, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.rate_limit::<Count>("requests", "Requests");
+/// let tree = Tree::new(schema.build()?)?;
+/// let acme = tree.create("/acme")?;
+/// acme.set_rate(requests, Some(Rate::new(100, Duration::from_secs(3600))))?;
+/// acme.try_take(requests, 70)?;
+/// let kept = acme.rate_state();
+/// acme.kill()?;
+///
+/// let acme = tree.create("/acme")?;
+/// assert!(acme.share_rates(&kept));
+/// assert_eq!(acme.available(requests), Some(30));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RateState {
+    buckets: Arc<[TokenBucket]>,
+    schema: u32,
+}
+
+impl Group {
+    /// Returns the state of the group's own rates, for a group that follows it: see [`RateState`].
+    /// Costs an allocation where none was ever set.
+    #[must_use]
+    pub fn rate_state(&self) -> RateState {
+        let buckets = Arc::clone(self.inner.extras.make_rates(self.schema()));
+        RateState { buckets, schema: self.schema_id() }
+    }
+
+    /// Takes over the rates and weights of another group, or of one that was killed, and shares
+    /// them with it from now on: what either takes the other lacks, and a rate that is set here is
+    /// set there. Below another parent a weight counts among those there from its next
+    /// [period](Group::set_weight) on. Returns whether it did: a group whose rates were set before
+    /// keeps its own.
+    ///
+    /// # Panics
+    /// When the state is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn share_rates(&self, state: &RateState) -> bool {
+        if state.schema != self.schema_id() {
+            wrong_schema();
+        }
+        self.inner.extras.rates().share(&state.buckets)
+    }
+}
+
+impl fmt::Debug for RateState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateState").field("buckets", &self.buckets).finish_non_exhaustive()
+    }
+}

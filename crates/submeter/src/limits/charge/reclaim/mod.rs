@@ -1,0 +1,350 @@
+//! Usage that groups give back when a limit has no room.
+//!
+//! # The order of things
+//! A charge that finds no room first looks at every limit on its path that is in the way. If what
+//! the callbacks below one of them could free does not suffice there, nobody is asked: what was
+//! evicted would be lost, and the charge refused all the same. Otherwise callbacks are asked one
+//! after another, each for what is still missing, until there is room: see `ask`.
+//!
+//! Everything here runs after a refusal, on the thread of the charge that was refused, and with no
+//! lock held but that of the callback. No charge or release of others does anything for it.
+//!
+//! `try_charge` never calls a callback: its callers may hold locks or be signal handlers, so it
+//! never runs another tenant's code. Only `charge_reclaiming` and the verbs that wait do. They
+//! queue first; the release that frees room hands it to waiters in order. A charge that asked first
+//! and tried again then would find its room taken.
+//!
+//! Each callback is listed at every level up to the root, so that a limit finds those below it
+//! without a look at other groups, and each unit is asked of the lowest callback above it alone.
+//! Before each call one scan finds the group that uses most beyond its protection, so that
+//! protection is checked afresh. Calls of one callback never overlap: others wait for its end for a
+//! tenth of a second, and pass it over from then on. What a charge's thread charges inside of a
+//! callback asks nobody.
+
+mod ask;
+mod registry;
+
+use std::cell::Cell;
+use std::fmt;
+use std::iter::successors;
+use std::sync::Arc;
+use std::time::Duration;
+
+use submeter_percpu::LimitTurn;
+
+use super::{Charge, LimitError, LimitMode, Usage};
+use crate::metric::schema::{Key, Quota};
+use crate::metric::unit::Unit;
+use crate::tree::group::Group;
+use ask::{Below, PassedOver};
+use registry::Entry;
+
+pub(crate) use registry::{Counts, Registry};
+
+/// How often a charge looks again whether those asked have freed enough, and how many calls each
+/// look makes for each callback at most. Others may take what was freed; Linux gives up after as
+/// many attempts.
+pub(super) const ATTEMPTS_MAX: usize = 16;
+
+thread_local! {
+    /// Whether the thread is in a callback.
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A registration of a callback that frees something of a group's usage when it is asked to.
+/// Created by [`Group::on_pressure`].
+///
+/// Dropping it ends the registration, and with it goes what the callback owns. It does not wait for
+/// a call under way: that goes on to its end, and what the callback owns goes with it then. No call
+/// begins later.
+///
+/// It keeps the group's storage: a killed group is released only after its registrations. Until
+/// then its callback is asked as any other, and the group claims no protection.
+///
+/// # Examples
+/// See [`Group::on_pressure`].
+#[must_use = "dropping it ends the registration"]
+pub struct Reclaimable {
+    entry: Arc<Entry>,
+}
+
+impl Group {
+    /// Has `callback` called with an amount when that much of a quota is wanted back from this
+    /// group or its descendants: it drops charges of theirs, of items in a cache for example.
+    ///
+    /// It is asked by charges that find no room at a limit of this group or an ancestor and may
+    /// have some made: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
+    /// and [`charge_timeout`](Group::charge_timeout); and by [`reclaim`](Group::reclaim). What it
+    /// has dropped on return is seen at once. It answers for what the group and its descendants
+    /// hold, except those below that have a callback of their own.
+    ///
+    /// The group that uses most beyond its [protection](Group::protection) is asked first, for what
+    /// is missing, and for no more than it uses beyond its protection. Then all are looked at
+    /// again, so that what was protected meanwhile is not asked for. One that freed less than it
+    /// was asked for comes after those that did not, and is asked sixteen times before others lose
+    /// what `low` protects. What is protected by `low` is asked for once all the rest was, what is
+    /// protected by `min` never.
+    ///
+    /// It runs on the thread of the charge, which holds no lock of this library's. It may call
+    /// everything: charge, release, flush, create and kill groups, register callbacks and end
+    /// registrations, its own too. A charge on its thread meanwhile asks no callback.
+    ///
+    /// Calls of one callback never overlap. Others that want something back wait for one that is
+    /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
+    /// callback that blocks stops the one charge that called it. It must not take a lock that is
+    /// held where somebody charges in one of those ways. A panic is contained, and counted in
+    /// [`Usage::panics`]. A callback that frees nothing is passed over by the charge that asked it.
+    ///
+    /// Costs a lock and an allocation for each level up to the root. Not for signal handlers. In a
+    /// forked child a callback that was being called is passed over, and nobody is asked any more
+    /// if another thread was registering one.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use submeter::{Bytes, Charge, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let (cache, web) = (tree.create("/cache")?, tree.create("/web")?);
+    /// let items = Arc::new(Mutex::new(Vec::<Charge>::new()));
+    /// for _ in 0..10 {
+    ///     items.lock().unwrap().push(cache.try_charge(memory, 10)?);
+    /// }
+    /// let evictable = Arc::clone(&items);
+    /// let registered = cache.on_pressure(memory, move |wanted| {
+    ///     let mut items = evictable.lock().unwrap();
+    ///     let mut freed = 0;
+    ///     while let Some(item) = items.pop_if(|_| freed < wanted) {
+    ///         freed += item.amount();
+    ///     }
+    /// });
+    /// cache.set_min(memory, Some(50));
+    ///
+    /// let held = web.charge_reclaiming(memory, 25)?;
+    /// assert_eq!((held.amount(), cache.usage(memory).current), (25, 70));
+    /// // More than 50 could be had only below what is protected.
+    /// assert!(web.charge_reclaiming(memory, 26).is_err());
+    /// assert_eq!(cache.usage(memory).current, 70);
+    /// # drop(registered);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn on_pressure<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        callback: impl FnMut(u64) + Send + 'static,
+    ) -> Reclaimable {
+        let slot = self.quota_slot(quota.key);
+        self.limits(slot);
+        let entry = Arc::new(Entry::new(self.clone(), slot, Box::new(callback)));
+        // Made first: it takes back what it can if a lock cannot be had.
+        let registered = Reclaimable { entry };
+        for registry in registered.registries() {
+            registry.insert(&registered.entry);
+        }
+        registered
+    }
+
+    /// Charges `n` to this group and every ancestor, or to none, as
+    /// [`try_charge`](Group::try_charge) does, and has [callbacks](Group::on_pressure) make room
+    /// where there is none.
+    ///
+    /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
+    /// callbacks do, and for each that is asked a look at all that are below the limit in the way,
+    /// and at the children of protected groups in between. Callbacks are code of others, so it is a
+    /// verb of its own: not for signal handlers, nor with a lock held that a callback takes.
+    ///
+    /// What is freed for it goes to no other charge that waits or asks, except those that waited
+    /// before. So room is made for these as well, or not at all.
+    ///
+    /// # Examples
+    /// See [`on_pressure`](Group::on_pressure).
+    ///
+    /// # Errors
+    /// As those of `try_charge`. If `n` alone exceeds a limit, or those that may be asked could not
+    /// give enough at one, nobody was asked.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge_reclaiming<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        n: u64,
+    ) -> Result<Charge, LimitError> {
+        let (key, slot) = (quota.key, self.quota_slot(quota.key));
+        if self.quota(slot).charge_uncounted(n).is_ok() {
+            return Ok(Charge { group: self.clone(), key, amount: n });
+        }
+        // In the queue, so that what is freed for it goes to no other.
+        self.charge_timeout(quota, n, Duration::ZERO)
+    }
+
+    /// Asks the [callbacks](Group::on_pressure) of this group and its descendants for as much as
+    /// `wanted`, and returns how much less those asked use than before: for what is to be free
+    /// before it is charged, and after a limit was lowered.
+    ///
+    /// The group's own protection does not count, that of its descendants does. Costs as much as a
+    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. In a callback it asks
+    /// nobody.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let cache = tree.create("/cache")?;
+    /// let mut held = cache.try_charge(memory, 100)?;
+    /// let registered = cache.on_pressure(memory, move |wanted| drop(held.split(wanted)));
+    ///
+    /// assert_eq!(tree.root().reclaim(memory, 30), 30);
+    /// let over = cache.set_limit(memory, Some(50)).excess();
+    /// assert_eq!((cache.reclaim(memory, over), cache.usage(memory).current), (20, 50));
+    /// # drop(registered);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    ///
+    /// # Differences from Linux
+    /// `memory.reclaim` fails if it reclaims less than was wanted.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn reclaim<U: Unit>(&self, quota: Quota<U>, wanted: u64) -> u64 {
+        let slot = self.quota_slot(quota.key);
+        let (mut freed, mut passed_over) = (0, PassedOver::default());
+        for _ in 0..ATTEMPTS_MAX {
+            if freed >= wanted || ASKED.get() {
+                break;
+            }
+            let still = |more: u64| wanted.saturating_sub(freed + more);
+            match Below::new(self, slot, &|_| 0).ask(still, &mut passed_over) {
+                0 => break,
+                more => freed += more,
+            }
+        }
+        freed
+    }
+
+    /// Counts a charge that was granted after the limit so many levels above had had no room.
+    pub(super) fn count_postponed(&self, key: Key, levels: usize) {
+        let limiting = up(self).nth(levels).expect("a limit is of a group up to the root");
+        limiting.limits(usize::from(key.slot)).count_postponed();
+    }
+}
+
+/// The attempts to make room for one charge that waits.
+pub(super) struct MakeRoom<'a> {
+    group: &'a Group,
+    slot: usize,
+    passed_over: PassedOver,
+    left: usize,
+}
+
+impl<'a> MakeRoom<'a> {
+    pub(super) fn new(group: &'a Group, slot: usize) -> MakeRoom<'a> {
+        MakeRoom { group, slot, passed_over: PassedOver::default(), left: ATTEMPTS_MAX }
+    }
+
+    /// Has callbacks make room for a charge that waits and for those before it. Returns whether to
+    /// look again: something was freed, here or by others. Asks nobody unless enough can be had at
+    /// every level.
+    pub(super) fn attempt(&mut self, turn: &LimitTurn) -> bool {
+        if self.left == 0 || !self.may_ask() {
+            return false;
+        }
+        self.left -= 1;
+        let node = self.group.quota(self.slot);
+        // What it calls may block.
+        node.set_asks(turn, true);
+        let look_again = self.ask(turn);
+        node.set_asks(turn, false);
+        look_again
+    }
+
+    fn ask(&mut self, turn: &LimitTurn) -> bool {
+        let (group, slot, node) = (self.group, self.slot, self.group.quota(self.slot));
+        // Each time: those that wait may have got it.
+        let wanted = |level: usize| node.wanted(turn).map_or(0, |wanted| wanted[level]);
+        let waiting = |victim: &Group| up(group).position(|at| at == victim).map_or(0, wanted);
+        let full: Vec<_> = up(group)
+            .enumerate()
+            .map(|(level, at)| (at, move || missing(at.inner.quotas.usage(slot), wanted(level))))
+            .filter(|(_, missing)| missing() > 0)
+            .collect();
+        let below = |limiting| Below::new(limiting, slot, &waiting);
+        let has_enough = |limiting, missing| below(limiting).most(&self.passed_over) >= missing;
+        if !full.iter().all(|(limiting, missing)| has_enough(limiting, missing())) {
+            return false;
+        }
+        // From the lowest: what is freed there is free above as well.
+        let (mut freed, failed) = (0, self.passed_over.len());
+        for (limiting, missing) in full {
+            freed += below(limiting).ask(|_| missing(), &mut self.passed_over);
+        }
+        freed > 0 || self.passed_over.len() == failed
+    }
+
+    /// Whether there are callbacks, and this is not in one.
+    fn may_ask(&self) -> bool {
+        let root = up(self.group).last().expect("itself at least");
+        !ASKED.get() && Registry::of(root, self.slot).is_some()
+    }
+}
+
+/// Returns how many levels up the first limit is that has no room for a charge, if one has none.
+pub(super) fn first_full(group: &Group, slot: usize, n: u64) -> Option<usize> {
+    up(group).position(|limiting| missing(limiting.inner.quotas.usage(slot), n) > 0)
+}
+
+/// A group and all above it.
+fn up(group: &Group) -> impl Iterator<Item = &Group> {
+    successors(Some(group), |group| group.parent())
+}
+
+/// How much is to be released before `wants` more fit.
+fn missing(usage: Usage, wants: u64) -> u64 {
+    match usage.limit {
+        Some(limit) if usage.mode == LimitMode::Enforced => {
+            usage.current.saturating_add(wants).saturating_sub(limit)
+        }
+        _ => 0,
+    }
+}
+
+impl Reclaimable {
+    /// Returns the group whose callback it is.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        self.entry.group()
+    }
+
+    /// Those of the group and all above it.
+    fn registries(&self) -> impl Iterator<Item = &Registry> {
+        up(self.group()).map(|group| group.limits(self.entry.slot()).make_registry())
+    }
+}
+
+impl Drop for Reclaimable {
+    fn drop(&mut self) {
+        self.entry.end();
+        for registry in self.registries() {
+            registry.remove(&self.entry);
+        }
+    }
+}
+
+impl fmt::Debug for Reclaimable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reclaimable({})", self.group().path())
+    }
+}

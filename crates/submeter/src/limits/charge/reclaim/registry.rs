@@ -1,0 +1,217 @@
+//! Callbacks, and which groups can ask them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use submeter_percpu::process_lock::ProcessMutex;
+
+use super::ASKED;
+use crate::contain::contain;
+use crate::tree::group::Group;
+
+/// For how long a call may be under way until others no longer wait for its end.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// For how long one waits for its turn among others that ask: for as long as ten calls may take.
+pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(1);
+
+/// No call is under way.
+const IDLE: u64 = u64::MAX;
+
+type Callback = Box<dyn FnMut(u64) + Send>;
+
+/// The callbacks of one group and those below it, for one quota, and what came of those of the
+/// group's own.
+///
+/// Each is in that of every group above: a limit finds those below it without a look at groups that
+/// have none.
+#[derive(Default)]
+pub(crate) struct Registry {
+    /// By number. Not held while one is called.
+    entries: ProcessMutex<BTreeMap<u64, Arc<Entry>>>,
+    /// How much less the group used after it had been asked.
+    reclaimed: AtomicU64,
+    /// How often it was asked for what `low` protects.
+    reclaimed_low: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// What came of a group's own callbacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reclaimed: u64,
+    pub(crate) reclaimed_low: u64,
+    pub(crate) panics: u64,
+}
+
+impl Registry {
+    /// Returns that of a group, if a callback was ever registered there or below.
+    pub(super) fn of(group: &Group, slot: usize) -> Option<&Registry> {
+        group.inner.quotas.get(slot)?.registry()
+    }
+
+    /// # Panics
+    /// In a forked child in which a thread stayed behind with the lock.
+    pub(super) fn insert(&self, entry: &Arc<Entry>) {
+        self.entries.lock().insert(entry.number, Arc::clone(entry));
+    }
+
+    pub(super) fn remove(&self, entry: &Entry) {
+        let entries = self.entries.lock_unless_abandoned();
+        // In two steps: without the lock, it may be the last that keeps the callback.
+        let removed = entries.map(|mut entries| entries.remove(&entry.number));
+        drop(removed);
+    }
+
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        let entries = self.entries.lock_unless_abandoned();
+        entries.map(|entries| entries.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn count(&self, freed: u64, below_low: bool, panicked: bool) {
+        // Relaxed, all: statistics.
+        self.reclaimed.fetch_add(freed, Ordering::Relaxed);
+        self.reclaimed_low.fetch_add(u64::from(below_low), Ordering::Relaxed);
+        self.panics.fetch_add(u64::from(panicked), Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        // Relaxed: statistics that need not agree with each other.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [reclaimed, reclaimed_low, panics] =
+            [&self.reclaimed, &self.reclaimed_low, &self.panics].map(load);
+        Counts { reclaimed, reclaimed_low, panics }
+    }
+}
+
+/// One callback.
+pub(super) struct Entry {
+    number: u64,
+    group: Group,
+    slot: usize,
+    /// Held by the thread that calls it, and by no other for longer than a moment: nobody waits for
+    /// it. In a forked child it stays held if a thread stayed behind in the callback, which may
+    /// have done half of what it does.
+    callback: Mutex<Callback>,
+    made: Instant,
+    /// When the call under way began, in nanoseconds since it was made, or [`IDLE`]. Writer: who
+    /// calls it.
+    began_ns: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// What came of an attempt to call a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Called {
+    Returned,
+    Panicked,
+    /// Another thread is calling it, or was within the last moments.
+    Busy,
+    /// Its registration has ended.
+    Ended,
+    /// Nothing is wanted of it any more.
+    Unwanted,
+}
+
+impl Entry {
+    pub(super) fn new(group: Group, slot: usize, callback: Callback) -> Entry {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Entry {
+            // Relaxed: only that each number is given once matters.
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            group,
+            slot,
+            callback: Mutex::new(callback),
+            made: Instant::now(),
+            began_ns: AtomicU64::new(IDLE),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Counts a call of it, at its group.
+    pub(super) fn count(&self, freed: u64, below_low: bool, panicked: bool) {
+        let limits = self.group.inner.quotas.get(self.slot);
+        let registry = limits.expect("made with the registration").make_registry();
+        registry.count(freed, below_low, panicked);
+    }
+
+    /// Has no call begin that does not race with this.
+    pub(super) fn end(&self) {
+        // Relaxed: who asks after this in the sense of the memory model sees it.
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls it, unless it is being called or nothing is wanted.
+    pub(super) fn call(&self, wanted: u64) -> Called {
+        if wanted == 0 {
+            return Called::Unwanted;
+        }
+        let Some(mut callback) = self.callback.try_lock() else { return Called::Busy };
+        // Relaxed: see `end`.
+        if self.ended.load(Ordering::Relaxed) {
+            return Called::Ended;
+        }
+        // Relaxed, both: a time alone.
+        self.began_ns.store(self.now_ns(), Ordering::Relaxed);
+        let before = ASKED.replace(true);
+        // The callback may be called again: what a panic left of its state is its own affair.
+        let called = contain(|| callback(wanted));
+        ASKED.set(before);
+        self.began_ns.store(IDLE, Ordering::Relaxed);
+        called.map_or(Called::Panicked, |()| Called::Returned)
+    }
+
+    /// Waits for the end of the call under way. Returns false if that takes too long.
+    pub(super) fn wait(&self) -> bool {
+        let (start, call) = (Instant::now(), self.began_ns());
+        while self.callback.is_locked() && self.began_ns() == call {
+            // In a forked child it may be one that its thread had not begun.
+            if self.has_taken_long() || start.elapsed() > PATIENCE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+
+    /// Whether a call takes so long that nobody waits for it.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.callback.is_locked() && self.has_taken_long()
+    }
+
+    fn has_taken_long(&self) -> bool {
+        let began = Duration::from_nanos(self.began_ns());
+        self.made.elapsed().checked_sub(began).is_some_and(|taken| taken > PATIENCE)
+    }
+
+    fn began_ns(&self) -> u64 {
+        // Relaxed: see `call`.
+        self.began_ns.load(Ordering::Relaxed)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Lets go of callbacks, of which some may be the last: what they own is dropped with them, and a
+/// panic there is not of the thread that asked.
+pub(super) fn let_go(entries: impl IntoIterator<Item = Arc<Entry>>) {
+    for entry in entries {
+        let _ = contain(|| drop(entry));
+    }
+}

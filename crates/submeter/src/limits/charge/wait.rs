@@ -1,0 +1,252 @@
+//! Charges that wait for room.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use submeter_percpu::{LimitTurn, Refused};
+
+use super::reclaim::{MakeRoom, first_full};
+use super::{Charge, LimitError, count_soft};
+use crate::metric::schema::{Key, Quota};
+use crate::metric::unit::Unit;
+use crate::tree::group::Group;
+
+/// A future that is ready once a charge was granted. Created by [`Group::charge`].
+///
+/// It works on every runtime. Dropped before it is ready, it charges nothing, and those that wait
+/// behind it have their turn. It keeps the group's storage, as a charge does.
+#[must_use = "it charges nothing unless it is polled"]
+pub struct Charging {
+    group: Group,
+    key: Key,
+    n: u64,
+    turn: LimitTurn,
+    wait: Wait,
+}
+
+impl Group {
+    /// Charges `n` to this group and every ancestor as soon as all have room.
+    ///
+    /// Charges that wait for one limit are granted in the order in which they asked; a thread that
+    /// gives something back grants it to those that fit, and wakes only these. A large request
+    /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
+    /// not wait for them, and may take what was released before.
+    ///
+    /// While no charge waits it costs as much as `try_charge`. While somebody waits for a limit,
+    /// charges and releases below that limit take the path that they take near it, and try those
+    /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
+    /// wakers are not for those.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// runtime.block_on(async {
+    ///     let held = tree.root().try_charge(memory, 60)?;
+    ///     let waits = tokio::spawn(tree.root().charge(memory, 50));
+    ///     tokio::task::yield_now().await; // it asks, and there is no room
+    ///     drop(held);
+    ///     assert_eq!(waits.await??.amount(), 50);
+    ///     # Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// When it begins to wait it has [callbacks](Group::on_pressure) make room for it, and for
+    /// those that wait before it, on the thread that polls it.
+    ///
+    /// A fork copies what waits: a future that is polled in the child asks again there, unless it
+    /// was granted before.
+    ///
+    /// # Errors
+    /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
+    /// far, whoever waits before it. Soft limits do not count. When this group is
+    /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child
+    /// in which another thread of the parent stayed behind as it began to wait or moved stock, if
+    /// it does not fit.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charging {
+        self.quota_slot(quota.key);
+        let turn = LimitTurn::default();
+        Charging { group: self.clone(), key: quota.key, n, turn, wait: Wait::default() }
+    }
+
+    /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
+    /// until then, for `timeout` at most. Not in async code, where other tasks need the thread: for
+    /// those there is [`charge`](Group::charge), [until](Charging::until) a time.
+    /// [Callbacks](Group::on_pressure) that it asks for room are not interrupted after that.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let held = tree.root().try_charge(memory, 60)?;
+    /// let late = tree.root().charge_timeout(memory, 50, Duration::from_millis(1));
+    /// assert_eq!(late.expect_err("60 of 100 are held").current(), 60);
+    /// drop(held);
+    /// assert!(tree.root().charge_timeout(memory, 50, Duration::from_secs(1)).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there was no room in that time, or [another](LimitError::is_behind) waited before; at
+    /// once when `n` alone exceeds a limit; when this group is [killed](Group::kill) while it
+    /// waits, or was before it would have had to.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge_timeout<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        n: u64,
+        timeout: Duration,
+    ) -> Result<Charge, LimitError> {
+        let (slot, mut wait) = (self.quota_slot(quota.key), Wait::default());
+        let mut room = MakeRoom::new(self, slot);
+        let charged = self.quota(slot).charge_timeout_with(n, timeout, |turn| {
+            wait.begin(self, slot, n);
+            room.attempt(turn)
+        });
+        wait.end(self, quota.key, n, charged)
+    }
+}
+
+impl Charging {
+    /// Waits until `timer` is ready at most, and says then why it was in vain: with a runtime's
+    /// timeout around it, the reason is dropped with the future.
+    ///
+    /// The timer is any future, such as the runtime's sleep or the kill of another group; this
+    /// crate has none of its own. It is polled only while the charge waits.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Bytes, Schema, Tree};
+    /// use tokio::time::sleep;
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// # runtime.block_on(async {
+    /// let held = tree.root().charge(memory, 60).until(sleep(Duration::from_secs(1))).await?;
+    /// let late = tree.root().charge(memory, 50).until(sleep(Duration::from_millis(1))).await;
+    /// let told = "50 more of memory would exceed the limit: 60 of 100 held";
+    /// assert_eq!(late.expect_err("60 are held").to_string(), told);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`charge_timeout`](Group::charge_timeout).
+    pub async fn until(mut self, timer: impl Future) -> Result<Charge, LimitError> {
+        let mut timer = pin!(timer);
+        poll_fn(|context| match Pin::new(&mut self).poll(context) {
+            Poll::Pending => timer.as_mut().poll(context).map(|_| self.give_up()),
+            ready => ready,
+        })
+        .await
+    }
+
+    fn give_up(&mut self) -> Result<Charge, LimitError> {
+        let Charging { group, key, n, turn, wait } = self;
+        let charged = group.quota(usize::from(key.slot)).give_up(turn, *n);
+        wait.end(group, *key, *n, charged)
+    }
+}
+
+/// The one thing that a waiting charge must do once.
+#[derive(Default)]
+struct Wait {
+    begun: bool,
+    /// How many levels up the limit was that had no room.
+    full: Option<usize>,
+}
+
+impl Wait {
+    /// Returns whether it has not begun before.
+    fn begin(&mut self, group: &Group, slot: usize, n: u64) -> bool {
+        let begins = !std::mem::replace(&mut self.begun, true);
+        if begins {
+            self.full = first_full(group, slot, n);
+            // Its kill may have come before there was anything of this quota to end. Wakes the
+            // caller, too, who asks again.
+            if group.is_killed_meanwhile() {
+                let node = group.quota(slot);
+                node.end_waits();
+                node.wake_ended();
+            }
+        }
+        begins
+    }
+
+    fn end(
+        &self,
+        group: &Group,
+        key: Key,
+        n: u64,
+        charged: Result<(), Refused>,
+    ) -> Result<Charge, LimitError> {
+        charged.map_err(|refused| LimitError::new(group, key, n, &refused))?;
+        count_soft(group, key, group.quota(usize::from(key.slot)));
+        if let Some(levels) = self.full {
+            group.count_postponed(key, levels);
+        }
+        Ok(Charge { group: group.clone(), key, amount: n })
+    }
+}
+
+impl Future for Charging {
+    type Output = Result<Charge, LimitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Charging { group, key, n, turn, wait } = self.get_mut();
+        let slot = usize::from(key.slot);
+        let node = group.quota(slot);
+        let mut polled = node.poll_charge(turn, *n, context);
+        if polled.is_pending() && wait.begin(group, slot, *n) {
+            let mut room = MakeRoom::new(group, slot);
+            while polled.is_pending() && room.attempt(turn) {
+                polled = node.poll_charge(turn, *n, context);
+            }
+        }
+        polled.map(|charged| wait.end(group, *key, *n, charged))
+    }
+}
+
+impl Drop for Charging {
+    fn drop(&mut self) {
+        if let Some(limits) = self.group.inner.quotas.get(usize::from(self.key.slot)) {
+            limits.node.end_turn(&mut self.turn, self.n);
+        }
+    }
+}
+
+impl fmt::Debug for Charging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Charging({} on {})", self.n, self.group.path())
+    }
+}

@@ -1,0 +1,6 @@
+//! What a group may use: quotas and their charges, rates and their buckets.
+
+pub(crate) mod buckets;
+pub(crate) mod charge;
+pub(crate) mod quota;
+pub(crate) mod rate;

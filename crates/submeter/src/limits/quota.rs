@@ -1,0 +1,297 @@
+//! One group's usage of each quota.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use once_cell::race::OnceBox;
+use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage, Pressure};
+
+use crate::error::Error;
+use crate::limits::charge::{Counts, Registry};
+use crate::metric::schema::Schema;
+
+/// A group's usage of one quota, including its descendants.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(memory, Some(100));
+/// let held = tree.root().try_charge(memory, 60)?;
+/// let usage = tree.root().usage(memory);
+/// assert_eq!((usage.current, usage.limit, usage.excess()), (60, Some(100), 0));
+/// assert_eq!(usage.to_string(), "60 of 100");
+/// # drop(held);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Current usage: exact once charges are over.
+    pub current: u64,
+    /// The highest usage so far, or more: what lay in stock counts as used here, and so does a
+    /// charge that is being decided. No limit is ever below it because of that.
+    pub peak: u64,
+    /// What the highest usage was at least. Equal to `peak` where limits were always near, as there
+    /// is no stock then.
+    pub peak_low: u64,
+    /// The limit, if there is one.
+    pub limit: Option<u64>,
+    /// Charges that this group's own limit refused.
+    pub refused: u64,
+    /// Charges that were granted beyond this group's own limit, because it is soft or they were
+    /// forced.
+    pub overdrafts: u64,
+    /// What this group's own limit does with a charge that exceeds it.
+    pub mode: LimitMode,
+    /// The usage above which callers are asked to pause, if there is one.
+    pub high: Option<u64>,
+    /// The usage up to which nothing is reclaimed, if any is protected so.
+    pub min: Option<u64>,
+    /// The usage up to which something is reclaimed only when nothing is left elsewhere, if any is
+    /// protected so.
+    pub low: Option<u64>,
+    /// How often a caller was asked to pause because this group's own usage was above `high`.
+    pub paused: u64,
+    /// Charges for which this group's own limit had no room, and that were granted later because
+    /// they waited or something was reclaimed.
+    pub postponed: u64,
+    /// How much less this group used, in all, after its own callbacks were asked to free something.
+    /// It includes what other threads of the group charged or released meanwhile.
+    pub reclaimed: u64,
+    /// How often this group's own callbacks were asked for what `low` protects.
+    pub reclaimed_low: u64,
+    /// How often this group's own callbacks panicked.
+    pub panics: u64,
+}
+
+impl Usage {
+    /// Returns by how much `current` exceeds the limit: the amount that must be released before
+    /// another charge is granted.
+    #[must_use]
+    pub fn excess(&self) -> u64 {
+        self.current.saturating_sub(self.limit.unwrap_or(u64::MAX))
+    }
+}
+
+/// Writes `60 of 100`, or `60` without a limit.
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            Some(limit) => write!(f, "{} of {limit}", self.current),
+            None => write!(f, "{}", self.current),
+        }
+    }
+}
+
+/// The quotas of one group. A single pointer until one is charged or limited: most groups of a
+/// large tree are idle.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    /// Two threads that come first at the same time each make nodes, and one drops its own: with a
+    /// lock, a fork could leave the child without them for ever.
+    nodes: OnceBox<Nodes>,
+}
+
+/// The limits of all quotas, in slot order.
+struct Nodes {
+    /// In place: most schemas have one.
+    first: Limits,
+    others: Box<[Limits]>,
+}
+
+/// A group's limits of one quota.
+pub(crate) struct Limits {
+    pub(crate) node: LimitNode,
+    /// `u64::MAX` for none. Not in the node: what charges do does not depend on it.
+    high: AtomicU64,
+    paused: AtomicU64,
+    /// How many of the node's overdrafts the group's word has.
+    overdrafts: AtomicU64,
+    /// By [`Claim`]; 0 for none.
+    claims: [AtomicU64; 2],
+    postponed: AtomicU64,
+    /// Made with the first callback of the group or one below it.
+    registry: OnceBox<Registry>,
+}
+
+/// A usage that a group claims to be protected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim {
+    Min,
+    Low,
+}
+
+impl Limits {
+    fn new(node: LimitNode) -> Limits {
+        let [high, paused, overdrafts, postponed] = [u64::MAX, 0, 0, 0].map(AtomicU64::new);
+        let (claims, registry) = ([0, 0].map(AtomicU64::new), OnceBox::new());
+        Limits { node, high, paused, overdrafts, claims, postponed, registry }
+    }
+
+    /// `u64::MAX` for none.
+    pub(crate) fn high(&self) -> u64 {
+        // Relaxed, here and below: a number alone.
+        self.high.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_high(&self, high: u64) {
+        // Relaxed: as above.
+        self.high.store(high, Ordering::Relaxed);
+    }
+
+    /// 0 for none.
+    pub(crate) fn set_claim(&self, claim: Claim, usage: u64) {
+        // Relaxed: as above.
+        self.claims[claim as usize].store(usage, Ordering::Relaxed);
+    }
+
+    /// Counts that somebody was asked to pause.
+    pub(crate) fn count_pause(&self) {
+        // Relaxed: a statistic.
+        self.paused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many overdrafts there are that the caller is to count. Each is returned once.
+    pub(crate) fn new_overdrafts(&self) -> u64 {
+        let now = self.node.overdrafts();
+        // Relaxed: a statistic. The highest value wins, so that no two callers return the same one.
+        now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
+    }
+
+    /// Counts a charge that was granted after its limit had had no room.
+    pub(crate) fn count_postponed(&self) {
+        // Relaxed: a statistic.
+        self.postponed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the callbacks, if there ever were any.
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        self.registry.get()
+    }
+
+    pub(crate) fn make_registry(&self) -> &Registry {
+        self.registry.get_or_init(Box::default)
+    }
+
+    pub(crate) fn with(&self, usage: LimitUsage) -> Usage {
+        let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
+        let [limit, high] = [limit, self.high()].map(|limit| (limit != u64::MAX).then_some(limit));
+        // Relaxed, all: numbers alone.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [min, low] = self.claims.each_ref().map(|claim| Some(load(claim)).filter(|&n| n > 0));
+        let (paused, postponed) = (load(&self.paused), load(&self.postponed));
+        let counts = self.registry().map_or_else(Counts::default, Registry::counts);
+        let Counts { reclaimed, reclaimed_low, panics } = counts;
+        Usage {
+            current,
+            peak,
+            peak_low,
+            limit,
+            refused,
+            overdrafts,
+            mode,
+            high,
+            min,
+            low,
+            paused,
+            postponed,
+            reclaimed,
+            reclaimed_low,
+            panics,
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.with(self.node.usage())
+    }
+
+    pub(crate) fn usage_at_most(&self) -> Usage {
+        self.with(self.node.usage_and_stock())
+    }
+}
+
+impl Nodes {
+    fn new(schema: &Schema, node: impl FnMut(usize) -> LimitNode) -> Box<Nodes> {
+        let mut nodes = (0..schema.quotas()).map(node).map(Limits::new);
+        let first = nodes.next().expect("a key of this schema names a quota");
+        Box::new(Nodes { first, others: nodes.collect() })
+    }
+
+    #[inline]
+    fn at(&self, slot: usize) -> &Limits {
+        match slot.checked_sub(1) {
+            None => &self.first,
+            Some(other) => &self.others[other],
+        }
+    }
+}
+
+impl Quotas {
+    /// Those of a root, made at once: only here can it fail.
+    pub(crate) fn root(schema: &Schema) -> Result<Quotas, Error> {
+        let quotas = Quotas::default();
+        if schema.quotas() > 0 {
+            let area = Area::common().map_err(Error::storage)?;
+            quotas.nodes.get_or_init(|| Nodes::new(schema, |_| LimitNode::root(area)));
+        }
+        Ok(quotas)
+    }
+
+    /// Returns a quota's limits, if the group or one below it was ever charged or limited.
+    #[inline]
+    pub(crate) fn get(&self, slot: usize) -> Option<&Limits> {
+        self.nodes.get().map(|nodes| nodes.at(slot))
+    }
+
+    /// Returns the nodes of all quotas, if there are any.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &LimitNode> {
+        let made = self.nodes.get().into_iter();
+        let all = made.flat_map(|nodes| std::iter::once(&nodes.first).chain(&nodes.others));
+        all.map(|limits| &limits.node)
+    }
+
+    /// Makes the nodes where there are none, below those of the parent, which has some.
+    pub(crate) fn make_below(&self, parent: &Quotas, schema: &Schema) {
+        let above = parent.nodes.get().expect("nodes are made from the root down");
+        self.nodes.get_or_init(|| Nodes::new(schema, |slot| above.at(slot).node.child()));
+    }
+
+    pub(crate) fn usage(&self, slot: usize) -> Usage {
+        self.get(slot).map_or_else(Usage::default, Limits::usage)
+    }
+
+    /// As `usage`, without a look at stock.
+    pub(crate) fn usage_at_most(&self, slot: usize) -> Usage {
+        self.get(slot).map_or_else(Usage::default, Limits::usage_at_most)
+    }
+
+    /// Without a lock where no charge ever waited.
+    pub(crate) fn pressure(&self, slot: usize) -> Pressure {
+        self.get(slot).map_or_else(Pressure::default, |limits| limits.node.pressure())
+    }
+
+    /// The usage of several groups of one tree. Stock is visited once for all; a charge or release
+    /// that is under way may be in the usage of some of its groups only.
+    pub(crate) fn usages<'a>(
+        slot: usize,
+        groups: impl Iterator<Item = &'a Quotas> + Clone,
+    ) -> impl Iterator<Item = Usage> {
+        loop {
+            let limits: Vec<_> = groups.clone().map(|quotas| quotas.get(slot)).collect();
+            let made = limits.iter().flatten().map(|limits| &limits.node);
+            let mut usages = LimitNode::usages(made).into_iter();
+            // Not a moment later: a group that was charged first in between shows in the usage of
+            // those above it.
+            let are_made = groups.clone().map(|group| group.get(slot).is_some());
+            if are_made.eq(limits.iter().map(Option::is_some)) {
+                let mut with = move |limits: &Limits| Some(limits.with(usages.next()?));
+                let usage = move |limits: Option<&Limits>| limits.and_then(&mut with);
+                return limits.into_iter().map(usage).map(Option::unwrap_or_default);
+            }
+        }
+    }
+}

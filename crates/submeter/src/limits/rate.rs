@@ -1,0 +1,377 @@
+//! Hierarchical rates: a take is granted by every level up to the root, or by none.
+
+use std::fmt;
+use std::iter::successors;
+use std::time::Duration;
+
+use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, Throttled, TokenBucket};
+
+use crate::metric::schema::{Key, RateLimit};
+use crate::metric::unit::Unit;
+use crate::tree::group::{Group, wrong_schema};
+
+impl Group {
+    /// Sets or removes how much this group and its descendants may take per time.
+    ///
+    /// The amount that can be taken now stays as it is, up to the new burst, so that setting a rate
+    /// again grants nothing; with the first rate a whole burst can be taken. Costs an allocation
+    /// the first time. A take at the same time goes by the old rate or by the new one.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Rate, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// // 20,000 a second, 500 of them at once.
+    /// let rate = Rate { burst: 500, ..Rate::new(20_000, Duration::from_secs(1)) };
+    /// tree.root().set_rate(requests, Some(rate))?;
+    /// assert_eq!(tree.root().rate(requests), Some(rate));
+    /// let error = tree.root().set_rate(requests, Some(Rate { burst: 0, ..rate }));
+    /// println!("{}", error.expect_err("it would grant nothing"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When its amount, period or burst is out of range; nothing changes then. A rate that grants
+    /// nothing is [`Rate::NOTHING`].
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema; in a forked child in which a thread stayed
+    /// behind while it set the same rate.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn set_rate<U: Unit>(
+        &self,
+        limit: RateLimit<U>,
+        rate: Option<Rate>,
+    ) -> Result<(), InvalidRateError> {
+        let slot = self.rate_slot(limit.key);
+        if rate.is_none() && self.inner.extras.rate(slot).is_none() {
+            return Ok(());
+        }
+        self.inner.extras.make_rates(self.schema())[slot].set_rate(rate)
+    }
+
+    /// Returns the group's own rate.
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> Option<Rate> {
+        self.inner.extras.rate(self.rate_slot(limit.key))?.rate()
+    }
+
+    /// Sets or removes the weight with which this group contends for its parent's rate: from 1 to
+    /// 10,000, as a cgroup's `cpu.weight`.
+    ///
+    /// Where children have weights, half of the parent's burst and all of its rate are divided
+    /// among those that took or tried to lately: within the time that earns a burst, of 10 ms at
+    /// least. A child that keeps to its share is not refused because others want more; what it
+    /// leaves they take, by their weights. Children without a weight take what those with one
+    /// leave, and so does what is taken in the parent itself. Shares are kept on average; the rate
+    /// is kept exactly, with or without them.
+    ///
+    /// Costs an allocation the first time, and takes two loads more for each rate on their way;
+    /// those of groups with a weight a compare-and-swap more. Not needed where every tenant has a
+    /// rate of its own and those add up to less than the parent's.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Rate, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// // 100 an hour for all, of which the one gets three fourths when both want more.
+    /// tree.root().set_rate(requests, Some(Rate::new(100, Duration::from_secs(3600))))?;
+    /// let [gold, free] = [tree.create("/gold")?, tree.create("/free")?];
+    /// gold.set_weight(requests, Some(300))?;
+    /// free.set_weight(requests, Some(100))?;
+    ///
+    /// gold.try_take(requests, 1)?;
+    /// let granted = (0..100).filter(|_| free.try_take(requests, 1).is_ok()).count();
+    /// assert_eq!(granted, 49 + 12); // half of a burst is for all, and a fourth of the other half
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the weight is out of range; nothing changes then.
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    ///
+    /// # Differences from Linux
+    /// There weights divide a CPU or a disk, and `cpu.max` limits without dividing. Groups have a
+    /// weight of 100 from the start; here only where one was set, as a group that nobody weighs
+    /// costs nothing.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn set_weight<U: Unit>(
+        &self,
+        limit: RateLimit<U>,
+        weight: Option<u32>,
+    ) -> Result<(), InvalidWeightError> {
+        let slot = self.rate_slot(limit.key);
+        if weight.is_none() && self.inner.extras.rate(slot).is_none() {
+            return Ok(());
+        }
+        self.inner.extras.make_rates(self.schema())[slot].set_weight(weight)
+    }
+
+    /// Returns the group's weight.
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn weight<U: Unit>(&self, limit: RateLimit<U>) -> Option<u32> {
+        self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
+    }
+
+    /// Returns how much the group's own rate would let be taken at this moment, or `None` if it has
+    /// none. Rates of ancestors may grant less.
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn available<U: Unit>(&self, limit: RateLimit<U>) -> Option<u64> {
+        self.inner.extras.rate(self.rate_slot(limit.key))?.available()
+    }
+
+    /// Takes `n` in this group and every ancestor, or in none: what rates grant is used up by it,
+    /// and earned again as time passes.
+    ///
+    /// Between any two moments a group and its descendants are granted no more than its burst and
+    /// what its rate earns in between. Costs a look at each ancestor; where one has a rate, a look
+    /// at the clock and a compare-and-swap for each that has. A refusal allocates, so it is not for
+    /// signal handlers. For what is given back after use, take a [`Quota`](crate::Quota).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Rate, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let acme = tree.create("/acme")?;
+    /// acme.set_rate(requests, Some(Rate::new(100, Duration::from_secs(3600))))?;
+    ///
+    /// let web = acme.create_child("web")?;
+    /// web.try_take(requests, 100)?;
+    /// let refused = web.try_take(requests, 1).expect_err("all 100 are taken");
+    /// assert_eq!(refused.limiting(), &acme);
+    /// assert!(refused.retry_after() <= Some(Duration::from_secs(36)));
+    /// assert_eq!(acme.sum(requests.throttled()), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a rate on the way to the root grants less at this moment. A take at the same time that
+    /// another level refuses may count for as long as that. The refusal is counted in the group
+    /// whose rate it was: see [`RateLimit::throttled`].
+    ///
+    /// # Panics
+    /// When the limit is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_take<U: Unit>(&self, limit: RateLimit<U>, n: u64) -> Result<(), RateError> {
+        let slot = self.rate_slot(limit.key);
+        let buckets = self.and_ancestors().map(|group| group.inner.extras.rate(slot));
+        TokenBucket::try_take(buckets, n)
+            .map_err(|throttled| RateError::new(self, limit, n, throttled))
+    }
+
+    fn and_ancestors(&self) -> impl Iterator<Item = &Group> + Clone {
+        successors(Some(self), |group| group.parent())
+    }
+
+    /// Returns the slot of a rate limit, which must be of this tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn rate_slot(&self, key: Key) -> usize {
+        if key.section != self.schema_id() {
+            wrong_schema();
+        }
+        usize::from(key.slot)
+    }
+}
+
+/// The error of a take that would exceed a rate. It says which, and when to try again.
+///
+/// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
+/// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
+/// burst 20; retry after 8.2ms`. A rate above is one `shared with others`, and no more.
+/// [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Rate, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let requests = schema.rate_limit::<Count>("requests", "Requests");
+/// # let tree = Tree::new(schema.build()?)?;
+/// let hour = std::time::Duration::from_secs(3600);
+/// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
+/// let refused = tree.root().try_take(requests, 11).expect_err("more than all of it");
+/// assert_eq!(refused.retry_after(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RateError(Box<Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    group: Group,
+    limiting: Group,
+    slot: usize,
+    requested: u64,
+    rate: Rate,
+    by_share: bool,
+    retry_after: Option<Duration>,
+}
+
+impl RateError {
+    /// Counts the refusal, too.
+    #[cold]
+    fn new<U: Unit>(
+        group: &Group,
+        limit: RateLimit<U>,
+        requested: u64,
+        throttled: Throttled,
+    ) -> RateError {
+        let Throttled { levels, retry_after_ns, throttled_ns, rate, by_share, .. } = throttled;
+        let slot = usize::from(limit.key.slot);
+        let limiting = group.and_ancestors().nth(levels);
+        let limiting = limiting.expect("a bucket is of a group up to the root");
+        limiting.add(limit.throttled(), 1);
+        limiting.add(limit.throttled_time(), throttled_ns);
+        let (group, limiting) = (group.clone(), limiting.clone());
+        let retry_after = retry_after_ns.map(Duration::from_nanos);
+        RateError(Box::new(Refused {
+            group,
+            limiting,
+            slot,
+            requested,
+            rate,
+            by_share,
+            retry_after,
+        }))
+    }
+
+    /// Returns after which time the take would be granted if nothing else were taken: not a
+    /// nanosecond earlier, but where it is a share that refused it
+    /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
+    /// more than a burst: take less at once. It is not known either where the [rate](Self::rate) is
+    /// [`Rate::NOTHING`].
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Returns the group of the refused take.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// Returns the group whose rate refused the take: the group itself, or an ancestor. Where
+    /// several refused it, the one that takes longest.
+    #[must_use]
+    pub fn limiting(&self) -> &Group {
+        &self.0.limiting
+    }
+
+    /// Returns the requested amount.
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.0.requested
+    }
+
+    /// Returns the name of the rate limit.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.group.schema().rate_limits()[self.0.slot]
+    }
+
+    /// Returns the rate that refused the take.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.0.rate
+    }
+
+    /// Returns whether that rate had enough, and the share of it did not that the group has by its
+    /// weight or that of an ancestor: see [`Group::set_weight`].
+    #[must_use]
+    pub fn is_by_share(&self) -> bool {
+        self.0.by_share
+    }
+
+    /// Returns the whole text, for logs: whose take it was, and whose rate. Not for tenants: it
+    /// names others.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Rate, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
+    /// let refused = tree.create("/web")?.try_take(requests, 11).expect_err("more than all of it");
+    /// let told = "11 more of requests would exceed a rate shared with others; \
+    ///             take at most the burst at once";
+    /// assert_eq!(refused.to_string(), told);
+    /// let detail = "/web: 11 more of requests would exceed the rate of /: 10 per 3600s, \
+    ///               burst 10; take at most the burst at once";
+    /// assert_eq!(refused.detail().to_string(), detail);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detail(&self) -> impl fmt::Display + '_ {
+        Detail(self)
+    }
+
+    fn write_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.retry_after {
+            Some(after) => write!(f, "; retry after {after:?}"),
+            None if self.rate() == Rate::NOTHING => f.write_str("; retry later"),
+            None => f.write_str("; take at most the burst at once"),
+        }
+    }
+}
+
+/// For the tenant: of other groups it says nothing.
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0;
+        write!(f, "{requested} more of {} would exceed ", self.name())?;
+        match (group == limiting, by_share) {
+            (true, _) => write!(f, "the rate: {rate}")?,
+            (false, false) => f.write_str("a rate shared with others")?,
+            (false, true) => f.write_str("its share of a rate shared with others")?,
+        }
+        self.write_advice(f)
+    }
+}
+
+/// For the program's logs.
+struct Detail<'a>(&'a RateError);
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0.0;
+        let [group, limiting] = [group, limiting].map(|group| crate::visible(group.path()));
+        let whose = if *by_share { "its share of the rate" } else { "the rate" };
+        let name = self.0.name();
+        write!(
+            f,
+            "{group}: {requested} more of {name} would exceed {whose} of {limiting}: {rate}"
+        )?;
+        self.0.write_advice(f)
+    }
+}
+
+impl std::error::Error for RateError {}

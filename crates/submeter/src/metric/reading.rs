@@ -1,0 +1,222 @@
+//! The result of a read: a value with its error bound.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::metric::schema::{Counter, Gauge, Key};
+use crate::metric::unit::Unit;
+
+/// A value with its error bound and its age.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().add(requests, 7);
+///
+/// let reading = tree.root().read(requests);
+/// assert!(reading.value + reading.bound >= 7);
+/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 511 requests, 1.2µs ago
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reading<T> {
+    /// The total as of the last flush.
+    pub value: T,
+    /// How far the exact total may be from `value`, in either direction, because of updates that no
+    /// flush has seen. 0 if there are none.
+    ///
+    /// It is the sum of what crossed a batch boundary (512 of a count, 64 KiB, about a millisecond)
+    /// since the last flush, plus less than a batch for each group and CPU that may have more: at
+    /// most one for each 64-byte line that changed anywhere in the tree, and one for each update in
+    /// progress that may cross a boundary. The exact total may or may not include an update in
+    /// progress. A flush of a subtree lowers only the bounds in that subtree: those of its
+    /// ancestors stay wider than necessary until the next larger flush.
+    ///
+    /// `u64::MAX` if nothing is known: once 2^31 batches were crossed since the last flush, which
+    /// takes 2^40 of a count, 2^47 bytes or 26 days of CPU time.
+    pub bound: u64,
+    /// Upper bound on the time since the flush that produced `value` began: the last flush of the
+    /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)
+    /// Before the first flush, the age of the tree.
+    pub age: Duration,
+}
+
+impl<T> Reading<T> {
+    pub(crate) fn new(value: T, bound: u64, age: Duration) -> Self {
+        Reading { value, bound, age }
+    }
+
+    pub(crate) fn map<V>(self, f: impl FnOnce(T) -> V) -> Reading<V> {
+        Reading { value: f(self.value), bound: self.bound, age: self.age }
+    }
+}
+
+/// Writes `7` if exact, `7 ± 512` if not; displaying the age is left to the caller.
+impl<T: fmt::Display> fmt::Display for Reading<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bound {
+            0 => self.value.fmt(f),
+            u64::MAX => write!(f, "{} ± unknown", self.value),
+            bound => write!(f, "{} ± {bound}", self.value),
+        }
+    }
+}
+
+/// The error and age that a reader accepts, for [`Group::read_within`](crate::Group::read_within).
+///
+/// Both limits must hold, unless the value is exact: its age does not matter.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter::Tolerance;
+///
+/// // Off by a thousand at most, and a minute old at most.
+/// let loose = Tolerance::max_error(1000).max_age(Duration::from_secs(60));
+/// // However wrong, if only from this second.
+/// let young = Tolerance::ANY.max_age(Duration::from_secs(1));
+/// assert!(loose != young && young != Tolerance::EXACT);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tolerance {
+    error: u64,
+    age: Duration,
+}
+
+impl Tolerance {
+    /// Accepts only exact values: flushes if there is any unseen update.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// tree.root().add(requests, 1);
+    /// assert_eq!(tree.root().read_within(requests, Tolerance::EXACT).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const EXACT: Tolerance = Tolerance { error: 0, age: Duration::ZERO };
+
+    /// Accepts any value: never flushes. The starting point for an [age limit](Tolerance::max_age)
+    /// alone.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// let reading = tree.root().read_within(requests, Tolerance::ANY); // never flushes
+    /// assert_eq!(reading.value, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const ANY: Tolerance = Tolerance { error: u64::MAX, age: Duration::MAX };
+
+    /// Accepts values of any age that may be off by at most `error`, in the metric's unit.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// assert!(tree.root().read_within(requests, Tolerance::max_error(10)).bound <= 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn max_error(error: u64) -> Tolerance {
+        Tolerance { error, ..Tolerance::ANY }
+    }
+
+    /// Also limits the age of accepted values to `age`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use std::time::Duration;
+    /// use submeter::Tolerance;
+    ///
+    /// let fresh = Tolerance::ANY.max_age(Duration::from_millis(100));
+    /// let reading = tree.root().read_within(requests, fresh);
+    /// # let _ = reading;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn max_age(self, age: Duration) -> Tolerance {
+        Tolerance { age, ..self }
+    }
+
+    pub(crate) fn accepts<T>(self, reading: &Reading<T>) -> bool {
+        reading.bound == 0 || (reading.bound <= self.error && reading.age <= self.age)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<U> Sealed for crate::Counter<U> {}
+    impl<U> Sealed for crate::Gauge<U> {}
+}
+
+/// The metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not one number: this verb is of counters and gauges",
+    note = "a quota has `usage`, `try_charge` and `charge`; a histogram `record`, `sum_histogram` \
+            and `read_histogram`; a rate `try_take`"
+)]
+pub trait Scalar: sealed::Sealed + Copy {
+    /// The number's type.
+    type Value;
+
+    #[doc(hidden)]
+    const BATCH_MASK: u64;
+
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key;
+
+    #[doc(hidden)]
+    fn value(word: i64) -> Self::Value;
+}
+
+impl<U: Unit> Scalar for Counter<U> {
+    type Value = u64;
+    const BATCH_MASK: u64 = U::KIND.batch_mask();
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key {
+        self.key
+    }
+
+    fn value(word: i64) -> u64 {
+        word.cast_unsigned()
+    }
+}
+
+impl<U: Unit> Scalar for Gauge<U> {
+    type Value = i64;
+    const BATCH_MASK: u64 = U::KIND.batch_mask();
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key {
+        self.key
+    }
+
+    fn value(word: i64) -> i64 {
+        word
+    }
+}

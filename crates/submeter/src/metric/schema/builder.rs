@@ -1,0 +1,427 @@
+//! Declaring metrics.
+
+use std::collections::HashSet;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::extension::Base;
+use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
+use super::metric::{Metric, MetricKind};
+use super::{
+    FIRST_SECTION, Inner, METRICS_MAX, QUOTA_WORDS, SECTIONS_MAX, Schema, SchemaError,
+    SectionLayout, WORDS_MAX,
+};
+use crate::metric::histogram::Buckets;
+#[cfg(feature = "perf")]
+use crate::metric::unit::Count;
+use crate::metric::unit::{Nanoseconds, Unit, UnitKind};
+#[cfg(feature = "perf")]
+use crate::perf::{Event, KernelPmu, NotSupportedError};
+
+/// A list of metrics that becomes a [`Schema`].
+///
+/// Each library in a process can declare its metrics in a function that takes `&mut SchemaBuilder`
+/// and returns the keys; [`section`](SchemaBuilder::section) keeps them apart if desired.
+#[derive(Debug)]
+pub struct SchemaBuilder {
+    pub(super) metrics: Vec<Metric>,
+    pub(super) sections: Vec<SectionLayout>,
+    /// The section of the metrics that are declared next.
+    pub(super) current: usize,
+    pub(super) quotas: usize,
+    /// Their names.
+    pub(super) rate_limits: Vec<String>,
+    /// At most one in an accepted schema.
+    pub(super) cpu_times: Vec<Counter<Nanoseconds>>,
+    /// The same.
+    pub(super) off_cpus: Vec<Counter<Nanoseconds>>,
+    #[cfg(feature = "perf")]
+    pub(super) events: Vec<(Event, Counter<Count>)>,
+    /// The metrics that exist already, where a tree declares more.
+    pub(super) base: Option<Base>,
+}
+
+impl SchemaBuilder {
+    pub(super) fn new() -> SchemaBuilder {
+        SchemaBuilder {
+            metrics: Vec::new(),
+            sections: vec![SectionLayout::new(FIRST_SECTION)],
+            current: 0,
+            quotas: 0,
+            rate_limits: Vec::new(),
+            cpu_times: Vec::new(),
+            off_cpus: Vec::new(),
+            #[cfg(feature = "perf")]
+            events: Vec::new(),
+            base: None,
+        }
+    }
+
+    /// Declares metrics in a new section, or in an existing one: they are flushed together, and
+    /// separately from those of other sections. A read that flushes then pays only for its own
+    /// section.
+    ///
+    /// Returns what `declare` returns, usually the keys. Sections do not nest: a section declared
+    /// inside another becomes its sibling.
+    ///
+    /// Costs a reservation of address space per tree, a block of words with its bookkeeping per
+    /// group, and a few instructions per update of a metric outside the first section. It pays off
+    /// if metrics are read at different times; if all are read together, it only adds a barrier to
+    /// each flush.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let written = schema.section("io", |io| io.counter::<Bytes>("written", "Bytes written"));
+    /// let tree = Tree::new(schema.build()?)?;
+    ///
+    /// tree.root().add(requests, 1);
+    /// tree.root().add(written, 4096);
+    /// assert_eq!(tree.root().sum(written), 4096); // flushes the metrics of `io`
+    /// assert_eq!(tree.root().read(requests).value, 0); // and no others
+    /// tree.flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Differences from Linux
+    /// In Linux each controller has its own tree of updated groups, since 2025. Here the user
+    /// decides what belongs together.
+    pub fn section<T>(&mut self, name: &str, declare: impl FnOnce(&mut SchemaBuilder) -> T) -> T {
+        // Words of a section that groups have already cannot become more.
+        let closed = self.base.as_ref().map_or(0, Base::sections);
+        let known = self.sections[closed..].iter().position(|section| section.name == name);
+        let section = known.map_or(self.sections.len(), |at| closed + at);
+        if known.is_none() {
+            self.sections.push(SectionLayout::new(name));
+        }
+        let outer = std::mem::replace(&mut self.current, section);
+        let within = Within { builder: self, outer };
+        declare(within.builder)
+    }
+
+    /// Declares a monotonic sum. Add to it with [`Group::add`](crate::Group::add).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
+    /// # let _ = sent;
+    /// ```
+    pub fn counter<U: Unit>(&mut self, name: &str, help: &str) -> Counter<U> {
+        let key = self.push(name, help, MetricKind::Counter, U::KIND, None);
+        Counter { key, unit: PhantomData }
+    }
+
+    /// Declares the counter that is charged the CPU time of threads in each group: see
+    /// [`switch`](crate::switch). At most one per schema.
+    ///
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and now
+    /// and then a system call: once a millisecond, and where a stay ends in which the thread may
+    /// have waited.
+    ///
+    /// The sum over groups is right at each of those calls. A single stay may be charged what a
+    /// hypervisor or interrupts took from it, and where perf events are refused a wait of less than
+    /// 20 µs; the next stays on that thread are charged as much less. One that waited, or was
+    /// preempted, may also be charged what its thread used outside of all groups within the last
+    /// millisecond, less what such times took before. See [`switch::clock`](crate::switch::clock).
+    pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of CPU time", self.cpu_times.contains(&counter));
+        } else {
+            self.cpu_times.push(counter);
+        }
+        counter
+    }
+
+    /// Declares the counter that is charged how long threads in each group had no CPU: they waited,
+    /// or others were preferred. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    ///
+    /// Where each stay in a group is a poll of a future, it shows whose polls block, and who is
+    /// kept waiting by a machine that has too much to do. Costs a call each time that a thread
+    /// leaves a group, and makes no system call of its own.
+    ///
+    /// It is charged when the kernel is asked for CPU time: a wait in a long stay at its end, and
+    /// one that was charged as CPU time at first (less than 20 µs, where perf events are refused)
+    /// to the group that the thread is in by then. Where each switch asks the kernel, for lack of a
+    /// CPU's counter of constant rate, it stays 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Schema, Tree, switch::clock};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.cpu_time("cpu", "CPU time used");
+    /// let off = schema.off_cpu("off_cpu", "Time without a CPU");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().run(|| std::thread::sleep(Duration::from_millis(2)));
+    /// let told = clock::choice().source != clock::Source::Syscall;
+    /// assert_eq!(tree.root().sum(off) > 1_000_000, told);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn off_cpu(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of time off the CPU", self.off_cpus.contains(&counter));
+        } else {
+            self.off_cpus.push(counter);
+        }
+        counter
+    }
+
+    /// Declares a counter that is charged the occurrences of `event` in each group: see
+    /// [`switch`](crate::switch).
+    ///
+    /// Costs a file descriptor per thread and event. At a switch, all events of the kernel together
+    /// cost one system call. Those of the CPU cost none where the kernel lets user mode read its
+    /// counters, and context switches and migrations none unless there was one.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, perf};
+    ///
+    /// let mut schema = Schema::builder();
+    /// for group in perf::parse("page-faults:u,cycles:u")? {
+    ///     let event = &group.events()[0];
+    ///     // A machine without the counter shows no such metric, rather than 0.
+    ///     let name = event.kind().to_string().replace('-', "_");
+    ///     if let Err(error) = schema.event(&name, "", event) {
+    ///         eprintln!("{error}");
+    ///     }
+    /// }
+    /// # Ok::<(), submeter::perf::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the event cannot be counted here; then nothing is declared.
+    #[cfg(feature = "perf")]
+    pub fn event(
+        &mut self,
+        name: &str,
+        help: &str,
+        event: &Event,
+    ) -> Result<Counter<Count>, NotSupportedError> {
+        KernelPmu::supports(event)?;
+        let counter = self.counter(name, help);
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of events", self.events.contains(&(*event, counter)));
+        } else {
+            self.events.push((*event, counter));
+        }
+        Ok(counter)
+    }
+
+    /// Declares a value that goes up and down. Change it with
+    /// [`Group::adjust`](crate::Group::adjust).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
+    /// # let _ = waiting;
+    /// ```
+    pub fn gauge<U: Unit>(&mut self, name: &str, help: &str) -> Gauge<U> {
+        let key = self.push(name, help, MetricKind::Gauge, U::KIND, None);
+        Gauge { key, unit: PhantomData }
+    }
+
+    /// Declares a distribution over `buckets`. Record with [`Group::record`](crate::Group::record).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Nanoseconds, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Of answers", Buckets::LATENCY_NS);
+    /// # let _ = latency;
+    /// ```
+    pub fn histogram<U: Unit>(&mut self, name: &str, help: &str, buckets: Buckets) -> Histogram<U> {
+        let key = self.push(name, help, MetricKind::Histogram, U::KIND, Some(buckets));
+        Histogram { key, buckets, unit: PhantomData }
+    }
+
+    /// Declares a quota: something that groups hold, which may be limited. Charge it with
+    /// [`Group::try_charge`](crate::Group::try_charge). It takes a word of the first section, which
+    /// counts the charges that limits refused.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let _ = memory;
+    /// ```
+    pub fn quota<U: Unit>(&mut self, name: &str, help: &str) -> Quota<U> {
+        let key = self.push(name, help, MetricKind::Quota, U::KIND, None);
+        Quota { key, unit: PhantomData }
+    }
+
+    /// Declares something that groups may take only so much of per time. Set how much with
+    /// [`Group::set_rate`](crate::Group::set_rate), take with
+    /// [`Group::try_take`](crate::Group::try_take).
+    ///
+    /// Declares two counters as well, which say how often and how long a group's rate refused:
+    /// `NAME_throttled` and `NAME_throttled_time`. Costs their words; a group that has no rate of
+    /// its own takes nothing else.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sent = schema.rate_limit::<Bytes>("sent", "Bytes sent per time");
+    /// # let _ = sent;
+    /// assert!(schema.build()?.metric("sent_throttled").is_some());
+    /// # Ok::<(), submeter::SchemaError>(())
+    /// ```
+    pub fn rate_limit<U: Unit>(&mut self, name: &str, help: &str) -> RateLimit<U> {
+        let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
+        let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
+        let throttled_time = self.counter(&time, &format!("{help}: how long a rate refused"));
+        let mut slot = self.rate_limits.len();
+        if let Some(base) = &mut self.base {
+            let known = self.rate_limits.iter().position(|known| known == name);
+            base.must_have(name, "a rate limit", known.is_some());
+            slot = known.unwrap_or(slot);
+        } else {
+            self.rate_limits.push(name.to_owned());
+        }
+        // Saturation is safe: each has two metrics, and `build` refuses as many.
+        let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+        let key = Key { section: self.sections[0].id, slot, ..throttled.key };
+        RateLimit { key, throttled, throttled_time, unit: PhantomData }
+    }
+
+    /// Closes the schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.counter::<Count>("requests", "Requests answered");
+    /// schema.counter::<Count>("requests", "Once more");
+    /// let error = schema.build().expect_err("a name twice");
+    /// println!("{error}");
+    /// ```
+    ///
+    /// # Errors
+    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
+    /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time.
+    pub fn build(mut self) -> Result<Schema, SchemaError> {
+        // After those of metrics, whose keys are given already.
+        self.sections[0].words += QUOTA_WORDS * self.quotas;
+        self.closed(0..0)
+    }
+
+    /// Closes the schema, to which sections of these numbers may be added.
+    pub(super) fn closed(self, added: Range<u32>) -> Result<Schema, SchemaError> {
+        let mut names = HashSet::new();
+        for metric in &self.metrics {
+            if !is_well_formed(&metric.name) {
+                return Err(SchemaError::Name(metric.name.clone()));
+            }
+            if !names.insert(metric.name.as_str()) {
+                return Err(SchemaError::Repeated(metric.name.clone()));
+            }
+        }
+        // Before the words, whose number then fits into a key.
+        if self.metrics.len() > METRICS_MAX {
+            return Err(SchemaError::TooMany { metrics: self.metrics.len() });
+        }
+        if let Some(section) = self.sections.iter().find(|s| !is_well_formed(&s.name)) {
+            return Err(SchemaError::SectionName(section.name.clone()));
+        }
+        if self.sections.len() > SECTIONS_MAX {
+            return Err(SchemaError::TooManySections { sections: self.sections.len() });
+        }
+        if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
+            return Err(SchemaError::TooLarge { words: section.words });
+        }
+        let name = |counter: Counter<_>| self.metrics[usize::from(counter.key.metric)].name.clone();
+        for counters in [&self.cpu_times, &self.off_cpus] {
+            if let [_, second, ..] = counters[..] {
+                return Err(SchemaError::CpuTimeTwice(name(second)));
+            }
+        }
+        if let ([], [alone, ..]) = (&self.cpu_times[..], &self.off_cpus[..]) {
+            return Err(SchemaError::OffCpuAlone(name(*alone)));
+        }
+        Ok(Schema {
+            inner: Arc::new(Inner {
+                metrics: self.metrics,
+                sections: self.sections,
+                quotas: self.quotas,
+                rate_limits: self.rate_limits,
+                cpu_time: self.cpu_times.first().copied(),
+                off_cpu: self.off_cpus.first().copied(),
+                #[cfg(feature = "perf")]
+                events: self.events.into(),
+            }),
+            added,
+        })
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricKind,
+        unit: UnitKind,
+        buckets: Option<Buckets>,
+    ) -> Key {
+        if let Some(base) = &mut self.base
+            && let Some(known) = base.find(&self.metrics, name, kind, unit, buckets)
+        {
+            return known;
+        }
+        let is_quota = kind == MetricKind::Quota;
+        let section = &mut self.sections[if is_quota { 0 } else { self.current }];
+        // Saturation is safe: `build` refuses a section of 65,536 words, or as many metrics.
+        let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        if let Some(base) = &mut self.base {
+            base.declare(narrow(self.metrics.len()));
+            if !is_quota && section.words == 0 {
+                section.id = base.number();
+            }
+        }
+        let slot = if is_quota { self.quotas } else { section.words };
+        let key =
+            Key { section: section.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
+        let metric =
+            Metric { name: name.to_owned(), help: help.to_owned(), kind, unit, key, buckets };
+        self.sections[self.current].words += metric.words();
+        self.quotas += usize::from(is_quota);
+        self.metrics.push(metric);
+        key
+    }
+}
+
+/// Goes back to the outer section at the end, also when the user's closure panics.
+struct Within<'a> {
+    builder: &'a mut SchemaBuilder,
+    outer: usize,
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.builder.current = self.outer;
+    }
+}
+
+fn is_well_formed(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}

@@ -1,0 +1,240 @@
+//! Schemas: the list of metrics that every group of a tree has.
+//!
+//! A section of a schema is complete before a group has words of it. Therefore these can be one
+//! contiguous block with the same layout on every level, and a flush adds word to word without a
+//! lookup. What is declared in a tree that exists makes a schema of one section more: the metrics,
+//! sections and words that there are keep their numbers.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(feature = "perf")]
+use crate::metric::unit::Count;
+use crate::metric::unit::Nanoseconds;
+#[cfg(feature = "perf")]
+use crate::perf::Event;
+
+mod builder;
+mod error;
+mod extension;
+mod keys;
+mod metric;
+mod metrics;
+
+pub use builder::SchemaBuilder;
+pub use error::SchemaError;
+pub(crate) use keys::Key;
+pub use keys::{Counter, Gauge, Histogram, Quota, RateLimit, Section};
+pub use metric::{Metric, MetricKind};
+pub use metrics::{MetricKey, Metrics};
+
+/// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
+///
+/// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
+pub const WORDS_MAX: usize = 512;
+
+/// The maximum of metrics in a schema: a key numbers them with 16 bits.
+///
+/// # Examples
+/// ```
+/// assert!(submeter::METRICS_MAX >= 10_000);
+/// ```
+pub const METRICS_MAX: usize = u16::MAX as usize;
+
+/// The maximum of sections in a schema: each reserves its own address space.
+pub const SECTIONS_MAX: usize = 16;
+
+/// The words of a quota: of what its limit refused, of pauses, of overdrafts.
+const QUOTA_WORDS: usize = 3;
+
+/// The name of the section of metrics that are declared outside any section.
+const FIRST_SECTION: &str = "main";
+
+/// The complete list of metrics of a tree. Cloning is a pointer copy.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Count, Schema};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let memory = schema.quota::<Bytes>("memory", "Memory held by items");
+/// let cpu = schema.cpu_time("cpu", "CPU time used");
+/// let schema = schema.build()?;
+/// assert_eq!((schema.metrics().len(), schema.cpu_time()), (3, Some(cpu)));
+/// assert!(schema.words() < submeter::WORDS_MAX);
+/// # let _ = (requests, memory);
+/// # Ok::<(), submeter::SchemaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schema {
+    inner: Arc<Inner>,
+    /// The numbers of the sections that may be added to its tree; those of no tree have none.
+    added: Range<u32>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    metrics: Vec<Metric>,
+    /// Never empty.
+    sections: Vec<SectionLayout>,
+    quotas: usize,
+    rate_limits: Vec<String>,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    off_cpu: Option<Counter<Nanoseconds>>,
+    #[cfg(feature = "perf")]
+    events: Box<[(Event, Counter<Count>)]>,
+}
+
+/// The space that the metrics of one section need.
+#[derive(Clone, Debug)]
+pub(crate) struct SectionLayout {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// The words of one group on each CPU: of its metrics and, at the end of the first section's,
+    /// of what happened at the limits of quotas.
+    pub(crate) words: usize,
+}
+
+impl SectionLayout {
+    fn new(name: &str) -> SectionLayout {
+        SectionLayout { id: numbers(1).start, name: name.to_owned(), words: 0 }
+    }
+}
+
+/// Returns numbers of sections, as many as are asked for, that no other section has.
+fn numbers(many: usize) -> Range<u32> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let many = many as u32;
+    // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
+    let first = NEXT.fetch_add(many, Ordering::Relaxed);
+    first..first + many
+}
+
+impl Schema {
+    /// Starts an empty schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.counter::<Count>("requests", "Requests answered");
+    /// assert_eq!(schema.build()?.metrics().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn builder() -> SchemaBuilder {
+        SchemaBuilder::new()
+    }
+
+    /// Returns the metrics in the order in which they were declared.
+    #[must_use]
+    pub fn metrics(&self) -> &[Metric] {
+        &self.inner.metrics
+    }
+
+    /// Finds a metric by its name.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<&Metric> {
+        self.inner.metrics.iter().find(|m| m.name == name)
+    }
+
+    /// Finds a section by its name: `main` has the metrics that were declared outside any section.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<Section> {
+        self.sections().find(|(_, known)| *known == name).map(|(section, _)| section)
+    }
+
+    /// Returns the sections with their names, `main` first, in the order in which they were
+    /// declared.
+    pub fn sections(&self) -> impl Iterator<Item = (Section, &str)> {
+        self.inner.sections.iter().map(|layout| (Section { id: layout.id }, layout.name.as_str()))
+    }
+
+    /// Returns the number of 8-byte words that one group takes on each CPU that updates it, over
+    /// all sections.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        self.inner.sections.iter().map(|layout| layout.words).sum()
+    }
+
+    /// Returns the counter of CPU time, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.cpu_time
+    }
+
+    /// Returns the counter of time off the CPU, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn off_cpu(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.off_cpu
+    }
+
+    /// Returns the counters of perf events, in the order in which they were declared.
+    #[inline]
+    #[cfg(feature = "perf")]
+    #[must_use]
+    pub fn events(&self) -> &[(Event, Counter<Count>)] {
+        &self.inner.events
+    }
+
+    /// Makes it the schema of one tree, to which sections may be added.
+    pub(crate) fn of_a_tree(&self) -> Schema {
+        Schema { inner: Arc::clone(&self.inner), added: numbers(SECTIONS_MAX) }
+    }
+
+    /// Whether it is the number of a section that was added to its tree, or may be.
+    pub(crate) fn may_add(&self, section: u32) -> bool {
+        self.added.contains(&section)
+    }
+
+    /// Returns the number of the first section, which no other schema shares.
+    pub(crate) fn id(&self) -> u32 {
+        self.inner.sections[0].id
+    }
+
+    pub(crate) fn layouts(&self) -> &[SectionLayout] {
+        &self.inner.sections
+    }
+
+    /// Returns the index of a metric's first word among those of all sections, unless it is of
+    /// another schema.
+    pub(crate) fn word(&self, key: Key) -> Option<usize> {
+        let section = self.layouts().iter().position(|layout| layout.id == key.section)?;
+        let before: usize = self.layouts()[..section].iter().map(|layout| layout.words).sum();
+        Some(before + usize::from(key.slot))
+    }
+
+    /// Returns the word that counts the refusals of a quota's limits, in the first section, which
+    /// is also its index among those of all.
+    ///
+    /// A word like a counter's, beside the number that [`Usage`](crate::Usage) has: the totals
+    /// above a group keep what its limit refused when it has ended, and as of one flush they agree
+    /// with each other.
+    pub(crate) fn refused_word(&self, quota: Key) -> usize {
+        self.layouts()[0].words - QUOTA_WORDS * self.inner.quotas + usize::from(quota.slot)
+    }
+
+    /// Returns the word that counts the pauses that callers were asked for, in the first section.
+    pub(crate) fn paused_word(&self, quota: Key) -> usize {
+        self.refused_word(quota) + self.inner.quotas
+    }
+
+    /// Returns the word that counts the charges beyond a quota's limits, in the first section.
+    pub(crate) fn overdrafts_word(&self, quota: Key) -> usize {
+        self.paused_word(quota) + self.inner.quotas
+    }
+
+    /// Returns the names of the rate limits.
+    pub(crate) fn rate_limits(&self) -> &[String] {
+        &self.inner.rate_limits
+    }
+
+    pub(crate) fn quotas(&self) -> usize {
+        self.inner.quotas
+    }
+}

@@ -1,0 +1,443 @@
+//! Writes a tree as text for Prometheus and other readers of its formats, kept small by brakes.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use crate::backend::backend;
+use crate::metric::schema::{Counter, Gauge, Histogram, Metric, Quota};
+use crate::path;
+use crate::tree::tree::Tree;
+
+mod apart;
+mod format;
+mod names;
+mod quota_part;
+mod series;
+mod text;
+mod walk;
+
+pub use format::Format;
+pub use quota_part::QuotaPart;
+
+use series::{Rules, State};
+use text::{Labelled, Style};
+use walk::Brakes;
+
+/// How many groups an [`Export`] shows unless [`top`](Export::top) says otherwise.
+pub const TOP_DEFAULT: usize = 100;
+
+/// An export of one tree, which remembers from one scrape to the next what keeps sums right.
+///
+/// A group's value is what it counted *itself*, under the metric's plain name, so that
+/// `sum(rate(app_requests_total[1m]))` is the rate of the whole tree. The path is the only label,
+/// `group="/acme/web"`; the root is `/`.
+///
+/// Only the [`TOP_DEFAULT`] groups with most of the first counter are shown, and those above them;
+/// [`top`](Export::top) chooses otherwise. What all others counted is in the `other` of the nearest
+/// group above them that is shown, `group="/acme//other"`, which no group's path can be. A
+/// pattern therefore selects a whole subtree, `group=~"/acme(/.*)?"`.
+///
+/// # Sums over time
+/// Counters never fall, and their increases over all groups together are what the tree counted,
+/// whichever groups come, go, or are created anew. Add up increases or rates, not values: the
+/// series of a group that ended ends with what it had. In detail:
+/// - A new series begins at 0, since Prometheus ignores the value with which one begins, and
+///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group counts
+///   meanwhile is in the `other` above it, as what it counted before. In the first scrape of all,
+///   series begin with all that there is; so they do in each with [`exact`](Export::exact).
+/// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
+///   until all scrapers have seen it. What is counted meanwhile is in the scrape after that.
+/// - What a group counted between its last scrape and its end goes to the `other` above it.
+/// - A group that is created again under its name continues the series.
+///
+/// # Names
+/// Names are `prefix_metric_unit`, with the base unit (`_seconds`, `_bytes`) at the end and
+/// `_total` after a counter. A quota has these families: what is used and not by a child that is
+/// shown, so that the sum is the tree's; `_subtree`, what is used with descendants, of groups with
+/// a limit; that `_limit`; the `_peak` with descendants; and the counters `_refused` and
+/// `_overdrafts` of charges that the group's own limit refused, or granted beyond itself, and
+/// `_paused` of pauses above its `high`. Where charges have waited, `_pressure_some_seconds_total`
+/// and `_pressure_full_seconds_total` are for how long: see [`Pressure`](crate::Pressure). A
+/// group's stalls have those of its descendants, so that their sum over groups means nothing.
+/// Where the group's own callbacks gave something back, `_reclaimed` has how much, in the quota's
+/// unit, and `_reclaimed_low_total` how often they were asked for what `low` protects. Limits,
+/// peaks, stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms
+/// are cumulative; values are integers in the schema's unit, so the bound of a bucket is the
+/// largest value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
+/// `prefix_backend_info` has the process's [backend](crate::backend), and
+/// `prefix_barrier_wait_seconds` is for how long the oldest barrier has waited for a CPU now, 0 if
+/// none does. Seconds mean that a real-time thread or another cpuset keeps that CPU from the
+/// process: nothing that ended is released until then. Where the schema meters CPU time,
+/// `prefix_process_cpu_seconds` is that of the whole process: what it has more than all groups
+/// together was in [no group](Tree::cpu_balance).
+///
+/// So that totals of many processes can be added up, and over restarts: `prefix_tree_info` has the
+/// `epoch`, a number of the tree's own, with which counters began at 0 at
+/// `prefix_tree_start_time_seconds`; `prefix_tree_sequence` grows from scrape to scrape. They are
+/// those of [`Totals`](crate::Totals), and a forked child has its parent's.
+///
+/// Totals restored from a checkpoint are left out: the process that counted it was scraped, too,
+/// and totals that go back to a checkpoint would count as new ones.
+///
+/// # Cost
+/// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
+/// and copies the values of those that are shown. The memory kept between scrapes is bounded: for
+/// each group that is shown, and in the scrape after its end, at most five times 8 bytes for
+/// each of [`Schema::words`](crate::Schema::words), and its path.
+///
+/// Use one for each tree, for as long as it is scraped; one made anew for each scrape works, but
+/// counters then fall as groups end. Not for values that the program itself looks at: that is what
+/// [`Tree::snapshot`] is for.
+///
+/// # Examples
+/// ```
+/// use submeter::export::Export;
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.get_or_create("/acme/web")?.add(requests, 3);
+/// tree.get_or_create("/acme")?.add(requests, 1);
+///
+/// let export = Export::new("app").top(100, requests);
+/// let mut text = String::new();
+/// export.write(&tree, &mut text)?;
+/// assert!(text.contains("app_requests_total{group=\"/acme\"} 1\n"));
+/// assert!(text.contains("app_requests_total{group=\"/acme/web\"} 3\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Export {
+    prefix: String,
+    brakes: Brakes,
+    subtrees: bool,
+    created: bool,
+    powers: u32,
+    scrapers: u32,
+    exact: bool,
+    infos: Vec<Info>,
+    state: Mutex<State>,
+}
+
+struct Info {
+    name: String,
+    help: &'static str,
+    labels: Vec<(String, String)>,
+}
+
+/// A key of a metric, by which [`Export::top`] chooses groups.
+pub trait RankBy: sealed::RankBy {}
+
+mod sealed {
+    use crate::metric::schema::Key;
+
+    pub trait RankBy {
+        #[allow(private_interfaces, reason = "the trait is sealed")]
+        fn key(self) -> Key;
+    }
+}
+
+macro_rules! rank_by {
+    ($([$($unit:ident)?] $name:ty),*) => {$(
+        impl<$($unit)?> RankBy for $name {}
+        impl<$($unit)?> sealed::RankBy for $name {
+            #[allow(private_interfaces, reason = "the trait is sealed")]
+            fn key(self) -> crate::metric::schema::Key {
+                self.key
+            }
+        }
+    )*};
+}
+rank_by!([U] Counter<U>, [U] Gauge<U>, [U] Histogram<U>, [U] Quota<U>, [] &Metric);
+
+impl Export {
+    /// Begins an export whose metrics' names begin with `prefix`. What no name may have becomes
+    /// `_`, as in the names of metrics.
+    #[must_use]
+    pub fn new(prefix: &str) -> Export {
+        let backend = backend();
+        let labels = [("backend", backend.id()), ("reason", backend.reason())];
+        let brakes = Brakes { depth: path::DEPTH_MAX, top: TOP_DEFAULT, by: None, idle: false };
+        let export = Export {
+            prefix: names::sanitized(prefix),
+            brakes,
+            subtrees: false,
+            created: false,
+            powers: 1,
+            scrapers: 2,
+            exact: false,
+            infos: Vec::new(),
+            state: Mutex::default(),
+        };
+        let name = export.name("backend");
+        export.with_info(name, "The backend of updates, and why it is not a better one", &labels)
+    }
+
+    /// Goes no deeper than `depth`, the root being at 0: a group at this depth stands for its
+    /// subtree, and what is below is not visited.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme/web")?.add(requests, 3);
+    /// let mut text = String::new();
+    /// submeter::export::Export::new("app").depth(1).write(&tree, &mut text)?;
+    /// assert!(text.contains("app_requests_total{group=\"/acme\"} 3\n"));
+    /// assert!(!text.contains("/acme/web"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn depth(mut self, depth: usize) -> Export {
+        self.brakes.depth = depth;
+        self
+    }
+
+    /// Shows the `groups` with most of a metric, descendants included, and all above them: of a
+    /// counter or a histogram since they exist, of a gauge or a quota now. One that is shown stays
+    /// until another has a quarter more; of equals the eldest is shown. Those that have nothing of
+    /// any metric are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for (name, n) in [("/a", 1), ("/b", 40), ("/c", 2)] {
+    ///     tree.get_or_create(name)?.add(requests, n);
+    /// }
+    /// let mut text = String::new();
+    /// submeter::export::Export::new("app").top(1, requests).write(&tree, &mut text)?;
+    /// assert!(text.contains("app_requests_total{group=\"/b\"} 40\n"));
+    /// assert!(text.contains("app_requests_total{group=\"//other\"} 3\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn top(mut self, groups: usize, metric: impl RankBy) -> Export {
+        (self.brakes.top, self.brakes.by) = (groups, Some(metric.key()));
+        self
+    }
+
+    /// Shows every group, also those that have nothing of any metric.
+    ///
+    /// Without brakes a scrape grows with the tree: some kilobytes for each group.
+    #[must_use]
+    pub fn every_group(mut self) -> Export {
+        (self.brakes.top, self.brakes.idle) = (usize::MAX, true);
+        self
+    }
+
+    /// Shows [every group](Export::every_group) with just what it counted itself, from its first
+    /// scrape on, and since when ([`created`](Export::created)): for bills, and for tenants that
+    /// live as long as a few scrapes. A series begins with all that its group has, which a server
+    /// that reads `_created` takes as an increase, and one that does not (Prometheus, unless told
+    /// to) ignores. For the latter the default is right: increases add up to the tree's.
+    ///
+    /// The counts of a group that ends before any scrape are in the `other` above it all the same,
+    /// and so is what one counts between its last scrape and its end.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let export = submeter::export::Export::new("app").exact();
+    /// export.write(&tree, &mut String::new())?;
+    /// tree.get_or_create("/new")?.add(requests, 3);
+    /// let mut text = String::new();
+    /// export.write(&tree, &mut text)?;
+    /// assert!(text.contains("app_requests_total{group=\"/new\"} 3\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn exact(self) -> Export {
+        Export { exact: true, created: true, ..self.every_group() }
+    }
+
+    /// Writes totals with descendants too, under names of their own: `app_requests_subtree_total`.
+    /// A sum of them over groups counts each as often as there are groups above it.
+    #[must_use]
+    pub fn subtrees(mut self) -> Export {
+        self.subtrees = true;
+        self
+    }
+
+    /// Writes one bucket of a histogram for so many powers of two; one for each unless this is
+    /// called.
+    ///
+    /// # Panics
+    /// When `powers` is 0.
+    #[must_use]
+    pub fn powers_per_bucket(mut self, powers: u32) -> Export {
+        assert!(powers > 0, "a bucket for 0 powers of two: ask for at least 1");
+        self.powers = powers;
+        self
+    }
+
+    /// Writes since when each counter and histogram counts, in OpenMetrics: `app_requests_created`.
+    /// One more line each; for servers that make use of it.
+    #[must_use]
+    pub fn created(mut self) -> Export {
+        self.created = true;
+        self
+    }
+
+    /// Says how many servers scrape this export, 2 unless it is called: a series stays at its first
+    /// value, and an ended one is repeated, until so many scrapes have seen it.
+    ///
+    /// Sums are right for each of them if they scrape in turns. More than there are cost only that
+    /// what new groups count stays longer in `other`.
+    ///
+    /// # Panics
+    /// When `scrapers` is 0.
+    #[must_use]
+    pub fn scrapers(mut self, scrapers: u32) -> Export {
+        assert!(scrapers > 0, "an export for 0 scrapers: ask for at least 1");
+        self.scrapers = scrapers;
+        self
+    }
+
+    /// Adds `prefix_build_info`, whose labels tell what runs: version, commit.
+    ///
+    /// # Examples
+    /// ```
+    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
+    /// let export = submeter::export::Export::new("app").build_info(&[("version", "1.2.3")]);
+    /// let mut text = String::new();
+    /// export.write(&tree, &mut text)?;
+    /// assert!(text.contains("app_build_info{version=\"1.2.3\"} 1\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn build_info(self, labels: &[(&str, &str)]) -> Export {
+        let name = self.name("build");
+        self.with_info(name, "What runs", labels)
+    }
+
+    /// Adds `target_info`, whose labels describe the process to OpenTelemetry: `service.name` is
+    /// written as `service_name`.
+    ///
+    /// # Examples
+    /// ```
+    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
+    /// let export = submeter::export::Export::new("app").target_info(&[("service.name", "shop")]);
+    /// let mut text = String::new();
+    /// export.write(&tree, &mut text)?;
+    /// assert!(text.contains("target_info{service_name=\"shop\"} 1\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn target_info(self, labels: &[(&str, &str)]) -> Export {
+        self.with_info("target".to_owned(), "The process", labels)
+    }
+
+    /// Flushes the tree and writes it as OpenMetrics.
+    ///
+    /// # Errors
+    /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
+    ///
+    /// # Panics
+    /// When the metric of [`top`](Export::top) is of another tree's schema.
+    pub fn write<W: Write>(&self, tree: &Tree, out: &mut W) -> fmt::Result {
+        self.write_as(Format::OpenMetrics, tree, out)
+    }
+
+    /// Flushes the tree and writes it in a format that a client [accepts](Format::accepted).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::export::{Export, Format};
+    ///
+    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
+    /// let format = Format::accepted("text/plain;version=0.0.4");
+    /// let mut text = String::new();
+    /// Export::new("app").write_as(format, &tree, &mut text)?;
+    /// assert!(text.contains("# TYPE app_backend_info gauge\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
+    ///
+    /// # Panics
+    /// When the metric of [`top`](Export::top) is of another tree's schema.
+    pub fn write_as<W: Write>(&self, format: Format, tree: &Tree, out: &mut W) -> fmt::Result {
+        // Scrapes come one after the other; `out` is the caller's code, and is not called between.
+        out.write_str(&self.text(format, tree)?)
+    }
+
+    fn text(&self, format: Format, tree: &Tree) -> Result<String, fmt::Error> {
+        let mut state = self.state.lock();
+        // One for all that follows, whatever is declared meanwhile. After the lock: a scrape never
+        // has fewer metrics than the one before.
+        let version = tree.stats().version();
+        let schema = &version.schema;
+        let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids);
+        // After the groups were read, so that it has what they have.
+        let process = tree.cpu_balance().map(|balance| balance.process_ns);
+        let now = SystemTime::now();
+        let began = tree.stats().began();
+        let (levels, scrapers, subtrees) = (series::levels(schema), self.scrapers, self.subtrees);
+        let exact = self.exact;
+        state.advance(members, &Rules { levels: &levels, scrapers, subtrees, exact, began, now });
+
+        let style = Style { format, created: self.created, powers: self.powers };
+        let mut out = String::new();
+        for Info { name, help, labels } in &self.infos {
+            text::info(style, name, help, labels, &mut out)?;
+        }
+        let barrier = self.name("barrier_wait_seconds");
+        text::barrier(style, &barrier, submeter_sys::barrier::waiting(), &mut out)?;
+        let counted = self.name("tree");
+        text::tree(style, &counted, began, moment, self.exact, &mut out)?;
+        let process_cpu = self.name("process_cpu_seconds");
+        if let Some(ns) = process {
+            text::process_cpu(style, &process_cpu, ns, &mut out)?;
+        }
+        let mut groups: Vec<Labelled<'_>> =
+            state.entries.iter().map(|(path, entry)| Labelled::new(path, entry)).collect();
+        groups.sort_unstable_by(|a, b| path::compare(a.path, b.path));
+        let infos = self.infos.iter();
+        let taken = infos.flat_map(|info| [format!("{}_info", info.name), info.name.clone()]);
+        let taken = taken.chain([barrier, format!("{process_cpu}_total"), process_cpu]);
+        let taken = taken.chain(text::tree_names(&counted));
+        for family in names::families(schema, &self.prefix, self.subtrees, taken) {
+            text::family(style, schema, &family, &state.columns, &groups, &mut out)?;
+        }
+        if format == Format::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        Ok(out)
+    }
+
+    fn name(&self, name: &str) -> String {
+        let separator = if self.prefix.is_empty() { "" } else { "_" };
+        format!("{}{separator}{name}", self.prefix)
+    }
+
+    /// Adds an info metric, or labels to the one of this name.
+    fn with_info(mut self, name: String, help: &'static str, labels: &[(&str, &str)]) -> Export {
+        let label = |&(label, value): &(&str, &str)| {
+            (names::sanitized(label).replace(':', "_"), value.to_owned())
+        };
+        let labels: HashMap<String, String> = labels.iter().map(label).collect();
+        let mut labels: Vec<_> = labels.into_iter().collect();
+        labels.sort_unstable();
+        self.infos.retain(|info| info.name != name);
+        self.infos.push(Info { name, help, labels });
+        self
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Export").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

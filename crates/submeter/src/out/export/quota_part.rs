@@ -1,0 +1,151 @@
+//! What an exporter shows of a quota beside what is used: one list for all of them.
+
+use crate::limits::quota::Usage;
+use crate::metric::schema::Metric;
+use crate::metric::unit::UnitKind;
+use crate::out::snapshot::{GroupValues, Value};
+
+/// A number that exporters show of a quota beside what is used of it, under a name of its own.
+///
+/// This list is what [`Export`](super::Export) and the exporters in other crates have in common, so
+/// that a new number is in all of them under the same name. It costs nothing to look at; a program
+/// that wants one number reads [`Usage`](crate::Usage).
+///
+/// # Examples
+/// ```
+/// use submeter::export::QuotaPart;
+/// use submeter::{Bytes, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(memory, Some(100));
+/// assert!(tree.root().try_charge(memory, 101).is_err());
+///
+/// let snapshot = tree.snapshot();
+/// let root = snapshot.get("/").expect("always there");
+/// let metric = &snapshot.schema().metrics()[0];
+/// let counted = QuotaPart::ALL.iter().filter(|part| part.is_counter());
+/// let counted: Vec<_> =
+///     counted.filter(|part| part.value(root, metric) > Some(0)).map(|part| part.name()).collect();
+/// assert_eq!(counted, ["refused"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaPart {
+    /// The group's own limit, where it has one.
+    Limit,
+    /// The most that was used, with descendants.
+    Peak,
+    /// Charges that the group's limit refused.
+    Refused,
+    /// Charges granted beyond it.
+    Overdrafts,
+    /// Pauses asked of callers above the group's `high`.
+    Paused,
+    /// Time in which some charge waited.
+    SomeStalled,
+    /// Time in which one waited and the group held nothing.
+    FullStalled,
+    /// What the group's callbacks gave back.
+    Reclaimed,
+    /// How often they were asked for what `low` protects.
+    ReclaimedLow,
+}
+
+impl QuotaPart {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: &[QuotaPart] = &[
+        QuotaPart::Limit,
+        QuotaPart::Peak,
+        QuotaPart::Refused,
+        QuotaPart::Overdrafts,
+        QuotaPart::Paused,
+        QuotaPart::SomeStalled,
+        QuotaPart::FullStalled,
+        QuotaPart::Reclaimed,
+        QuotaPart::ReclaimedLow,
+    ];
+
+    /// Returns what is added to the quota's name: `limit`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            QuotaPart::Limit => "limit",
+            QuotaPart::Peak => "peak",
+            QuotaPart::Refused => "refused",
+            QuotaPart::Overdrafts => "overdrafts",
+            QuotaPart::Paused => "paused",
+            QuotaPart::SomeStalled => "pressure_some",
+            QuotaPart::FullStalled => "pressure_full",
+            QuotaPart::Reclaimed => "reclaimed",
+            QuotaPart::ReclaimedLow => "reclaimed_low",
+        }
+    }
+
+    /// Returns what is added to the quota's help text.
+    #[must_use]
+    pub fn help(self) -> &'static str {
+        match self {
+            QuotaPart::Limit => "limit",
+            QuotaPart::Peak => "peak usage with descendants",
+            QuotaPart::Refused => "charges refused by this group's limit",
+            QuotaPart::Overdrafts => "charges granted beyond this group's limit",
+            QuotaPart::Paused => "pauses asked of callers above this group's high",
+            QuotaPart::SomeStalled => {
+                "time in which some charge of this group or below it waited for room"
+            }
+            QuotaPart::FullStalled => {
+                "time in which a charge of this group or below it waited and the group held nothing"
+            }
+            QuotaPart::Reclaimed => "what this group's callbacks gave back",
+            QuotaPart::ReclaimedLow => "calls for what this group's low protects",
+        }
+    }
+
+    /// Returns whether it only grows: all but the limit and the peak.
+    #[must_use]
+    pub fn is_counter(self) -> bool {
+        !matches!(self, QuotaPart::Limit | QuotaPart::Peak)
+    }
+
+    /// Returns its unit: the quota's, or that of a number of events or of time.
+    #[must_use]
+    pub fn unit(self, quota: &Metric) -> UnitKind {
+        match self {
+            QuotaPart::Limit | QuotaPart::Peak | QuotaPart::Reclaimed => quota.unit(),
+            QuotaPart::Refused
+            | QuotaPart::Overdrafts
+            | QuotaPart::Paused
+            | QuotaPart::ReclaimedLow => UnitKind::Count,
+            QuotaPart::SomeStalled | QuotaPart::FullStalled => UnitKind::Nanoseconds,
+        }
+    }
+
+    /// Returns its value of one group, in its unit; `None` for a group without a limit, and for a
+    /// metric that is no quota.
+    ///
+    /// # Panics
+    /// When the metric is of another schema than the snapshot.
+    #[must_use]
+    pub fn value(self, group: &GroupValues, quota: &Metric) -> Option<u64> {
+        let Value::Quota(usage) = group.value(quota) else { return None };
+        let Usage { limit, peak, refused, overdrafts, paused, reclaimed, reclaimed_low, .. } =
+            usage;
+        let stalls = || group.pressure_of(quota).unwrap_or_default();
+        let nanoseconds =
+            |total: std::time::Duration| Some(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX));
+        match self {
+            QuotaPart::Limit => limit,
+            QuotaPart::Peak => Some(peak),
+            QuotaPart::Refused => Some(refused),
+            QuotaPart::Overdrafts => Some(overdrafts),
+            QuotaPart::Paused => Some(paused),
+            QuotaPart::SomeStalled => nanoseconds(stalls().some.total),
+            QuotaPart::FullStalled => nanoseconds(stalls().full.total),
+            QuotaPart::Reclaimed => Some(reclaimed),
+            QuotaPart::ReclaimedLow => Some(reclaimed_low),
+        }
+    }
+}

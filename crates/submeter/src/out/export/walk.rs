@@ -1,0 +1,254 @@
+//! Which groups an export shows, and their values as of one flush.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
+
+use super::series::subtract;
+use crate::limits::charge::Pressure;
+use crate::limits::quota::{Quotas, Usage};
+use crate::metric::schema::{Key, MetricKind, Schema};
+use crate::out::totals::Restored;
+use crate::stats::rstat::Flushed;
+use crate::tree::group::Group;
+use crate::tree::tree::Tree;
+use crate::tree::tree_stats::{Moment, Version};
+
+/// The numbers of groups. Not with std's SipHash: each scrape looks once for each group there is,
+/// and the numbers are our own.
+pub(super) type Ids = HashSet<u64, RandomState>;
+
+/// What keeps an export small.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brakes {
+    /// A group at this depth stands for its subtree, which is not visited.
+    pub(super) depth: usize,
+    /// How many groups are shown, and by which metric they are chosen.
+    pub(super) top: usize,
+    pub(super) by: Option<Key>,
+    /// Whether groups that have counted nothing are shown too.
+    pub(super) idle: bool,
+}
+
+/// A group that is shown. It comes after its parent.
+pub(super) struct Member {
+    pub(super) path: Box<str>,
+    pub(super) id: u64,
+    /// Its place among the members.
+    pub(super) parent: Option<usize>,
+    pub(super) has_children: bool,
+    /// With descendants, section after section.
+    pub(super) total: Box<[i64]>,
+    /// Without descendants; `None` where it stands for its subtree.
+    pub(super) own: Option<Box<[i64]>>,
+    /// Of each quota, in order of their slots.
+    pub(super) usage: Vec<Usage>,
+    /// Of each quota, in order of their slots, for how many nanoseconds some charges, and all, have
+    /// waited; and then of each what was reclaimed, and how often although `low` protects it.
+    pub(super) apart: Vec<[u64; 2]>,
+}
+
+struct Visit {
+    group: Group,
+    parent: usize,
+    has_children: bool,
+    shown: bool,
+}
+
+/// Flushes the tree, and copies the values of the groups that are shown: of the others, only the
+/// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
+/// Returns the moment of the values, too.
+///
+/// Neither a snapshot nor a copy of all paths: what 100,000 idle groups cost is a look at each.
+pub(super) fn members(
+    tree: &Tree,
+    version: &Version,
+    brakes: &Brakes,
+    stays: &Ids,
+) -> (Vec<Member>, Moment) {
+    // Dropped after the flush locks are released: see `Snapshot::take`.
+    let mut visits = Vec::with_capacity(tree.stats().group_count());
+    let rank = Rank::of(&version.schema, brakes);
+    // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
+    let restored = tree.restored().read_recursive();
+    let (mut members, moment) = tree.stats().flushed(version, |flushed| {
+        visit(tree.root(), brakes.depth, &mut visits);
+        choose(&rank, brakes, stays, &mut visits);
+        copy(&version.schema, &visits, brakes.depth, flushed)
+    });
+    restored.iter().for_each(|restored| take_off(restored, &mut members));
+    drop(restored);
+    (members, moment)
+}
+
+/// Takes off what was restored. Prometheus has it from the process that counted it, and would take
+/// a counter that goes back to a checkpoint for one that has started again.
+fn take_off(restored: &Restored, members: &mut [Member]) {
+    for Member { id, total, own, .. } in members {
+        if let Some(base) = restored.base.get(id) {
+            subtract(total, base);
+        }
+        if let (Some(own), Some(base)) = (own, restored.own.get(id)) {
+            subtract(own, base);
+        }
+    }
+}
+
+/// Visits all groups down to a depth, each after its parent.
+fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
+    visits.push(Visit { group: root.clone(), parent: 0, has_children: false, shown: true });
+    let mut at = 0;
+    while let Some(Visit { group, .. }) = visits.get(at) {
+        if group.depth() < depth {
+            let children = group.children_unsorted();
+            visits[at].has_children = !children.is_empty();
+            visits.extend(children.into_iter().map(|group| Visit {
+                group,
+                parent: at,
+                has_children: false,
+                shown: false,
+            }));
+        }
+        at += 1;
+    }
+}
+
+/// Marks the groups that are shown: those with most of the metric, and all above them.
+fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
+    let by = rank.values(visits.iter().map(|visit| &visit.group));
+    let (mut candidates, mut others) = (Vec::new(), Vec::new());
+    for (at, &value) in by.iter().enumerate().skip(1) {
+        let id = visits[at].group.id();
+        // One that is shown stays until another has a quarter more: of two that are about equal,
+        // each change would end a series and begin another.
+        let bonus = if stays.contains(&id) { value / 4 } else { 0 };
+        let candidate = (Reverse(value.saturating_add(bonus)), id, at);
+        if value == 0 { &mut others } else { &mut candidates }.push(candidate);
+    }
+    if brakes.idle {
+        candidates.append(&mut others);
+    }
+    if candidates.len() < brakes.top {
+        // Only where there is room for them: that is another look at each for each metric. Of a
+        // histogram only the sum is looked at: a group that has recorded nothing but zeros, and has
+        // nothing else, is as good as idle.
+        for metric in rank.schema.metrics() {
+            let groups = others.iter().map(|(_, _, at)| &visits[*at].group);
+            let mut values = values(groups, metric.key, metric.kind).into_iter();
+            candidates.extend(others.extract_if(.., |_| values.next() != Some(0)));
+        }
+    }
+    if candidates.len() > brakes.top {
+        // Of equals the eldest: not now the one and then the other. Not the first by name, which
+        // would compare the paths of all that have little.
+        candidates.select_nth_unstable(brakes.top);
+        candidates.truncate(brakes.top);
+    }
+    for (_, _, mut at) in candidates {
+        while !visits[at].shown {
+            visits[at].shown = true;
+            at = visits[at].parent;
+        }
+    }
+}
+
+fn copy(
+    schema: &Schema,
+    visits: &[Visit],
+    depth: usize,
+    flushed: &mut [Flushed<'_>],
+) -> Vec<Member> {
+    let mut places = vec![usize::MAX; visits.len()];
+    let mut members: Vec<Member> = Vec::new();
+    for (at, visit) in visits.iter().enumerate().filter(|(_, visit)| visit.shown) {
+        let group = &visit.group;
+        places[at] = members.len();
+        members.push(Member {
+            path: group.path().into(),
+            id: group.id(),
+            parent: (at != 0).then(|| places[visit.parent]),
+            has_children: visit.has_children,
+            total: group.totals(schema),
+            own: (group.depth() < depth).then(|| group.own_words(schema, flushed)),
+            usage: Vec::with_capacity(schema.quotas()),
+            apart: (0..schema.quotas()).map(|slot| stalled(group, slot)).collect(),
+        });
+    }
+    let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
+    for slot in 0..schema.quotas() {
+        let usages = Quotas::usages(slot, shown.clone());
+        for (member, usage) in members.iter_mut().zip(usages) {
+            member.apart.push([usage.reclaimed, usage.reclaimed_low]);
+            member.usage.push(usage);
+        }
+    }
+    members
+}
+
+fn stalled(group: &Group, slot: usize) -> [u64; 2] {
+    let Pressure { some, full, .. } = group.inner.quotas.pressure(slot);
+    [some, full].map(|stall| u64::try_from(stall.total.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// By what groups are chosen.
+struct Rank<'a> {
+    schema: &'a Schema,
+    by: Option<(Key, MetricKind)>,
+}
+
+impl<'a> Rank<'a> {
+    /// Without a metric of the caller's: by the first counter, or else by the first metric.
+    fn of(schema: &'a Schema, brakes: &Brakes) -> Rank<'a> {
+        let metrics = schema.metrics();
+        let metric = match brakes.by {
+            Some(key) => {
+                let named = metrics.iter().find(|metric| metric.key == key);
+                Some(named.expect("the metric of `top` belongs to the schema of another tree"))
+            }
+            None => {
+                let counter = metrics.iter().find(|metric| metric.kind == MetricKind::Counter);
+                counter.or(metrics.first())
+            }
+        };
+        Rank { schema, by: metric.map(|metric| (metric.key, metric.kind)) }
+    }
+
+    fn values<'g>(&self, groups: impl Iterator<Item = &'g Group> + Clone) -> Vec<u64> {
+        match self.by {
+            Some((key, kind)) => values(groups, key, kind),
+            None => vec![0; groups.count()],
+        }
+    }
+}
+
+/// Returns of each group a total as of the last flush, how much is used of a quota, the sum of a
+/// histogram.
+///
+/// Of all at once, in a loop that does nothing else: where each value waits for memory that no
+/// cache has, as among 100,000 groups, the processor waits for many of them at once.
+fn values<'g>(
+    groups: impl Iterator<Item = &'g Group> + Clone,
+    key: Key,
+    kind: MetricKind,
+) -> Vec<u64> {
+    let slot = usize::from(key.slot);
+    let total = |group: &Group| group.counted(key).map_or(0, |stats| stats.total(slot));
+    match kind {
+        // A group whose every charge was refused, or waited in vain, is not idle, nor one that has
+        // given back all that it held.
+        MetricKind::Quota => {
+            let usages = Quotas::usages(slot, groups.clone().map(|group| &group.inner.quotas));
+            let value = |(usage, group): (Usage, &Group)| {
+                let events = usage.refused | usage.overdrafts | usage.paused | usage.reclaimed;
+                let is_idle = events == 0 && stalled(group, slot) == [0; 2];
+                usage.current.max(u64::from(!is_idle))
+            };
+            usages.zip(groups).map(value).collect()
+        }
+        MetricKind::Gauge => groups.map(|group| total(group).unsigned_abs()).collect(),
+        MetricKind::Counter | MetricKind::Histogram => {
+            groups.map(|group| total(group).cast_unsigned()).collect()
+        }
+    }
+}

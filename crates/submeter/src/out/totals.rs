@@ -1,0 +1,205 @@
+//! What a tree has counted, for programs that add up the totals of many processes.
+//!
+//! A tree has a random number, its epoch, and numbers its snapshots while the flushes are locked,
+//! so that a later number has larger totals. What was restored from a checkpoint is taken off group
+//! by group, and the checkpoint's own totals are handed on as a reading of the process that counted
+//! them. They stand in the file beside the sums, as do those of some processes before it, because a
+//! process that is started again and again may end before it is read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::metric::schema::{Metric, MetricKind, Schema};
+use crate::out::snapshot::Words;
+use crate::{GroupValues, Snapshot, Tree};
+
+/// The totals of one process at one moment, as [`Tree::totals`] returns them.
+///
+/// They only grow. Of two with the same epoch, the one with the larger sequence has all that the
+/// other has, so that a reader who keeps the last of each epoch and adds up the epochs has each
+/// count once, whatever was read twice, late or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// The number of the tree among those of all processes: random, and never used again.
+    ///
+    /// A forked child has its parent's, and what the parent had counted, so that a reader takes the
+    /// two for one: make trees after a fork where totals are added up.
+    pub epoch: u64,
+    /// The number of the moment among those of the tree.
+    pub sequence: u64,
+    /// When that was, by the clock of its process.
+    pub at: SystemTime,
+    /// The epochs whose totals were restored, and which therefore have ended.
+    pub follows: Vec<u64>,
+    /// Whether nothing was counted afterwards. If not, that is unknown.
+    pub is_complete: bool,
+    /// Root first, each before its children.
+    pub groups: Vec<GroupTotals>,
+}
+
+/// What one group counted in one process, with its descendants: those that were killed too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupTotals {
+    /// As [`GroupValues::id`]: another group that has the same path later has another one.
+    pub id: u64,
+    /// The id of the group above.
+    pub parent: Option<u64>,
+    /// The path.
+    pub path: Arc<str>,
+    /// Of each counter, in the order of the schema.
+    pub counters: Vec<u64>,
+}
+
+/// Totals of a checkpoint, in the tree to which they were added.
+pub(crate) struct Restored {
+    /// The counts of the process that wrote the checkpoint, then of those before it.
+    pub(crate) past: Vec<Totals>,
+    /// What was added to groups of this tree, descendants included, by the group's id: as words
+    /// of a snapshot.
+    pub(crate) base: HashMap<u64, Box<[i64]>>,
+    /// The same without descendants.
+    #[cfg(feature = "export")]
+    pub(crate) own: HashMap<u64, Box<[i64]>>,
+}
+
+/// Returns the counters of a schema.
+pub(crate) fn counters(schema: &Schema) -> impl Iterator<Item = &Metric> {
+    schema.metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter)
+}
+
+impl Tree {
+    /// Returns what this process has counted; and what those before it had, as of their
+    /// checkpoints, where that was restored.
+    ///
+    /// No count is in two of them: what was restored is taken off this process's own. Each group's
+    /// totals include its descendants', so what it counted itself is its totals less those of its
+    /// children, the killed ones included: a reader knows them from before.
+    ///
+    /// Costs a snapshot. Histograms, gauges and quotas are left out, as they may fall.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme")?.add(requests, 3);
+    ///
+    /// let totals = tree.totals();
+    /// let [own] = totals.as_slice() else { panic!("nothing was restored") };
+    /// assert_eq!(own.groups[1].counters, [3]);
+    /// assert!(tree.totals()[0].sequence > own.sequence);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn totals(&self) -> Vec<Totals> {
+        self.snapshot_and_past().1
+    }
+
+    /// Takes a [`snapshot`](Tree::snapshot) of what this process counted, without what was
+    /// restored: an exporter of the process that counted the rest has sent that. Gauges and quotas
+    /// are as in any snapshot, as they are never restored.
+    ///
+    /// Costs a snapshot, and a subtraction for each value that was restored.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::checkpoint::CheckpointFile;
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let schema = schema.build()?;
+    /// # let path = std::env::temp_dir().join(format!("own-{}.checkpoint", std::process::id()));
+    /// let former = Tree::new(schema.clone())?;
+    /// former.create("/acme")?.add(requests, 3);
+    /// former.checkpoint_last(CheckpointFile::open(&path)?)?;
+    ///
+    /// let tree = Tree::new(schema)?;
+    /// tree.restore(&mut CheckpointFile::open(&path)?)?;
+    /// tree.get_or_create("/acme")?.add(requests, 4);
+    /// let counted = |snapshot: submeter::Snapshot| {
+    ///     snapshot.get("/acme").map(|acme| acme.counter(requests))
+    /// };
+    /// assert_eq!(counted(tree.snapshot()), Some(7));
+    /// assert_eq!(counted(tree.snapshot_without_restored()), Some(4));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_without_restored(&self) -> Snapshot {
+        let restored = self.restored().read_recursive();
+        let mut snapshot = self.snapshot();
+        for group in &mut snapshot.groups {
+            let mut bases = bases(&restored, group.id()).peekable();
+            if bases.peek().is_none() {
+                continue;
+            }
+            let mut words = group.words.unpacked();
+            for base in bases {
+                for (word, base) in words.iter_mut().zip(base) {
+                    *word = word.wrapping_sub(*base);
+                }
+            }
+            group.words = Words::pack(&words);
+        }
+        snapshot
+    }
+
+    /// Takes a snapshot, and tells the totals in it apart: those of this process first.
+    pub(crate) fn snapshot_and_past(&self) -> (Snapshot, Vec<Totals>) {
+        // Held for the snapshot: a restore adds to one group after the other, and in the middle of
+        // that it would be in part this process's. Recursive, because a snapshot may run drops of
+        // users' values, which may take another.
+        let restored = self.restored().read_recursive();
+        let snapshot = self.snapshot();
+        let groups = snapshot.groups();
+        let of = |group: &GroupValues| GroupTotals {
+            id: group.id(),
+            parent: group.parent().map(|parent| groups[parent].id()),
+            path: Arc::clone(&group.path),
+            counters: own_counters(&snapshot, group, &restored),
+        };
+        let totals = Totals {
+            epoch: snapshot.epoch(),
+            sequence: snapshot.sequence(),
+            at: snapshot.system_time(),
+            follows: restored
+                .iter()
+                .flat_map(|restored| &restored.past)
+                .map(|past| past.epoch)
+                .collect(),
+            is_complete: false,
+            groups: groups.iter().map(of).collect(),
+        };
+        let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
+        let mut past: Vec<Totals> = std::iter::once(totals).chain(before).collect();
+        // No process before this one can have had what was declared after the restore.
+        let width = counters(snapshot.schema()).count();
+        for group in past.iter_mut().flat_map(|totals| &mut totals.groups) {
+            group.counters.resize(width, 0);
+        }
+        drop(restored);
+        (snapshot, past)
+    }
+}
+
+/// Returns a group's counters without what was restored.
+fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored]) -> Vec<u64> {
+    let own = |metric: &Metric| {
+        let word = group.word(metric.key);
+        // A metric may have been declared since.
+        let bases = bases(restored, group.id()).filter_map(|base| base.get(word));
+        bases.fold(group.words.get(word), |own, base| own.wrapping_sub(*base)).cast_unsigned()
+    };
+    counters(snapshot.schema()).map(own).collect()
+}
+
+/// Returns what each restore added to a group, as words of a snapshot.
+fn bases(restored: &[Restored], group: u64) -> impl Iterator<Item = &[i64]> {
+    restored.iter().filter_map(move |restored| restored.base.get(&group)).map(|base| &**base)
+}

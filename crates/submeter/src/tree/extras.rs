@@ -1,0 +1,135 @@
+//! What a group has that most groups have not: words of further sections, rates, and values that
+//! are attached to it for its lifetime, one per owner and one of the program's own.
+//!
+//! All of it behind one pointer. Attached values are stored without their types, so that a group
+//! need not know who their owners are.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+use submeter_percpu::TokenBucket;
+
+use crate::limits::buckets::Rates;
+use crate::metric::schema::Schema;
+use crate::tree::group::{KillWaits, OtherStats};
+
+mod added;
+#[cfg(feature = "aggregator")]
+mod owned;
+
+use added::Added;
+#[cfg(feature = "aggregator")]
+use owned::Owned;
+
+/// The extras of one group. A single pointer while there are none.
+#[derive(Default)]
+pub(crate) struct Extras {
+    made: OnceBox<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    /// The words of the sections other than the first, in the schema's order.
+    others: Box<[OtherStats]>,
+    /// The words of sections that were added to the tree.
+    added: Added,
+    rates: Rates,
+    #[cfg(feature = "aggregator")]
+    owned: Owned,
+    /// The program's own value. In a box, as a pointer that is swapped in knows no type. Not in a
+    /// `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
+    data: OnceBox<Data>,
+    /// Made with the first that waits for the kill.
+    kill_waits: OnceBox<KillWaits>,
+}
+
+/// A program's own value of a group, which its [`Killed`](crate::Killed) keeps, too.
+pub(crate) type Data = Arc<dyn Any + Send + Sync>;
+
+impl Extras {
+    /// Those of a group with words of further sections, if the schema has such.
+    pub(crate) fn with_others(others: Box<[OtherStats]>) -> Extras {
+        if others.is_empty() {
+            return Extras::default();
+        }
+        Extras { made: OnceBox::with_value(Box::new(Made { others, ..Made::default() })) }
+    }
+
+    /// Returns the words of the sections other than the first that the tree was made with.
+    pub(crate) fn others(&self) -> &[OtherStats] {
+        self.made.get().map_or(&[], |made| &made.others)
+    }
+
+    /// Returns the words of all sections other than the first, as far as there are any yet.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OtherStats> {
+        self.made.get().into_iter().flat_map(|made| made.others.iter().chain(made.added.iter()))
+    }
+
+    /// Returns the words of a section other than the first.
+    #[inline]
+    pub(crate) fn find(&self, section: u32) -> Option<&OtherStats> {
+        let made = self.made.get()?;
+        let is_it = |stats: &&OtherStats| stats.section_id == section;
+        made.others.iter().find(is_it).or_else(|| made.added.iter().find(is_it))
+    }
+
+    /// Keeps the words of a section that was added; or drops them, if another thread was earlier.
+    pub(crate) fn add(&self, stats: OtherStats) -> &OtherStats {
+        self.made.get_or_init(Box::default).added.add(stats)
+    }
+
+    /// Returns the bucket of a rate, if one was ever set.
+    pub(crate) fn rate(&self, slot: usize) -> Option<&TokenBucket> {
+        self.made.get()?.rates.at(slot)
+    }
+
+    /// Returns the buckets, after making them.
+    pub(crate) fn make_rates(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
+        self.rates().create(schema)
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.made.get_or_init(Box::default).rates
+    }
+
+    /// Returns the program's value, if it has set one of this type.
+    pub(crate) fn data<T: Any>(&self) -> Option<&T> {
+        self.made.get()?.data.get()?.downcast_ref()
+    }
+
+    /// Sets the program's value, or returns it if there is one already.
+    pub(crate) fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
+        let made = self.made.get_or_init(Box::default);
+        made.data.set(Box::new(Arc::new(data))).map_err(|data| {
+            let mine = Arc::downcast(*data).ok().and_then(Arc::into_inner);
+            mine.unwrap_or_else(|| unreachable!("a `T` from above, of which there is no other"))
+        })
+    }
+
+    /// Returns the program's value, to be kept beyond the group.
+    pub(crate) fn share_data(&self) -> Option<Data> {
+        self.made.get()?.data.get().cloned()
+    }
+
+    pub(crate) fn kill_waits(&self) -> &KillWaits {
+        self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
+    }
+
+    /// Those that wait for the kill, if ever anybody did.
+    pub(crate) fn kill_waits_if_any(&self) -> Option<&KillWaits> {
+        self.made.get()?.kill_waits.get()
+    }
+
+    /// Returns the values with owners, if anything is attached yet.
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn owned(&self) -> Option<&Owned> {
+        Some(&self.made.get()?.owned)
+    }
+
+    /// Returns the values with owners, after making room for them.
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn owned_or_init(&self) -> &Owned {
+        &self.made.get_or_init(Box::default).owned
+    }
+}

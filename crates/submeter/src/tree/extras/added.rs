@@ -1,0 +1,41 @@
+//! The words of sections that were added to a tree when it existed.
+
+use once_cell::race::OnceBox;
+
+use crate::tree::group::OtherStats;
+
+/// Those of one group, in the order of their first updates. A single pointer while there are none.
+///
+/// They are a list, as there are few. It has no lock, which a forked child could find held by a
+/// thread that it does not have.
+#[derive(Default)]
+pub(super) struct Added {
+    first: OnceBox<Link>,
+}
+
+struct Link {
+    stats: OtherStats,
+    next: OnceBox<Link>,
+}
+
+impl Added {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OtherStats> {
+        let links = std::iter::successors(self.first.get(), |link| link.next.get());
+        links.map(|link| &link.stats)
+    }
+
+    /// Puts it at the end, unless there are words of its section by then.
+    pub(super) fn add(&self, stats: OtherStats) -> &OtherStats {
+        let mut link = Box::new(Link { stats, next: OnceBox::new() });
+        let mut place = &self.first;
+        loop {
+            let refused = place.set(link).err();
+            let there = place.get().expect("this thread has set it, or another");
+            match refused {
+                Some(late) if late.stats.section_id != there.stats.section_id => link = late,
+                _ => return &there.stats,
+            }
+            place = &there.next;
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! A group: one tenant, or one level of tenants.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use submeter_percpu::percpu_ref::Options;
+use submeter_percpu::rcuref::{Guard, pin};
+use submeter_percpu::{PercpuArc, PercpuOwner};
+
+use crate::error::Error;
+use crate::limits::quota::Quotas;
+use crate::metric::schema::{Key, Schema};
+use crate::path;
+use crate::stats::rstat::GroupStats;
+use crate::tree::children::{Children, Sought};
+use crate::tree::creation::OnCreateAll;
+use crate::tree::extras::Extras;
+use crate::tree::tree_stats::TreeStats;
+
+mod declare;
+mod ends;
+mod life;
+mod reads;
+mod updates;
+
+pub(crate) use ends::KillWaits;
+pub use ends::WhenKilled;
+
+/// A handle to one group. Look it up once and keep it.
+///
+/// Cloning and dropping cost an add each on the running CPU's own word, so that every request may
+/// hold the group that it works for. An update costs about one such add: no lock, no system call,
+/// no allocation. Ancestors are brought up to date by the next flush. A handle keeps the group's
+/// storage, not its name: after [`kill`](Group::kill) updates still count, for the parent's total.
+///
+/// Two handles are equal if they are of the same group; a group that was killed and its successor
+/// at the same path are two. Groups are ordered as a tree is printed: a parent before its
+/// descendants, siblings by name, groups of one path by age.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let web = tree.get_or_create("/acme/web")?;
+/// let worker = web.clone();
+/// std::thread::spawn(move || worker.inc(requests)).join().expect("no panic");
+/// assert_eq!(web.sum(requests), 1);
+/// assert_eq!((web.path(), web.name(), web.depth()), ("/acme/web", "web", 2));
+/// assert_eq!(web.parent().map(|acme| acme.child_count()), Some(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Group {
+    pub(crate) inner: PercpuArc<GroupInner>,
+}
+
+/// In this order, in which what every update and every switch looks at comes first: the compiler's
+/// own order spreads it over three cache lines, each of which a switch among many groups would
+/// miss.
+#[repr(C)]
+pub(crate) struct GroupInner {
+    depth: u8,
+    /// Guarded by `children`.
+    dead: AtomicBool,
+    /// Held while a gauge is set. A byte that alignment left free.
+    setting: Mutex<()>,
+    /// The number of the first section, whose words `stats` has; here because every update compares
+    /// it.
+    section_id: u32,
+    /// The per-CPU words.
+    stats: GroupStats,
+    /// Its number in this process: unlike its address, never another group's.
+    id: u64,
+    pub(crate) quotas: Quotas,
+    tree: Arc<TreeStats>,
+    /// Before `parent`, as all that tells a flusher of the group's end: children end first.
+    pub(crate) extras: Extras,
+    parent: Option<Group>,
+    /// Live children by name. Its lock guards `dead` too: a group is killed with it held for
+    /// writing, so no child is created in a group that is dying.
+    children: Children<GroupInner>,
+}
+
+/// The words of a section other than the first.
+pub(crate) struct OtherStats {
+    pub(crate) section_id: u32,
+    stats: GroupStats,
+}
+
+impl GroupInner {
+    fn others(&self) -> &[OtherStats] {
+        self.extras.others()
+    }
+}
+
+impl Group {
+    /// Returns what decides the root's end, and the root.
+    pub(crate) fn new_root(
+        tree: Arc<TreeStats>,
+    ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
+        Self::new(tree, None, "/".to_owned())
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn new(
+        tree: Arc<TreeStats>,
+        parent: Option<&Group>,
+        path: String,
+    ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
+        let depth = parent.map_or(0, |p| p.inner.depth + 1);
+        if usize::from(depth) > path::DEPTH_MAX {
+            return Err(Error::depth(&path));
+        }
+        let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
+        // Sections that the tree got since have words here from their first update on.
+        let schema = tree.first_schema();
+        let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
+        let others = others.map(|(index, (section, rstat))| {
+            let above = parent.map(|p| &p.inner.others()[index].stats);
+            Ok(OtherStats { section_id: section.id, stats: GroupStats::new(rstat, above)? })
+        });
+        let others = others.collect::<Result<Box<[_]>, Error>>()?;
+        let quotas = if parent.is_some() { Quotas::default() } else { Quotas::root(schema)? };
+        #[expect(clippy::manual_map, reason = "inside of `map` it is not known who calls")]
+        let parent = match parent {
+            Some(parent) => Some(parent.clone()),
+            None => None,
+        };
+        // Kept once: the count's name is the group's path.
+        let options = Options::new().name(path);
+        let inner = GroupInner {
+            stats,
+            section_id: schema.id(),
+            quotas,
+            tree,
+            depth,
+            dead: AtomicBool::new(false),
+            setting: Mutex::new(()),
+            id: next_id(),
+            extras: Extras::with_others(others),
+            parent,
+            children: Children::default(),
+        };
+        let (owner, inner) = PercpuArc::with(options, inner).map_err(Error::storage)?;
+        Ok((owner, Group { inner }))
+    }
+
+    // ---- names -------------------------------------------------------------------------------
+
+    /// Returns the absolute path, `/` for the root.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Returns the last component of the path, `""` for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        path::last(self.path())
+    }
+
+    /// Returns the number of ancestors.
+    #[inline]
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        usize::from(self.inner.depth)
+    }
+
+    /// Returns the parent, or `None` for the root.
+    #[inline]
+    #[must_use]
+    pub fn parent(&self) -> Option<&Group> {
+        self.inner.parent.as_ref()
+    }
+
+    pub(crate) fn on_create_all(&self) -> &OnCreateAll {
+        &self.inner.tree.on_create
+    }
+
+    /// Whether both are of one tree; a schema may have several.
+    #[inline(always)]
+    pub(crate) fn is_beside(&self, other: &Group) -> bool {
+        Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
+    }
+
+    /// Returns the schema of its tree: see [`Tree::schema`](crate::Tree::schema).
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        self.inner.tree.schema()
+    }
+
+    /// The number of its tree's schema, for a comparison that follows no pointer.
+    #[inline]
+    pub(crate) fn schema_id(&self) -> u32 {
+        self.inner.section_id
+    }
+
+    /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
+    /// the group's storage lives. It is dropped with the last handle, or later with its
+    /// [`Killed`](crate::Killed), which has it too: what ends a tenant's work, such as a token to
+    /// cancel it, is at hand after a [`kill_subtree`](Group::kill_subtree).
+    ///
+    /// Of threads that set it at once one does. A killed group keeps its value, and one that is
+    /// created under its name has none. Costs three allocations, and nothing for groups without.
+    /// For a value that changes, set a `Mutex` or an atomic.
+    ///
+    /// It must not hold the [`Tree`](crate::Tree), nor a handle to this group or to one below it,
+    /// nor a charge or an attachment of such a group: they would keep each other alive, and never
+    /// be freed. Where a program's tenant has the group, set a [`Weak`](std::sync::Weak) of the
+    /// tenant: who has the children of a group has their tenants then, without a second tree.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// struct Plan { name: &'static str, requests_per_s: u32 }
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert!(web.set_data(Plan { name: "small", requests_per_s: 100 }).is_ok());
+    ///
+    /// let plan = tree.get("/acme/web").and_then(|web| Some(web.data::<Plan>()?.requests_per_s));
+    /// assert_eq!(plan, Some(100));
+    /// assert_eq!(web.data::<Plan>().map(|plan| plan.name), Some("small"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The value, if one was set before, of whatever type.
+    pub fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
+        self.inner.extras.set_data(data)
+    }
+
+    /// Returns the value that [`set_data`](Group::set_data) set, if it is a `T`: three loads and
+    /// a comparison of types.
+    #[must_use]
+    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.inner.extras.data()
+    }
+
+    /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
+    /// without a lock or a retry. Allocates once in each thread, and now and then frees what others
+    /// removed.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// assert_eq!(tree.root().child("web"), Some(web));
+    /// assert_eq!(tree.root().child("mail"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn child(&self, name: &str) -> Option<Group> {
+        self.child_under(name, &pin())
+    }
+
+    /// As [`child`](Group::child), for those that look up several levels under one guard.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
+        let sought = Sought::new(self.path(), name);
+        let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
+        // A kill in progress has marked it and not removed it yet: who saw it killed must not find
+        // it again. Relaxed: such a thread has seen this very word, and sees nothing older.
+        (!inner.dead.load(Ordering::Relaxed)).then_some(Group { inner })
+    }
+
+    /// Returns the live children in the order of their names. Takes a reference to each: where only
+    /// their number matters use [`child_count`](Group::child_count).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.create("/web")?;
+    /// tree.create("/mail")?;
+    /// let children = tree.root().children();
+    /// assert_eq!([children[0].name(), children[1].name()], ["mail", "web"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn children(&self) -> Vec<Group> {
+        let mut live = self.children_unsorted();
+        live.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        live
+    }
+
+    /// Returns the live children in no order, without the time that [`children`](Group::children)
+    /// takes to sort them: most of it where there are thousands.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// assert_eq!(tree.root().children_unsorted(), [web]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn children_unsorted(&self) -> Vec<Group> {
+        // Most groups never had a child: of 100,000, the locks would take a part of a walk.
+        if self.inner.children.is_unused() {
+            return Vec::new();
+        }
+        let live = self.inner.children.read().clone_live();
+        live.into_iter().map(|inner| Group { inner }).collect()
+    }
+
+    /// Returns how many live children there are.
+    #[must_use]
+    pub fn child_count(&self) -> usize {
+        self.inner.children.len(&pin())
+    }
+
+    /// Creates a child.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.root().create_child("web")?;
+    /// assert_eq!((web.path(), web.parent()), ("/web", Some(tree.root())));
+    /// assert!(tree.root().create_child("web").expect_err("exists").is_already_exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A bad name, a child of that name, a group that was killed, or a tree that is full.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn create_child(&self, name: &str) -> Result<Group, Error> {
+        self.make_child(name, false)
+    }
+
+    /// Finds a child, or creates it.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.root().get_or_create_child("web")?;
+    /// assert_eq!(tree.root().get_or_create_child("web")?, web);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A bad name, a group that was killed, or a tree that is full.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get_or_create_child(&self, name: &str) -> Result<Group, Error> {
+        if let Some(child) = self.child(name) {
+            return Ok(child);
+        }
+        self.make_child(name, true)
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
+        path::check_name(name)?;
+        match self.try_make_child(name, or_get) {
+            // Reclaim after unlocking `children`: a snapshot takes the two locks in the other
+            // order.
+            Err(error) if error.is_no_room() => {
+                self.inner.tree.reclaim();
+                self.try_make_child(name, or_get)
+            }
+            result => result,
+        }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn try_make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
+        let mut children = self.inner.children.write();
+        // Relaxed: written only with `children` held for writing, as it is here.
+        if self.inner.dead.load(Ordering::Relaxed) {
+            return Err(Error::killed(self.path()));
+        }
+        let path = path::join(self.path(), name);
+        let sought = Sought::new(self.path(), name);
+        if let Some(inner) = children.get(sought.hash, |path| sought.is(path)) {
+            return if or_get { Ok(Group { inner }) } else { Err(Error::already_exists(path)) };
+        }
+        let inner = &self.inner;
+        let (owner, child) = Group::new(Arc::clone(&inner.tree), Some(self), path)?;
+        let (mut owner, mut replaced) = (Some(owner), None);
+        inner.tree.on_create.create(&child, &mut || {
+            if let Some(owner) = owner.take() {
+                replaced = Some(children.insert(sought.hash, owner, |path| sought.is(path)));
+            }
+        });
+        drop(children);
+        drop(replaced);
+        Ok(child)
+    }
+
+    // ---- for the rest of the crate -----------------------------------------------------------
+
+    /// The words of a metric's section, which are made if this is the first update; the metric must
+    /// be of this tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
+        match self.words_of(key.section) {
+            Some(stats) => stats,
+            None => self.first_words(key.section),
+        }
+    }
+
+    /// The words of a metric's section, for a reader; `None` if the section was added to the tree
+    /// and nothing was counted here, nor below.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
+        let stats = self.words_of(key.section);
+        if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
+            wrong_schema();
+        }
+        stats
+    }
+
+    /// The words of a section, if there are any.
+    #[inline]
+    fn words_of(&self, section: u32) -> Option<&GroupStats> {
+        if section == self.inner.section_id {
+            return Some(&self.inner.stats);
+        }
+        self.inner.extras.find(section).map(|other| &other.stats)
+    }
+
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn extras(&self) -> &Extras {
+        &self.inner.extras
+    }
+
+    /// Its number, which no other group of this process ever has.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// The statistics of its tree.
+    #[cfg(any(feature = "aggregator", feature = "perf"))]
+    pub(crate) fn tree_stats(&self) -> &Arc<TreeStats> {
+        &self.inner.tree
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only that each number is given once matters.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cold]
+#[inline(never)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn wrong_schema() -> ! {
+    panic!("the metric belongs to the schema of another tree")
+}
+
+// By hand, so that a killed group's holders are found where the caller took the handle.
+impl Clone for Group {
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn clone(&self) -> Group {
+        Group { inner: self.inner.clone() }
+    }
+}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Group) -> bool {
+        PercpuArc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Group {}
+
+/// As a tree is printed: see [`Group`].
+impl Ord for Group {
+    fn cmp(&self, other: &Group) -> std::cmp::Ordering {
+        path::compare(self.path(), other.path()).then_with(|| self.id().cmp(&other.id()))
+    }
+}
+
+impl PartialOrd for Group {
+    fn partial_cmp(&self, other: &Group) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Group {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref::<GroupInner>(&self.inner).hash(state);
+    }
+}
+
+/// The path.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.path())
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({})", self.path())
+    }
+}

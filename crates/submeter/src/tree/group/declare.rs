@@ -1,0 +1,130 @@
+//! Sets of metrics that are added to a tree that exists, and the words of what was added.
+//!
+//! What is new in a set becomes a section, as sections share nothing but the groups. The tree gets
+//! another *version*, whose schema begins with the one before, so that no metric, section or word
+//! ever changes its number; versions are kept as long as the tree. A snapshot, an export and a
+//! flush look at one of them. What compares two moments (rates, `/metrics`, OTLP) takes zero for
+//! what the earlier one lacks.
+//!
+//! A group gets words of an added section with its first update, from the nearest ancestor that has
+//! some down: idle groups weigh what they did, and no walk over all groups is needed, which would
+//! miss those that were killed and are still held. The root's are made with the section. Quotas,
+//! rate limits, CPU time and events stay in the schema that the tree is made with: their words and
+//! nodes are laid out there, and a switch copies what it needs to know.
+
+use std::sync::Arc;
+
+use super::{Group, OtherStats, wrong_schema};
+use crate::error::Error;
+use crate::metric::schema::Metrics;
+use crate::stats::rstat::{GroupStats, Rstat};
+
+impl Group {
+    /// Adds a set of metrics to the group's tree: see [`Tree::declare`](crate::Tree::declare).
+    ///
+    /// # Errors
+    /// As those of `Tree::declare`.
+    pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
+        let root = std::iter::successors(Some(self), |group| group.parent()).last();
+        self.inner.tree.declare(root.unwrap_or(self))
+    }
+
+    /// Keeps the root's words of a section that is being added: the root has them from the first
+    /// moment on, so that there are some above every group.
+    pub(crate) fn keep_root_words(&self, section: u32, stats: GroupStats) {
+        self.inner.extras.add(OtherStats { section_id: section, stats });
+    }
+
+    /// Makes the words of a section that was added to the tree; where there is no room for them,
+    /// returns those of the nearest group above that has some.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn first_words(&self, section: u32) -> &GroupStats {
+        let Some(rstat) = self.inner.tree.added(section) else { wrong_schema() };
+        self.make_words(section, rstat).unwrap_or_else(|above| above)
+    }
+
+    /// Makes words for this group and those above it, from the top down, as a flush needs them. An
+    /// `Err` has the nearest words above, if there is no room for the group's own.
+    fn make_words(&self, section: u32, rstat: &Arc<Rstat>) -> Result<&GroupStats, &GroupStats> {
+        if let Some(stats) = self.words_of(section) {
+            return Ok(stats);
+        }
+        let parent = self.parent().expect("the root has words of each section");
+        let above = parent.make_words(section, rstat)?;
+        let make = || GroupStats::new(rstat, Some(above));
+        // Groups that ended may have the room. Not waited for: a caller may hold locks that a
+        // snapshot is about to ask for.
+        let made = make().or_else(|_| {
+            rstat.try_reclaim();
+            make()
+        });
+        let Ok(stats) = made else { return Err(above) };
+        Ok(&self.inner.extras.add(OtherStats { section_id: section, stats }).stats)
+    }
+
+    /// Whether these words are this group's own, rather than those of a group above.
+    pub(crate) fn has(&self, stats: &GroupStats) -> bool {
+        let others = self.inner.extras.all().map(|other| &other.stats);
+        std::iter::once(&self.inner.stats).chain(others).any(|own| std::ptr::eq(own, stats))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::schema::{Counter, Gauge, Schema, SchemaBuilder};
+    use crate::{Count, Tree};
+
+    struct Set {
+        n: Counter<Count>,
+        level: Gauge<Count>,
+    }
+
+    impl Metrics for Set {
+        fn declare(schema: &mut SchemaBuilder) -> Set {
+            Set { n: schema.counter("n", ""), level: schema.gauge("level", "") }
+        }
+    }
+
+    #[test]
+    fn of_two_threads_that_make_words_one_is_in_time() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let Set { n, .. } = tree.declare().expect("new names");
+        let web = tree.create("/web").expect("room");
+        let (root, rstat) = (tree.root(), tree.stats().added(n.key.section).expect("declared"));
+        let add = || {
+            let stats = GroupStats::new(rstat, root.counted(n.key)).expect("room");
+            web.inner.extras.add(OtherStats { section_id: n.key.section, stats })
+        };
+        assert!(std::ptr::eq(add(), add()));
+        web.add(n, 3);
+        assert_eq!((web.sum(n), root.sum(n)), (3, 3));
+    }
+
+    #[test]
+    fn what_a_group_without_room_counts_is_counted_above_it() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let Set { n, level } = tree.declare().expect("new names");
+        let web = tree.get_or_create("/acme/web").expect("room");
+        let acme = web.parent().expect("not the root").clone();
+        acme.add(n, 1);
+        acme.set(level, 7);
+        let rstat = tree.stats().added(n.key.section).expect("declared");
+        let len = rstat.pretend_len(u32::MAX as usize);
+        web.add(n, 2);
+        web.bound(n).add(4);
+        web.set(level, 50);
+        web.bound(level).set(60);
+        assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (0, 7, 7));
+        assert_eq!((web.sum(level), acme.sum(level)), (0, 7), "not what another group has");
+        rstat.pretend_len(len);
+        web.add(n, 8);
+        web.set(level, 1);
+        assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (8, 15, 15));
+        assert_eq!((web.sum(level), acme.sum(level)), (1, 8));
+    }
+}

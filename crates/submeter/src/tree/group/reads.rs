@@ -1,0 +1,250 @@
+//! Reads: cached, within a tolerance, or exact after a flush.
+
+use std::time::Duration;
+
+use super::Group;
+use crate::metric::histogram::HistogramSnapshot;
+use crate::metric::reading::{Reading, Scalar, Tolerance};
+use crate::metric::schema::{Histogram, Schema, SectionLayout};
+use crate::metric::unit::{Count, Unit};
+use crate::stats::rstat::{FlushReport, Flushed, GroupStats};
+
+/// Reads. Three verbs, three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
+impl Group {
+    /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound
+    /// and an age.
+    ///
+    /// Costs some tens of nanoseconds, and one for each line whose mark the last flush left where
+    /// it was and that has not changed since: at most 128, or 2,048 while the whole tree is flushed
+    /// more than once a millisecond. Neither groups nor CPUs add to it, but for the groups above
+    /// this one where batches were crossed since it was last flushed by itself.
+    ///
+    /// Does not flush. If nothing ever flushes, the value stays 0 and `bound` says how far off it
+    /// may be. Where that is not good enough use [`read_within`](Group::read_within), or
+    /// [`sum`](Group::sum) for the truth; a [`Flusher`](crate::Flusher) keeps cached totals young
+    /// for many readers.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().add(requests, 7);
+    ///
+    /// let reading = tree.root().read(requests);
+    /// assert!(reading.value == 0 && reading.bound >= 7);
+    /// tree.flush();
+    /// let reading = tree.root().read(requests);
+    /// assert_eq!((reading.value, reading.bound), (7, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
+        let key = metric.key();
+        let reading = match self.counted(key) {
+            Some(stats) => stats.read(usize::from(key.slot), M::BATCH_MASK),
+            None => Reading::new(0, 0, Duration::ZERO),
+        };
+        reading.map(M::value)
+    }
+
+    /// Flushes the metric's section in this group and below, then reads: every update that returned
+    /// before this call is in. Costs what [`flush`](Group::flush) costs, for one section.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme/web")?.add(requests, 3);
+    /// assert_eq!(tree.root().sum(requests), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
+        let key = metric.key();
+        let Some(stats) = self.counted(key) else { return M::value(0) };
+        stats.rstat().flush_below(stats);
+        M::value(stats.total(usize::from(key.slot)))
+    }
+
+    /// Reads the cached total if it is good enough, and flushes this group and what is below it
+    /// first if not.
+    ///
+    /// For pages and controllers that look often: most calls cost what [`read`](Group::read) costs.
+    /// After a flush the value has all updates that returned before this call; its bound is for
+    /// those that came during the flush, and may exceed the tolerance again.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Schema, Tolerance, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().add(requests, 7);
+    ///
+    /// // Up to 1,000 requests may be missing, for up to a minute: no flush.
+    /// let loose = Tolerance::max_error(1000).max_age(Duration::from_secs(60));
+    /// assert_eq!(tree.root().read_within(requests, loose).value, 0);
+    ///
+    /// assert_eq!(tree.root().read_within(requests, Tolerance::EXACT).value, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn read_within<M: Scalar>(&self, metric: M, tolerance: Tolerance) -> Reading<M::Value> {
+        let reading = self.read(metric);
+        if tolerance.accepts(&reading) {
+            return reading;
+        }
+        if let Some(stats) = self.counted(metric.key()) {
+            stats.rstat().flush_below(stats);
+        }
+        self.read(metric)
+    }
+
+    /// Brings the cached totals of this group and of everything below it up to date: all updates
+    /// that returned before this call are in. What is found here goes to the groups above too, so
+    /// that a parent stays its own plus its children; what else is new to them waits for a flush of
+    /// theirs.
+    ///
+    /// Costs what changed here, a look at up to 2,048 lines that did lately, seldom a `membarrier`
+    /// for each section, and a glance at each 64 lines that changed
+    /// anywhere (not even that for a group that never had a child). Joins a flush of this part, of
+    /// the tree or of a group above that began after this call. For all groups use
+    /// [`Tree::flush`](crate::Tree::flush): one flush is cheaper than many.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().add(requests, 1);
+    /// tree.root().flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn flush(&self) -> FlushReport {
+        let first = self.inner.stats.rstat().flush_below(&self.inner.stats);
+        let others = self.inner.extras.all().map(|other| &other.stats);
+        others.fold(first, |report, stats| report.and(stats.rstat().flush_below(stats)))
+    }
+
+    /// Copies the distribution that the last flush left, own plus descendants', with an error bound
+    /// and an age: as [`read`](Group::read), and two loads for each bucket.
+    ///
+    /// `bound` is how many values the buckets may lack. A value whose record is under way may be in
+    /// the sum and in no bucket yet.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().record(latency, 5_000);
+    ///
+    /// let reading = tree.root().read_histogram(latency);
+    /// assert!(reading.value.count() == 0 && reading.bound >= 1);
+    /// tree.flush();
+    /// let reading = tree.root().read_histogram(latency);
+    /// assert_eq!((reading.value.count(), reading.bound), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn read_histogram<U: Unit>(&self, histogram: Histogram<U>) -> Reading<HistogramSnapshot> {
+        let Some(stats) = self.counted(histogram.key) else {
+            let none = HistogramSnapshot::none(histogram.buckets);
+            return Reading::new(none, 0, Duration::ZERO);
+        };
+        let word = usize::from(histogram.key.slot);
+        let buckets = word + 1..word + 1 + histogram.buckets.len();
+        let counts = stats.read_many(buckets, Count::KIND.batch_mask());
+        // After the counts, as they are what is bounded.
+        let sum = stats.total(word).cast_unsigned();
+        counts.map(|counts| HistogramSnapshot::new(histogram.buckets, counts, sum))
+    }
+
+    /// Flushes the histogram's section in this group and below, then copies its distribution: every
+    /// value whose record returned before this call is in. Costs what [`sum`](Group::sum) costs,
+    /// and a load for each bucket.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/web")?.record(latency, 5_000);
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert!(seen.quantile(0.5).is_some_and(|median| (4_400..=5_600).contains(&median)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn sum_histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
+        if let Some(stats) = self.counted(histogram.key) {
+            stats.rstat().flush_below(stats);
+        }
+        self.read_histogram(histogram).value
+    }
+
+    /// All cached totals, section after section. The schema is one that the tree has or had.
+    pub(crate) fn totals(&self, schema: &Schema) -> Box<[i64]> {
+        let mut totals = Vec::with_capacity(schema.words());
+        for (section, stats) in self.sections(schema) {
+            let total = |word| stats.map_or(0, |stats| stats.total(word));
+            totals.extend((0..section.words).map(total));
+        }
+        totals.into()
+    }
+
+    /// What the group itself had counted at a flush of all sections, section after section.
+    pub(crate) fn own_words(&self, schema: &Schema, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
+        let mut words = Vec::with_capacity(schema.words());
+        for ((section, stats), flushed) in self.sections(schema).zip(flushed) {
+            let end = words.len() + section.words;
+            if let Some(stats) = stats {
+                flushed.own(stats, &mut words);
+            }
+            // The last line may have words to spare.
+            words.resize(end, 0);
+        }
+        words.into()
+    }
+
+    /// The words of each section, if there are any.
+    fn sections<'a>(
+        &'a self,
+        schema: &'a Schema,
+    ) -> impl Iterator<Item = (&'a SectionLayout, Option<&'a GroupStats>)> {
+        schema.layouts().iter().map(|section| (section, self.words_of(section.id)))
+    }
+}

@@ -1,0 +1,281 @@
+//! Updates: adds to the running CPU's own words.
+
+use std::time::Duration;
+
+use super::Group;
+use crate::metric::reading::Scalar;
+use crate::metric::schema::{Counter, Gauge, Histogram, Key};
+use crate::metric::unit::{Count, NO_BATCH_MASK, Nanoseconds, Unit};
+use crate::stats::rstat::GroupStats;
+
+/// Updates. Ancestors are brought up to date by the next flush.
+impl Group {
+    /// Adds to a counter, which wraps around at 2^64.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme/web")?.add(sent, 512);
+    /// assert_eq!(tree.root().sum(sent), 512);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the counter is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
+        self.add_to(counter.key, 0, n.cast_signed(), U::KIND.batch_mask());
+    }
+
+    /// Adds 1 to a counter or gauge. For bytes and nanoseconds, 1 is rarely what is meant: use
+    /// [`add`](Group::add).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let open = schema.gauge::<Count>("open", "Open connections");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().inc(requests);
+    /// tree.root().inc(open);
+    /// tree.root().dec(open);
+    /// assert_eq!((tree.root().sum(requests), tree.root().sum(open)), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn inc<M: Scalar>(&self, metric: M) {
+        self.add_to(metric.key(), 0, 1, M::BATCH_MASK);
+    }
+
+    /// Takes 1 from a gauge. [`inc`](Group::inc) has an example.
+    ///
+    /// # Panics
+    /// When the gauge is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn dec<U: Unit>(&self, gauge: Gauge<U>) {
+        self.adjust(gauge, -1);
+    }
+
+    /// Moves a gauge up or down.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let queued = schema.gauge::<Bytes>("queued", "Bytes in the queue");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().adjust(queued, 4096);
+    /// tree.root().adjust(queued, -1024);
+    /// assert_eq!(tree.root().sum(queued), 3072);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the gauge is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
+        self.add_to(gauge.key, 0, delta, U::KIND.batch_mask());
+    }
+
+    /// Sets this group's own part of a gauge, by adding what it lacks. The total that a read shows
+    /// has the parts of the groups below beside it.
+    ///
+    /// Costs a load for each CPU, a lock of this group's and an add: for what is sampled, such as
+    /// the length of a queue. What goes up and down with each request is cheaper, and shared by
+    /// many threads, with [`adjust`](Group::adjust).
+    ///
+    /// No update is lost: an `adjust` that runs at the same time is either set over, as if it had
+    /// come before, or counts on top, as if it had come after. Sets of one group wait for each
+    /// other, so that the last one holds.
+    ///
+    /// When the group is [killed](Group::kill), the last value stays in the totals above, like
+    /// everything that the group counted: set it to 0 then, by a handle that is left.
+    ///
+    /// Set a gauge or adjust it, not both at once: of a thread's `+1` and `-1` that run beside a
+    /// set, the earlier may count on top and the later be set over, and what they leave stays until
+    /// the next set.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let queued = schema.gauge::<Count>("queued", "Requests in the queue");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let (web, mail) = (tree.create("/web")?, tree.create("/mail")?);
+    /// web.set(queued, 7);
+    /// mail.set(queued, 2);
+    /// web.set(queued, 3);
+    /// assert_eq!((web.sum(queued), tree.root().sum(queued)), (3, 5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the gauge is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn set<U: Unit>(&self, gauge: Gauge<U>, value: i64) {
+        let (stats, word) = (self.group_stats(gauge.key), usize::from(gauge.key.slot));
+        self.set_word(stats, word, value, U::KIND.batch_mask());
+    }
+
+    /// Makes the sum of a word over all CPUs `value`.
+    pub(crate) fn set_word(&self, stats: &GroupStats, word: usize, value: i64, batch_mask: u64) {
+        // Without room for the group's own, not the part of the group above.
+        if !self.has(stats) {
+            return;
+        }
+        // Two sets that both add what is lacking would add it twice.
+        let _alone = self.inner.setting.lock();
+        stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
+    }
+
+    /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. A
+    /// duration goes in by [`record_duration`](Group::record_duration).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sizes = schema.histogram::<Bytes>("sizes", "Of answers", Buckets::powers(6, 20));
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().record(sizes, 1500);
+    /// assert_eq!(tree.root().sum_histogram(sizes).sum(), 1500);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
+        self.record_many(histogram, value, 1);
+    }
+
+    /// Records a duration, in nanoseconds: more than 584 years count as that.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Instant;
+    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let start = Instant::now();
+    /// tree.root().record_duration(latency, start.elapsed());
+    /// assert_eq!(tree.root().sum_histogram(latency).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn record_duration(&self, histogram: Histogram<Nanoseconds>, duration: Duration) {
+        self.record(histogram, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Records a value `n` times, at the price of once: for what a batch measured together.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().record_many(latency, 5_000, 3);
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert_eq!((seen.count(), seen.sum()), (3, 15_000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn record_many<U: Unit>(&self, histogram: Histogram<U>, value: u64, n: u64) {
+        let bucket = histogram.buckets.index(value);
+        // The bound of a distribution is in values, so that only the buckets' adds need overflow.
+        let sum = value.wrapping_mul(n).cast_signed();
+        self.add_to(histogram.key, 0, sum, NO_BATCH_MASK);
+        self.add_to(histogram.key, 1 + bucket, n.cast_signed(), Count::KIND.batch_mask());
+    }
+
+    /// Counts a charge that this group's limit of a quota refused.
+    pub(crate) fn add_refused(&self, quota: Key) {
+        let word = self.inner.tree.first_schema().refused_word(quota);
+        self.inner.stats.add(word, 1, Count::KIND.batch_mask());
+    }
+
+    /// Counts that a caller was asked to pause because of this group's own usage of a quota.
+    pub(crate) fn add_paused(&self, quota: Key) {
+        let word = self.inner.tree.first_schema().paused_word(quota);
+        self.inner.stats.add(word, 1, Count::KIND.batch_mask());
+    }
+
+    /// Counts charges that were granted beyond this group's limit of a quota.
+    pub(crate) fn add_overdrafts(&self, quota: Key, n: u64) {
+        let word = self.inner.tree.first_schema().overdrafts_word(quota);
+        self.inner.stats.add(word, n.cast_signed(), Count::KIND.batch_mask());
+    }
+
+    /// Adds to words of a counter or histogram, by their place in it.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
+        for &(place, n) in words {
+            // As `add` and `record_many`: the sum of a histogram's values needs no overflow.
+            let batch_mask = match (metric.kind(), place) {
+                (crate::MetricKind::Histogram, 0) => NO_BATCH_MASK,
+                (crate::MetricKind::Histogram, _) => Count::KIND.batch_mask(),
+                _ => metric.unit().batch_mask(),
+            };
+            self.add_to(metric.key, place, n, batch_mask);
+        }
+    }
+
+    /// Adds to a word of a metric: to its first, or to one after it.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        if key.section == self.inner.section_id {
+            self.inner.stats.add(usize::from(key.slot) + offset, n, batch_mask);
+        } else {
+            self.add_elsewhere(key, offset, n, batch_mask);
+        }
+    }
+
+    /// Not inlined: metrics of the first section are not to pay for the others.
+    #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        match self.inner.extras.find(key.section) {
+            Some(other) => other.stats.add(usize::from(key.slot) + offset, n, batch_mask),
+            None => self.add_first(key, offset, n, batch_mask),
+        }
+    }
+
+    /// The first add of a section that was added to the tree. The last thing that its caller does,
+    /// which need not keep anything for it.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn add_first(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        self.group_stats(key).add(usize::from(key.slot) + offset, n, batch_mask);
+    }
+}

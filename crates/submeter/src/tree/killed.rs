@@ -1,0 +1,204 @@
+//! Waiting for a killed group to be released.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use submeter_percpu::PercpuOwner;
+use submeter_percpu::percpu_ref::{Released, StillHeldError};
+
+use crate::tree::extras::Data;
+use crate::tree::group::GroupInner;
+
+/// A killed group. When its last handle and its last charge are dropped, it is *released*.
+///
+/// Await it, wait for it with a timeout, or drop it, which changes nothing.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// let web = tree.get_or_create("/web")?;
+///
+/// let killed = web.kill()?;
+/// web.add(requests, 1); // a request that was already in
+/// assert!(web.is_killed() && !killed.is_released());
+/// assert_eq!((killed.path(), killed.holders().references()), ("/web", Some(1)));
+/// drop(web);
+/// killed.wait_released(Duration::from_secs(1))?;
+/// assert_eq!(tree.root().sum(requests), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// On a task:
+/// ```
+/// # use submeter::{Schema, Tree};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// let killed = tree.create("/web")?.kill()?;
+/// (&killed).await; // or `killed.await`
+/// assert!(killed.is_released());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Killed {
+    pub(crate) owner: PercpuOwner<GroupInner>,
+    /// What the program had set when the group was killed.
+    pub(crate) data: Option<Data>,
+}
+
+impl Killed {
+    /// Returns the group's former path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.owner.name()
+    }
+
+    /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,
+    /// if it is a `T`: also when the group is released, as long as this lives.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use submeter::{Schema, Tree};
+    ///
+    /// /// A tenant's work looks at this; a `CancellationToken` serves as well.
+    /// #[derive(Default)]
+    /// struct Stop(AtomicBool);
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?.set_data(Stop::default()).ok();
+    ///
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// let stops = killed.iter().filter_map(|killed| killed.data::<Stop>());
+    /// assert_eq!(stops.map(|stop| stop.0.store(true, Ordering::Relaxed)).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.data.as_deref()?.downcast_ref()
+    }
+
+    /// Returns whether the last handle was dropped.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.owner.is_released()
+    }
+
+    /// Waits for the release on a task, as `.await` does.
+    pub fn released(&self) -> Released<'_> {
+        self.owner.released()
+    }
+
+    /// Waits for the release, blocking the thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let killed = tree.create("/web")?.kill()?;
+    /// killed.wait_released(Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the group is not released within `timeout`; the error has the number of remaining
+    /// handles and, in debug builds, the lines that took them.
+    pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
+        self.owner.wait_released(timeout)
+    }
+
+    /// Waits for the release of several groups, such as those of
+    /// [`kill_subtree`](crate::Group::kill_subtree), blocking the thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Killed, Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// let held = Killed::wait_all_released(&killed, Duration::ZERO).expect_err("by `web`");
+    /// assert_eq!(held.references(), Some(1));
+    /// drop(web);
+    /// Killed::wait_all_released(&killed, Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When not all are released within `timeout`; the error describes the first that is not.
+    pub fn wait_all_released<'a>(
+        killed: impl IntoIterator<Item = &'a Killed>,
+        timeout: Duration,
+    ) -> Result<(), StillHeldError> {
+        // One timeout for all: the time that the first ones take is missing from the rest.
+        let start = Instant::now();
+        let left = || timeout.saturating_sub(start.elapsed());
+        killed.into_iter().try_for_each(|killed| killed.wait_released(left()))
+    }
+
+    /// Waits for the release of several groups on a task.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Killed, Schema, Tree};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?;
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// Killed::all_released(&killed).await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn all_released(killed: &[Killed]) {
+        for killed in killed {
+            killed.released().await;
+        }
+    }
+
+    /// Returns the number of remaining handles and, in debug builds, the lines that took them.
+    #[must_use]
+    pub fn holders(&self) -> StillHeldError {
+        self.owner.holders()
+    }
+}
+
+/// Waits for the release.
+impl<'a> IntoFuture for &'a Killed {
+    type Output = ();
+    type IntoFuture = Released<'a>;
+
+    fn into_future(self) -> Released<'a> {
+        self.released()
+    }
+}
+
+/// Waits for the release. The future is boxed, because it owns what it waits for; that of a
+/// reference is not.
+impl IntoFuture for Killed {
+    type Output = ();
+    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.released().await })
+    }
+}
+
+impl fmt::Debug for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Killed")
+            .field("path", &self.path())
+            .field("released", &self.is_released())
+            .finish()
+    }
+}

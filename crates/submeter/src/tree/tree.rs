@@ -1,0 +1,492 @@
+//! The tree: where groups are created, found and flushed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use submeter_percpu::PercpuOwner;
+use submeter_percpu::rcuref::pin;
+
+use crate::error::Error;
+use crate::metric::schema::{Metrics, Schema, Section};
+use crate::out::snapshot::Snapshot;
+use crate::out::totals::Restored;
+use crate::path;
+use crate::stats::rstat::FlushReport;
+use crate::switch::CpuStart;
+use crate::tree::children;
+use crate::tree::group::{Group, GroupInner};
+use crate::tree::tree_stats::TreeStats;
+
+/// A tree of groups that share one [`Schema`]. Cloning is a pointer copy.
+///
+/// Dropping the last clone kills every group; handles that are still held keep working and keep
+/// their storage, but groups can no longer be found or created.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let web = tree.get_or_create("/acme/web")?;
+/// web.add(requests, 3);
+///
+/// assert_eq!(tree.root().sum(requests), 3);
+/// assert_eq!((tree.schema().metrics().len(), tree.group_count()), (1, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Tree {
+    inner: Arc<TreeInner>,
+}
+
+struct TreeInner {
+    stats: Arc<TreeStats>,
+    root: Group,
+    /// Owns the root: dropping it kills the root.
+    owner: PercpuOwner<GroupInner>,
+    cpu_start: Option<CpuStart>,
+    /// What checkpoints brought.
+    restored: RwLock<Vec<Restored>>,
+}
+
+/// The default of [`TreeBuilder::groups_max`].
+pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
+
+/// A builder of a [`Tree`] with custom bounds.
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::builder(Schema::builder().build()?).groups_max(1000).build()?;
+/// assert_eq!(tree.group_count(), 1, "the root");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TreeBuilder {
+    schema: Schema,
+    groups_max: usize,
+    /// The number of simulated CPUs, if any.
+    simulated: Option<usize>,
+}
+
+impl TreeBuilder {
+    /// Bounds the number of groups that exist at once, including killed ones that are not yet
+    /// released.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(2).build()?;
+    /// tree.create("/web")?;
+    /// assert!(tree.create("/mail").expect_err("the root counts").is_full());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn groups_max(mut self, groups_max: usize) -> Self {
+        self.groups_max = groups_max;
+        self
+    }
+
+    /// Makes a tree that behaves as on a machine with `cpus` CPUs and without restartable
+    /// sequences, for tests and benchmarks of what depends on the number of CPUs, such as error
+    /// bounds, memory, and the work of a flush.
+    ///
+    /// A thread updates on the CPU that it has chosen with
+    /// [`simulate_cpu`](submeter_percpu::Area::simulate_cpu) of the crate `submeter-percpu`. The
+    /// simulation does not show the cost of transferring cache lines between that many real CPUs.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    /// use submeter_percpu::Area;
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::builder(schema.build()?).simulated_cpus(128).build()?;
+    /// for cpu in 0..128 {
+    ///     Area::simulate_cpu(cpu);
+    ///     tree.root().add(requests, 1);
+    /// }
+    /// assert!(tree.root().read(requests).bound >= 128);
+    /// assert_eq!(tree.root().sum(requests), 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// [`build`](TreeBuilder::build) does when `cpus` is 0.
+    #[must_use]
+    pub fn simulated_cpus(mut self, cpus: usize) -> Self {
+        self.simulated = Some(cpus);
+        self
+    }
+
+    /// Reserves address space and creates the root. If the schema declares CPU time, the first tree
+    /// of a process also determines which clock to use, which takes a few milliseconds, and up to
+    /// half a second on a busy machine.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).build()?;
+    /// # let _ = tree;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the kernel refuses to reserve address space, or there is to be no group, not even a
+    /// root.
+    pub fn build(self) -> Result<Tree, Error> {
+        children::prepare();
+        let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
+        let (owner, root) = Group::new_root(Arc::clone(&stats))?;
+        // Last, because the first tree of a process tests the machine's clocks.
+        let cpu_start = CpuStart::of(&self.schema);
+        Ok(Tree {
+            inner: Arc::new(TreeInner {
+                stats,
+                root,
+                owner,
+                cpu_start,
+                restored: RwLock::default(),
+            }),
+        })
+    }
+}
+
+impl Tree {
+    /// Creates a tree with only a root.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.root().path(), "/");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the kernel refuses to reserve address space.
+    pub fn new(schema: Schema) -> Result<Tree, Error> {
+        Tree::builder(schema).build()
+    }
+
+    /// Returns a builder for a tree with custom bounds.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(1000).build()?;
+    /// # let _ = tree;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn builder(schema: Schema) -> TreeBuilder {
+        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
+    }
+
+    /// Returns the schema as it is now: what [`declare`](Tree::declare) adds is in a later one,
+    /// after the metrics that are in this one.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        self.inner.stats.schema()
+    }
+
+    /// Adds a set of metrics to the tree, and returns its keys: for libraries that count in any
+    /// program's tree. All groups have the metrics then, those that exist and those that come, and
+    /// so has whatever shows the tree.
+    ///
+    /// Metrics of the tree that are declared alike (the same name, kind, unit and buckets) are not
+    /// added a second time: the keys are theirs. So it does not matter who is first, the program,
+    /// another thread, or another version of the library. A library gives its names a prefix of its
+    /// own, and asks again for each tree that it counts in, as keys are of one tree.
+    ///
+    /// Metrics that are new get a [section](crate::SchemaBuilder::section) of their own, or more if
+    /// the set names some, with a number where the tree has one of that name (`io_2`): an update
+    /// costs what one in a section costs. A group takes memory for
+    /// them when it is first updated: that update allocates, as the creation of a group does, for
+    /// each level up to one that was updated before. Where it must not, as in a handler of signals,
+    /// make [`bound`](Group::bound) metrics beforehand. A group that was never updated weighs what
+    /// it did, and all other metrics cost what they did. Each section reserves address space, and
+    /// each flush and snapshot of the tree looks at it too.
+    ///
+    /// Where the tree has no room left for a group's words of the section, what it counts goes to
+    /// the nearest group above it that has some, so that the totals from there on are right; what
+    /// it [sets](Group::set) is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Counter, Metrics, Schema, Tree};
+    ///
+    /// /// What a client of a database counts.
+    /// #[derive(Metrics)]
+    /// #[metrics(prefix = "db_")]
+    /// struct Queries {
+    ///     /// Queries sent
+    ///     queries: Counter<Count>,
+    /// }
+    ///
+    /// // The program's:
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    ///
+    /// // The library's:
+    /// let Queries { queries } = tree.declare()?;
+    /// web.inc(queries);
+    /// assert_eq!(tree.root().sum(queries), 1);
+    ///
+    /// let again: Queries = tree.declare()?;
+    /// assert_eq!(again.queries, queries);
+    /// assert_eq!(tree.schema().metric("db_queries").expect("added").help(), "Queries sent");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever a schema refuses: so a tree takes at most 15 such sets; a metric that is another
+    /// one in the tree; a quota, a rate limit, CPU time or events that the tree has not had from
+    /// its beginning; or address space that the kernel refuses. Nothing was added then.
+    pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
+        self.inner.stats.declare(&self.inner.root)
+    }
+
+    /// Returns the root group, `/`.
+    #[must_use]
+    pub fn root(&self) -> &Group {
+        &self.inner.root
+    }
+
+    #[cfg(any(feature = "checkpoint", feature = "export"))]
+    pub(crate) fn stats(&self) -> &TreeStats {
+        &self.inner.stats
+    }
+
+    pub(crate) fn cpu_start(&self) -> Option<CpuStart> {
+        self.inner.cpu_start
+    }
+
+    /// Returns how many groups exist: the root, live groups, and killed ones that a handle or a
+    /// charge still holds, or that are not forgotten yet: a flush does that, or the release of 256.
+    #[must_use]
+    pub fn group_count(&self) -> usize {
+        self.inner.stats.group_count()
+    }
+
+    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. Now
+    /// and then it frees what others removed. For more than one update, keep the handle.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.get("/acme/web"), Some(web));
+    /// assert_eq!(tree.get("/acme/mail"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get(&self, path: &str) -> Option<Group> {
+        let guard = pin();
+        let mut found = None;
+        for name in path::names(path).ok()? {
+            let parent = found.as_ref().unwrap_or(&self.inner.root);
+            found = Some(parent.child_under(name, &guard)?);
+        }
+        Some(match found {
+            Some(group) => group,
+            None => self.inner.root.clone(),
+        })
+    }
+
+    /// Creates one group; its parent must exist.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.create("/acme/web").expect_err("no /acme").is_not_found());
+    /// tree.create("/acme")?;
+    /// tree.create("/acme/web")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An invalid name, a missing parent, an existing group of that name, or a full tree.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn create(&self, path: &str) -> Result<Group, Error> {
+        let names: Vec<&str> = path::names(path)?.collect();
+        let Some((last, parents)) = names.split_last() else {
+            return Err(Error::already_exists("/".to_owned()));
+        };
+        let mut group = self.inner.root.clone();
+        for name in parents {
+            let child = group.child(name);
+            group = child.ok_or_else(|| Error::not_found(&path::join(group.path(), name)))?;
+        }
+        group.create_child(last)
+    }
+
+    /// Finds a group, creating it and its ancestors if they are missing.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.get_or_create("/acme/web")?, web);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An invalid name or too many of them: nothing was created then. Or a full tree, in which
+    /// those of the ancestors stay for which there was room.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
+        let mut group = self.inner.root.clone();
+        let mut names = path::names(path)?;
+        loop {
+            let missing = names.clone();
+            let Some(name) = names.next() else { return Ok(group) };
+            let Some(child) = group.child(name) else {
+                // All, before the first is made: names may come from a client.
+                path::check_below(group.path(), group.depth(), missing.clone())?;
+                for name in missing {
+                    group = group.get_or_create_child(name)?;
+                }
+                return Ok(group);
+            };
+            group = child;
+        }
+    }
+
+    /// Brings every group's cached totals up to date: they include all updates that returned before
+    /// this call. Costs time in proportion to what changed since the last flush, and at most one
+    /// `membarrier` per section. Concurrent callers share a flush where possible.
+    ///
+    /// [Aggregators](crate::Aggregate) are flushed separately: a slow one delays no other flush.
+    ///
+    /// # Ordering
+    /// An update returned *before* this call if it happened before it in the sense of the memory
+    /// model: on the same thread, or on one whose later Release this thread has acquired, as by a
+    /// join, a lock or a channel. A flag that both sides access with Relaxed orders nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 1);
+    /// tree.flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn flush(&self) -> FlushReport {
+        self.inner.stats.flush()
+    }
+
+    /// Like [`flush`](Tree::flush), but only for the metrics of one
+    /// [section](crate::SchemaBuilder::section): changes in other sections cost nothing and are
+    /// left for a later flush.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let main = tree.schema().section("main").expect("always there");
+    /// tree.root().add(requests, 1);
+    /// tree.flush_section(main);
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the section belongs to another tree's schema.
+    pub fn flush_section(&self, section: Section) -> FlushReport {
+        let report = self.inner.stats.flush_section(section.id);
+        report.expect("the section belongs to the schema of another tree")
+    }
+
+    /// Flushes, then copies every group's values at one point in time: a [`Snapshot`] is consistent
+    /// between parents and children. Costs time and memory in proportion to the tree.
+    ///
+    /// If the schema has sections, that holds within each of them; one section may include an
+    /// update that is later than one which another section does not yet include.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 1);
+    /// for group in tree.snapshot().groups() {
+    ///     println!("{} {}", group.path(), group.counter(requests));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.inner.stats, &self.inner.root, false)
+    }
+
+    /// Takes a [`snapshot`](Tree::snapshot) that also has what each group itself counted, for
+    /// [`GroupValues::own`](crate::GroupValues::own).
+    ///
+    /// Costs, beside a snapshot, a look at each group's words of each CPU, and as much memory as
+    /// the totals. Where totals alone are looked at, `snapshot` is cheaper.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree, Value};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme/web")?.add(requests, 3);
+    ///
+    /// let snapshot = tree.snapshot_with_own();
+    /// let metric = &snapshot.schema().metrics()[0];
+    /// let own = |path: &str| snapshot.get(path).and_then(|group| group.own(metric));
+    /// assert_eq!(own("/acme/web"), Some(Value::Counter(3)));
+    /// assert_eq!(own("/acme"), Some(Value::Counter(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_with_own(&self) -> Snapshot {
+        Snapshot::take(&self.inner.stats, &self.inner.root, true)
+    }
+}
+
+impl Tree {
+    pub(crate) fn restored(&self) -> &RwLock<Vec<Restored>> {
+        &self.inner.restored
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("groups", &self.group_count()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TreeInner {
+    fn drop(&mut self) {
+        // Parents own their children and children refer to their parents: without a kill, nothing
+        // would ever be released.
+        self.root.kill_tree(&self.owner);
+    }
+}
