@@ -40,7 +40,8 @@ impl Member for Uses {
 }
 
 fn main() {
-    let mut counts = std::env::args().skip(1).filter(|it| it != "--bench").map(|n| n.parse().expect("a number"));
+    let mut counts =
+        std::env::args().skip(1).filter(|it| it != "--bench").map(|n| n.parse().expect("a number"));
     let (members, budgets) = (counts.next().unwrap_or(100), counts.next().unwrap_or(1_000));
     let directory = tempfile::tempdir().expect("a directory");
     let budget = Budget::new("/first", "memory").expect("a name");

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use loom::sync::{Arc, Mutex};
 
 use super::stock::Stock;
-use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 loom::thread_local! {
     /// The CPU that the calling thread runs on.
@@ -75,9 +75,7 @@ pub(super) struct Cpus {
     gate: AtomicBool,
     early: AtomicI64,
     mistake: Mistake,
-    /// Not loom's: a clock orders nothing, and each look would be one more place to change threads at.
-    /// What a look is compared with is loom's, so that looks before and after it are tried all the same.
-    now: std::sync::atomic::AtomicU32,
+    now: AtomicU32,
     /// How much time goes by between two looks at the clock.
     tick: u32,
 }
@@ -90,7 +88,7 @@ impl Cpus {
             gate: AtomicBool::new(false),
             early: AtomicI64::new(0),
             mistake,
-            now: 0.into(),
+            now: AtomicU32::new(0),
             tick,
         }
     }
@@ -161,7 +159,6 @@ impl Stock for Cpus {
     }
 
     fn now_ms(&self) -> u32 {
-        // Relaxed: one thread runs them all.
         self.now.fetch_add(self.tick, Ordering::Relaxed)
     }
 }
