@@ -57,12 +57,14 @@ impl Field {
         for option in options(&field.attrs, "metric")? {
             match (name_of(&option)?.as_str(), &option) {
                 ("all", Meta::Path(_)) => all = true,
-                ("cpu_time" | "off_cpu", Meta::Path(path)) => time = path.get_ident().cloned(),
+                ("cpu_time" | "off_cpu" | "cpu_budget", Meta::Path(path)) => {
+                    time = path.get_ident().cloned();
+                }
                 ("buckets", Meta::NameValue(pair)) => buckets = Some(pair.value.clone()),
                 ("name", Meta::NameValue(pair)) => name = text(&pair.value)?.value(),
                 _ => {
-                    let known =
-                        "known are `all`, `cpu_time`, `off_cpu`, `name = \"…\"` and `buckets = …`";
+                    let known = "known are `all`, `cpu_time`, `off_cpu`, `cpu_budget`, \
+                                 `name = \"…\"` and `buckets = …`";
                     return Err(Error::new_spanned(option, known));
                 }
             }
@@ -74,8 +76,8 @@ impl Field {
             (false, None, Some(buckets)) => Ok(Field::Histogram { name, help, buckets }),
             (false, None, None) => Ok(Field::Plain { name, help }),
             _ => {
-                let one = "a metric is one of `all`, `cpu_time`, `off_cpu` and a histogram with \
-                           `buckets`";
+                let one = "a metric is one of `all`, `cpu_time`, `off_cpu`, `cpu_budget` and a \
+                           histogram with `buckets`";
                 Err(Error::new_spanned(field, one))
             }
         }

@@ -88,7 +88,7 @@ mod tests {
         );
         assert_eq!(
             refused(&unknown),
-            "known are `all`, `cpu_time`, `off_cpu`, `name = \"…\"` and `buckets = …`"
+            "known are `all`, `cpu_time`, `off_cpu`, `cpu_budget`, `name = \"…\"` and `buckets = …`"
         );
         let unknown: DeriveInput = parse_quote!(
             #[metrics(suffix = "x")]

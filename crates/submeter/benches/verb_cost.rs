@@ -115,6 +115,8 @@ fn charges<'a>(
         }),
         verb("try_take, one rate", move || _ = black_box(web.try_take(keys.rate, 1))),
         verb("try_take, no rate", move || _ = black_box(free.try_take(keys.rate, 1))),
+        verb("try_admit, one rate", move || _ = black_box(web.try_admit(keys.rate))),
+        verb("spend, one rate", move || web.spend(keys.rate, 1)),
     ])
 }
 

@@ -7,6 +7,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// many rates were set as that, and finds the very same due time, would mistake one for another.
 const SET_BITS: u32 = 4;
 
+/// A year, which a period, an empty bucket's refill and a debt may take at most. Due times then fit
+/// for more than thirty years of a process.
+pub(super) const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
+
 /// A rate in the form that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
@@ -25,6 +29,14 @@ impl Terms {
     /// No terms are those of a bucket without a rate: here the refill is not 0.
     pub(super) const NOTHING: Terms =
         Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 1, token_ns: 0 };
+
+    /// What `n` tokens cost that were spent, however many: as many bursts as there are of them, and
+    /// the rest; at most [`LONGEST_NS`]. Of a rate of nothing they cost nothing.
+    fn spent_ns(&self, n: u64) -> u64 {
+        let bursts = n.checked_div(self.burst).unwrap_or(0);
+        let rest_ns = n.checked_rem(self.burst).map_or(0, |rest| self.cost_ns(rest));
+        bursts.saturating_mul(self.refill_ns).saturating_add(rest_ns).min(LONGEST_NS)
+    }
 
     /// What `n` tokens cost, at most `burst` of them: never less than their part of a refill.
     fn cost_ns(&self, n: u64) -> u64 {
@@ -49,6 +61,18 @@ impl Terms {
         let tokens = u128::from(left) * u128::from(self.burst) / u128::from(self.refill_ns);
         // At most `burst`: what is left is at most a refill.
         tokens as u64
+    }
+
+    /// How much was spent beyond what there was, when the due time is `due_ns`: rounded up.
+    fn debt(&self, due_ns: u64, now_ns: u64) -> u64 {
+        let owed_ns = due_ns.saturating_sub(now_ns + self.refill_ns);
+        let tokens = u128::from(owed_ns) * u128::from(self.burst);
+        u64::try_from(tokens.div_ceil(u128::from(self.refill_ns))).unwrap_or(u64::MAX)
+    }
+
+    /// The due time at which `debt` is left to be earned, and nothing can be taken.
+    fn due_owing(&self, debt: u64, now_ns: u64) -> u64 {
+        now_ns + self.refill_ns + self.spent_ns(debt)
     }
 
     /// The due time at which `n` can be taken, or a full bucket.
@@ -224,8 +248,19 @@ impl Bucket {
         Some(terms?.available(word.due_ns(), now_ns))
     }
 
-    /// Sets another rate. What can be taken stays as it is, up to the new burst; with the first
-    /// rate a bucket is full. Not by two at once.
+    /// What can be taken, or what is owed, below 0; `None` without a rate.
+    pub(super) fn balance(&self, now_ns: u64) -> Option<i64> {
+        let (word, terms) = self.look();
+        let terms = terms?;
+        let narrow = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        Some(match terms.debt(word.due_ns(), now_ns) {
+            0 => narrow(terms.available(word.due_ns(), now_ns)),
+            debt => -narrow(debt),
+        })
+    }
+
+    /// Sets another rate. What can be taken stays as it is, up to the new burst, and so does what
+    /// is owed; with the first rate a bucket is full. Not by two at once.
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {
@@ -237,7 +272,10 @@ impl Bucket {
             let word = self.word();
             let due_ns = terms.map_or(0, |terms| {
                 let tokens = before.map_or(u64::MAX, |t| t.available(word.due_ns(), now_ns));
-                terms.due_with(tokens, now_ns)
+                match before.map_or(0, |before| before.debt(word.due_ns(), now_ns)) {
+                    0 => terms.due_with(tokens, now_ns),
+                    debt => terms.due_owing(debt, now_ns),
+                }
             });
             if self.exchange(word, word.next(due_ns)) {
                 return;
@@ -288,6 +326,29 @@ impl Bucket {
         }
     }
 
+    /// Takes `n` whether there is as much or not, for the level below if it comes through one.
+    fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
+        let (mut word, mut terms) = self.look();
+        if terms.is_none() {
+            return;
+        }
+        let now_ns = now();
+        while let Some(known) = terms {
+            let cost_ns = known.spent_ns(n);
+            let latest_ns = now_ns + known.refill_ns + LONGEST_NS;
+            let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
+            if self.exchange(word, word.with_due(due_ns)) {
+                let share = below.map(|below| &below.share);
+                let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
+                if let Some(part) = part {
+                    part.pay(due_ns, cost_ns, now_ns);
+                }
+                return;
+            }
+            (word, terms) = self.look();
+        }
+    }
+
     /// Gives back only what it must: see the module.
     fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
         loop {
@@ -299,7 +360,7 @@ impl Bucket {
             // After the word: takes that the word has seen read the clock before.
             let elapsed_ns = clock().saturating_sub(taken.now_ns);
             let back_ns = taken.cost_ns.saturating_sub(elapsed_ns);
-            if self.exchange(word, word.with_due(word.due_ns() - back_ns)) {
+            if self.exchange(word, word.with_due(word.due_ns().saturating_sub(back_ns))) {
                 return;
             }
         }
@@ -325,6 +386,29 @@ pub(super) fn take_all<'a>(
         look_at_all(levels, n, &|| now_ns)?;
         Err(refusal.reported(now_ns))
     })
+}
+
+/// Takes `n` of every bucket, also where there is less. Calls the clock only if one has a rate.
+pub(super) fn spend_all<'a>(
+    levels: impl Iterator<Item = Option<&'a Bucket>>,
+    n: u64,
+    clock: impl Fn() -> u64,
+) {
+    let mut time = None;
+    let mut below = None;
+    for bucket in levels {
+        let below = std::mem::replace(&mut below, bucket);
+        let Some(bucket) = bucket else { continue };
+        bucket.spend(n, below, || *time.get_or_insert_with(&clock));
+    }
+}
+
+/// Looks whether every bucket would grant 1, and takes nothing: none is empty or owes.
+pub(super) fn admit_all<'a>(
+    levels: impl Iterator<Item = Option<&'a Bucket>>,
+    clock: impl Fn() -> u64,
+) -> Result<(), Refused> {
+    look_at_all(levels, 1, &clock).map(|_| ())
 }
 
 /// A refusal, and whose.

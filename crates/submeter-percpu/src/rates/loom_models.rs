@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::bucket::{Bucket, Terms, take_all};
+use super::bucket::{Bucket, Terms, spend_all, take_all};
 use crate::models::{Note, explore_all, witness};
 
 fn terms(burst: u64) -> Terms {
@@ -77,6 +77,31 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
         // In the slot of the first rate.
         bucket.set(None, 0);
         taker.join().unwrap();
+    });
+}
+
+/// Broken by a due time that is stored instead of exchanged, and by a debt that `set` forgets.
+#[test]
+fn loom_what_is_spent_beside_takes_and_another_rate_is_owed() {
+    explore_all(|| {
+        let (bucket, taken) = (Arc::new(bucket(3)), Note::default());
+        let (other, took) = (Arc::clone(&bucket), taken.clone());
+        let other = thread::spawn(move || {
+            let granted = take_all([Some(&*other)].into_iter(), 2, || 0).is_ok();
+            took.take();
+            other.set(Some(terms(5)), 0);
+            took.take();
+            granted
+        });
+        assert_eq!(taken.count(), 0, "the other thread begins with the first load");
+        spend_all([Some(&*bucket)].into_iter(), 4, || 0);
+        witness("a spend that meets a take", taken.count() == 1);
+        witness("a spend that meets another rate, too", taken.count() == 2);
+        let granted = other.join().unwrap();
+        witness("a take that comes first", granted);
+        witness("a take that comes too late", !granted);
+        let left = if granted { 3 - 2 - 4 } else { 3 - 4 };
+        assert_eq!(bucket.balance(0), Some(left));
     });
 }
 

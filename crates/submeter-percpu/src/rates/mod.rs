@@ -16,6 +16,10 @@
 //!   get their tokens back less what they earned since: a bucket that was full would have earned
 //!   nothing, and afterwards the difference cannot be seen.
 //!
+//! - What was used before it was asked for is **spent**: the due time moves on, however far. While
+//!   it is further away than a full bucket costs, the bucket owes, and grants nothing. Nothing new
+//!   is needed to keep a debt, or to wait for its end.
+//!
 //! Among the levels below it a rate is divided by [weight](share), where they have one.
 //!
 //! Stock as of [`limits`](crate::limits) was rejected: tokens that lie on a CPU while the bucket
@@ -24,6 +28,9 @@
 //! that loses its CPU would stop every tenant.
 
 mod bucket;
+// Not under Miri: as `share_tests`.
+#[cfg(all(test, not(any(loom, miri))))]
+mod debt_tests;
 #[cfg(all(test, loom))]
 mod loom_models;
 #[cfg(not(loom))]

@@ -87,6 +87,13 @@ impl TokenBucket {
         self.bucket.terms().map(Rate::from)
     }
 
+    /// Returns how much can be taken at this moment or, below 0, how much was
+    /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
+    #[must_use]
+    pub fn balance(&self) -> Option<i64> {
+        self.bucket.balance(now_ns())
+    }
+
     /// Returns how much can be taken at this moment; `None` without a rate.
     #[must_use]
     pub fn available(&self) -> Option<u64> {
@@ -128,6 +135,31 @@ impl TokenBucket {
     ) -> Result<(), Throttled> {
         let buckets = levels.map(|level| level.map(|level| &level.bucket));
         bucket::take_all(buckets, n, now_ns).map_err(Throttled::from)
+    }
+
+    /// Takes `n` of every bucket, whether there is as much or not: of what was used already, and is
+    /// known only now. A bucket may owe then: it grants nothing until that is earned.
+    ///
+    /// Where it is asked to [`admit`](TokenBucket::admit) what spends, it is spent between any two
+    /// moments no more than the burst, what the rate earns in between, and what those spend that
+    /// were admitted before the last of it was. Costs as much as a take. A debt of more than a year
+    /// counts as one of a year; one by a rate of [nothing](Rate::NOTHING) is forgotten.
+    #[inline]
+    pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>>, n: u64) {
+        bucket::spend_all(levels.map(|level| level.map(|level| &level.bucket)), n, now_ns);
+    }
+
+    /// Returns whether no bucket is empty or owes, nor what its share of one above it is; takes
+    /// nothing. For work of which it is known only afterwards what it [spends](TokenBucket::spend).
+    ///
+    /// # Errors
+    /// When one of them has nothing left.
+    #[inline]
+    pub fn admit<'a>(
+        levels: impl Iterator<Item = Option<&'a TokenBucket>>,
+    ) -> Result<(), Throttled> {
+        let buckets = levels.map(|level| level.map(|level| &level.bucket));
+        bucket::admit_all(buckets, now_ns).map_err(Throttled::from)
     }
 }
 

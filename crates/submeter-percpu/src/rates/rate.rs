@@ -4,11 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::bucket::Terms;
-
-/// A year, which a period and an empty bucket's refill may take at most. Due times then fit for
-/// more than thirty years of a process.
-const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
+use super::bucket::{LONGEST_NS, Terms};
 
 /// The shortest time to earn a token that is rounded to whole nanoseconds.
 const TOKEN_NS_MIN: u64 = 10_000;

@@ -181,19 +181,27 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_take<U: Unit>(&self, limit: RateLimit<U>, n: u64) -> Result<(), RateError> {
         let slot = self.rate_slot(limit.key);
-        let buckets = self.and_ancestors().map(|group| group.inner.extras.rate(slot));
-        TokenBucket::try_take(buckets, n)
-            .map_err(|throttled| RateError::new(self, limit, n, throttled))
+        TokenBucket::try_take(self.buckets(slot), n)
+            .map_err(|throttled| RateError::new(self, limit, Some(n), throttled))
     }
 
     fn and_ancestors(&self) -> impl Iterator<Item = &Group> + Clone {
         successors(Some(self), |group| group.parent())
     }
 
+    /// Returns the buckets of a rate limit, from this group's up to the root's.
+    #[inline]
+    pub(crate) fn buckets(
+        &self,
+        slot: usize,
+    ) -> impl Iterator<Item = Option<&TokenBucket>> + Clone {
+        self.and_ancestors().map(move |group| group.inner.extras.rate(slot))
+    }
+
     /// Returns the slot of a rate limit, which must be of this tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn rate_slot(&self, key: Key) -> usize {
+    pub(crate) fn rate_slot(&self, key: Key) -> usize {
         if key.section != self.schema_id() {
             wrong_schema();
         }
@@ -201,7 +209,8 @@ impl Group {
     }
 }
 
-/// The error of a take that would exceed a rate. It says which, and when to try again.
+/// The error of a take that would exceed a rate, or of work that one does not admit. It says which,
+/// and when to try again.
 ///
 /// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
 /// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
@@ -228,19 +237,21 @@ struct Refused {
     group: Group,
     limiting: Group,
     slot: usize,
-    requested: u64,
+    /// `None` for work whose cost is not known.
+    requested: Option<u64>,
     rate: Rate,
     by_share: bool,
     retry_after: Option<Duration>,
+    killed: bool,
 }
 
 impl RateError {
     /// Counts the refusal, too.
     #[cold]
-    fn new<U: Unit>(
+    pub(crate) fn new<U: Unit>(
         group: &Group,
         limit: RateLimit<U>,
-        requested: u64,
+        requested: Option<u64>,
         throttled: Throttled,
     ) -> RateError {
         let Throttled { levels, retry_after_ns, throttled_ns, rate, by_share, .. } = throttled;
@@ -259,14 +270,21 @@ impl RateError {
             rate,
             by_share,
             retry_after,
+            killed: false,
         }))
+    }
+
+    /// Says that it is not waited for any more: the group was killed.
+    pub(crate) fn at_kill(mut self) -> RateError {
+        (self.0.killed, self.0.retry_after) = (true, None);
+        self
     }
 
     /// Returns after which time the take would be granted if nothing else were taken: not a
     /// nanosecond earlier, but where it is a share that refused it
     /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
     /// more than a burst: take less at once. It is not known either where the [rate](Self::rate) is
-    /// [`Rate::NOTHING`].
+    /// [`Rate::NOTHING`], and there is none once the group [was killed](Self::is_killed).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -285,10 +303,16 @@ impl RateError {
         &self.0.limiting
     }
 
-    /// Returns the requested amount.
+    /// Returns the requested amount; `None` for work whose cost was not known.
     #[must_use]
-    pub fn requested(&self) -> u64 {
+    pub fn requested(&self) -> Option<u64> {
         self.0.requested
+    }
+
+    /// Returns whether it was waited for, and the group was [killed](Group::kill) meanwhile.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.0.killed
     }
 
     /// Returns the name of the rate limit.
@@ -334,7 +358,16 @@ impl RateError {
         Detail(self)
     }
 
-    fn write_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes what was refused, by which rate, and what to do.
+    fn write(&self, f: &mut fmt::Formatter<'_>, rate: fmt::Arguments<'_>) -> fmt::Result {
+        let name = self.name();
+        match self.0.requested {
+            _ if self.is_killed() => {
+                return write!(f, "{name} is not waited for: the group was killed");
+            }
+            Some(n) => write!(f, "{n} more of {name} would exceed {rate}")?,
+            None => write!(f, "nothing is left of {name} by {rate}")?,
+        }
         match self.0.retry_after {
             Some(after) => write!(f, "; retry after {after:?}"),
             None if self.rate() == Rate::NOTHING => f.write_str("; retry later"),
@@ -346,14 +379,12 @@ impl RateError {
 /// For the tenant: of other groups it says nothing.
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0;
-        write!(f, "{requested} more of {} would exceed ", self.name())?;
+        let Refused { group, limiting, rate, by_share, .. } = &*self.0;
         match (group == limiting, by_share) {
-            (true, _) => write!(f, "the rate: {rate}")?,
-            (false, false) => f.write_str("a rate shared with others")?,
-            (false, true) => f.write_str("its share of a rate shared with others")?,
+            (true, _) => self.write(f, format_args!("the rate: {rate}")),
+            (false, false) => self.write(f, format_args!("a rate shared with others")),
+            (false, true) => self.write(f, format_args!("its share of a rate shared with others")),
         }
-        self.write_advice(f)
     }
 }
 
@@ -362,15 +393,11 @@ struct Detail<'a>(&'a RateError);
 
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { group, limiting, requested, rate, by_share, .. } = &*self.0.0;
+        let Refused { group, limiting, rate, by_share, .. } = &*self.0.0;
         let [group, limiting] = [group, limiting].map(|group| crate::visible(group.path()));
         let whose = if *by_share { "its share of the rate" } else { "the rate" };
-        let name = self.0.name();
-        write!(
-            f,
-            "{group}: {requested} more of {name} would exceed {whose} of {limiting}: {rate}"
-        )?;
-        self.0.write_advice(f)
+        write!(f, "{group}: ")?;
+        self.0.write(f, format_args!("{whose} of {limiting}: {rate}"))
     }
 }
 

@@ -65,6 +65,7 @@ mod balance;
 mod futures;
 mod grouped;
 mod levels;
+mod metered;
 #[cfg(feature = "perf")]
 mod meters;
 #[cfg(not(feature = "perf"))]

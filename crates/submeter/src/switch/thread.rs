@@ -16,10 +16,9 @@ use submeter_sys::Rseq;
 use submeter_sys::clock::ThreadClock;
 
 use super::levels::{Ended, Guards, Levels, Place};
-use super::meters::{self, Meters};
+use super::metered::Metered;
+use super::meters::Meters;
 use super::observe::Observers;
-use crate::metric::schema::{Counter, Schema};
-use crate::metric::unit::Nanoseconds;
 use crate::tree::group::Group;
 
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
@@ -142,31 +141,6 @@ struct Time {
     /// How much of [`ThreadClock::waited_ns`] is accounted for.
     waited_ns: u64,
     meters: Meters,
-}
-
-/// What a switch wants to know of a schema: copied, since the way to it from a group is four
-/// pointers long.
-struct Metered {
-    schema_id: u32,
-    cpu_time: Option<Counter<Nanoseconds>>,
-    off_cpu: Option<Counter<Nanoseconds>>,
-    events: bool,
-    /// More than CPU time.
-    more: bool,
-}
-
-impl Metered {
-    /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
-    const NOTHING: Metered =
-        Metered { schema_id: u32::MAX, cpu_time: None, off_cpu: None, events: false, more: false };
-
-    #[cold]
-    #[inline(never)]
-    fn of(schema: &Schema) -> Metered {
-        let (off_cpu, events) = (schema.off_cpu(), meters::are_declared(schema));
-        let more = events || off_cpu.is_some();
-        Metered { schema_id: schema.id(), cpu_time: schema.cpu_time(), off_cpu, events, more }
-    }
 }
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
@@ -472,10 +446,16 @@ impl Time {
     #[inline(always)]
     fn charge_time(&mut self, group: &Group) -> bool {
         let Some(counter) = self.metered.cpu_time else { return false };
-        let now_ns = now_ns(&mut self.clock);
-        group.add(counter, now_ns - self.since_ns);
-        self.since_ns = now_ns;
+        let used_ns = self.used_ns();
+        group.add(counter, used_ns);
         true
+    }
+
+    /// Ends an interval of CPU time.
+    #[inline(always)]
+    fn used_ns(&mut self) -> u64 {
+        let now_ns = now_ns(&mut self.clock);
+        now_ns - std::mem::replace(&mut self.since_ns, now_ns)
     }
 
     /// Adds what most schemas do not meter as well.
@@ -484,7 +464,14 @@ impl Time {
         if self.metered.events {
             self.meters.charge(group);
         }
-        let charged = self.charge_time(group);
+        let charged = match (self.metered.cpu_time, self.metered.budget) {
+            (Some(counter), Some(budget)) => {
+                let used_ns = self.used_ns();
+                group.add_spending(counter, budget, used_ns);
+                true
+            }
+            _ => self.charge_time(group),
+        };
         let waited_ns = self.clock.as_ref().map_or(0, ThreadClock::waited_ns);
         if let Some(counter) = self.metered.off_cpu
             && waited_ns > self.waited_ns

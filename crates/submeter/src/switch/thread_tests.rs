@@ -3,7 +3,7 @@ use std::time::Duration;
 use submeter_sys::clock::Source;
 
 use super::*;
-use crate::{Count, Tree};
+use crate::{Count, Schema, Tree};
 
 /// What charges the group that it leaves, and gives up its handle, are sequences too.
 #[test]

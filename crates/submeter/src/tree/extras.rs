@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
@@ -35,6 +36,8 @@ struct Made {
     /// The words of sections that were added to the tree.
     added: Added,
     rates: Rates,
+    /// How much of the group's own CPU time was spent of its budgets.
+    spent_ns: AtomicU64,
     #[cfg(feature = "aggregator")]
     owned: Owned,
     /// The program's own value. In a box, as a pointer that is swapped in knows no type. Not in a
@@ -48,9 +51,10 @@ struct Made {
 pub(crate) type Data = Arc<dyn Any + Send + Sync>;
 
 impl Extras {
-    /// Those of a group with words of further sections, if the schema has such.
-    pub(crate) fn with_others(others: Box<[OtherStats]>) -> Extras {
-        if others.is_empty() {
+    /// Those of a group with words of further sections or, if it `spends`, with room to note what;
+    /// if the schema has either.
+    pub(crate) fn new(others: Box<[OtherStats]>, spends: bool) -> Extras {
+        if others.is_empty() && !spends {
             return Extras::default();
         }
         Extras { made: OnceBox::with_value(Box::new(Made { others, ..Made::default() })) }
@@ -87,6 +91,14 @@ impl Extras {
     /// Returns the buckets, after making them.
     pub(crate) fn make_rates(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
         self.rates().create(schema)
+    }
+
+    /// Notes that `ns` of the group's CPU time were spent by now, if it spends; returns how much of
+    /// that was not before.
+    pub(crate) fn spent(&self, ns: u64) -> u64 {
+        let Some(made) = self.made.get() else { return 0 };
+        // Relaxed: it publishes nothing but itself. Of two that note the same time, one gets it.
+        ns.saturating_sub(made.spent_ns.fetch_max(ns, Ordering::Relaxed))
     }
 
     pub(crate) fn rates(&self) -> &Rates {

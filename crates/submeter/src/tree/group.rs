@@ -25,6 +25,7 @@ mod declare;
 mod ends;
 mod life;
 mod reads;
+mod spending;
 mod updates;
 
 pub(crate) use ends::KillWaits;
@@ -98,6 +99,15 @@ impl GroupInner {
     fn others(&self) -> &[OtherStats] {
         self.extras.others()
     }
+
+    /// The words of a section, if there are any.
+    #[inline]
+    fn words_of(&self, section: u32) -> Option<&GroupStats> {
+        if section == self.section_id {
+            return Some(&self.stats);
+        }
+        self.extras.find(section).map(|other| &other.stats)
+    }
 }
 
 impl Group {
@@ -127,6 +137,7 @@ impl Group {
             Ok(OtherStats { section_id: section.id, stats: GroupStats::new(rstat, above)? })
         });
         let others = others.collect::<Result<Box<[_]>, Error>>()?;
+        let spends = schema.cpu_budget().is_some();
         let quotas = if parent.is_some() { Quotas::default() } else { Quotas::root(schema)? };
         #[expect(clippy::manual_map, reason = "inside of `map` it is not known who calls")]
         let parent = match parent {
@@ -144,7 +155,7 @@ impl Group {
             dead: AtomicBool::new(false),
             setting: Mutex::new(()),
             id: next_id(),
-            extras: Extras::with_others(others),
+            extras: Extras::new(others, spends),
             parent,
             children: Children::default(),
         };
@@ -415,7 +426,7 @@ impl Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
-        match self.words_of(key.section) {
+        match self.inner.words_of(key.section) {
             Some(stats) => stats,
             None => self.first_words(key.section),
         }
@@ -426,20 +437,11 @@ impl Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
-        let stats = self.words_of(key.section);
+        let stats = self.inner.words_of(key.section);
         if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
             wrong_schema();
         }
         stats
-    }
-
-    /// The words of a section, if there are any.
-    #[inline]
-    fn words_of(&self, section: u32) -> Option<&GroupStats> {
-        if section == self.inner.section_id {
-            return Some(&self.inner.stats);
-        }
-        self.inner.extras.find(section).map(|other| &other.stats)
     }
 
     #[cfg(feature = "aggregator")]

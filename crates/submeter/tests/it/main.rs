@@ -9,6 +9,7 @@ mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
 mod bound_metric;
+mod budgets;
 mod callbacks;
 mod checkpoint;
 mod checkpoint_misuse;

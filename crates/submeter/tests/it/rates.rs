@@ -37,7 +37,7 @@ fn a_take_counts_at_every_level_or_at_none() {
     assert_eq!(refused.limiting(), &web);
     mail.try_take(requests, 3).expect("4 are left");
     let refused = web.try_take(requests, 2).expect_err("1 is left above");
-    assert_eq!((refused.limiting(), refused.group(), refused.requested()), (&acme, &web, 2));
+    assert_eq!((refused.limiting(), refused.group(), refused.requested()), (&acme, &web, Some(2)));
     assert_eq!(refused.rate(), Rate::new(10, DAY));
     assert_eq!([&web, &acme, &mail].map(|g| g.available(requests)), [Some(2), Some(1), None]);
     tree.root().try_take(requests, 1000).expect("the root has no rate");

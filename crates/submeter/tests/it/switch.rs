@@ -267,7 +267,7 @@ fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_beside_it() {
     let mut schema = Schema::builder();
     schema.off_cpu("off", "Time off the CPU");
     let error = schema.build().expect_err("no CPU time");
-    assert_eq!(error, SchemaError::OffCpuAlone("off".to_owned()));
+    assert_eq!(error, SchemaError::CpuTimeMissing("off".to_owned()));
     assert!(error.to_string().contains("\"off\""));
 
     let mut schema = Schema::builder();

@@ -12,10 +12,12 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
-    /// A second counter of CPU time, or of time off the CPU, was declared.
+    /// A second counter of CPU time, or of time off the CPU, or a second budget of CPU time was
+    /// declared.
     CpuTimeTwice(String),
-    /// A counter of time off the CPU was declared, and none of CPU time.
-    OffCpuAlone(String),
+    /// A counter of time off the CPU, or a budget of CPU time, was declared, and no counter of CPU
+    /// time.
+    CpuTimeMissing(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
     SectionName(String),
     /// There are more than [`SECTIONS_MAX`] sections.
@@ -66,10 +68,11 @@ impl fmt::Display for SchemaError {
             SchemaError::CpuTimeTwice(name) => {
                 write!(
                     f,
-                    "{name:?} is the second counter of CPU time, or of time off it: declare one"
+                    "{name:?} is the second counter of CPU time, of time off it, or budget of it: \
+                     declare one"
                 )
             }
-            SchemaError::OffCpuAlone(name) => {
+            SchemaError::CpuTimeMissing(name) => {
                 write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
             }
             SchemaError::SectionName(name) => {

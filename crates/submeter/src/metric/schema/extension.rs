@@ -94,6 +94,7 @@ impl SchemaBuilder {
             rate_limits: inner.rate_limits.clone(),
             cpu_times: inner.cpu_time.into_iter().collect(),
             off_cpus: inner.off_cpu.into_iter().collect(),
+            cpu_budgets: inner.cpu_budget.into_iter().collect(),
             #[cfg(feature = "perf")]
             events: inner.events.to_vec(),
             base: Some(Base {

@@ -11,10 +11,10 @@ use crate::metric::unit::Unit;
 /// [`Tree::declare`](crate::Tree::declare).
 ///
 /// - `#[metric(buckets = …)]` on each histogram; `#[metric(cpu_time)]` and `#[metric(off_cpu)]` on
-///   the counters of CPU time ([`SchemaBuilder::cpu_time`], [`off_cpu`](SchemaBuilder::off_cpu));
-///   `#[metric(name = "…")]` where the name of the field will not
-///   do (an underscore before it does not count); `#[metric(all)]` on a field that is a set of
-///   metrics itself.
+///   the counters of CPU time ([`SchemaBuilder::cpu_time`], [`off_cpu`](SchemaBuilder::off_cpu)),
+///   and `#[metric(cpu_budget)]` on its [budget](SchemaBuilder::cpu_budget);
+///   `#[metric(name = "…")]` where the name of the field will not do (an underscore before it does
+///   not count); `#[metric(all)]` on a field that is a set of metrics itself.
 /// - `#[metrics(prefix = "http_")]` on the struct, before each of its names;
 ///   `#[metrics(section = "io")]` declares all of it in a section.
 ///

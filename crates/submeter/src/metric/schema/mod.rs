@@ -83,6 +83,7 @@ struct Inner {
     rate_limits: Vec<String>,
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
+    cpu_budget: Option<RateLimit<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
 }
@@ -172,6 +173,13 @@ impl Schema {
     #[must_use]
     pub fn off_cpu(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.off_cpu
+    }
+
+    /// Returns the rate limit of which CPU time is spent, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn cpu_budget(&self) -> Option<RateLimit<Nanoseconds>> {
+        self.inner.cpu_budget
     }
 
     /// Returns the counters of perf events, in the order in which they were declared.

@@ -68,6 +68,18 @@ impl GroupStats {
         }
     }
 
+    /// As [`add`](Self::add), and calls `then` after it has crossed a boundary.
+    #[inline(always)]
+    pub(crate) fn add_then(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
+        if !self.block.add_dirty_within(word, n, batch_mask) {
+            let crossed = |batches| {
+                self.crossed(word, batches);
+                then();
+            };
+            self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
+        }
+    }
+
     /// The least that a caller must have at hand for what is rare: each argument more is a register
     /// less for those that add in line.
     #[cold]

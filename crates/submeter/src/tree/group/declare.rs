@@ -48,7 +48,7 @@ impl Group {
     /// Makes words for this group and those above it, from the top down, as a flush needs them. An
     /// `Err` has the nearest words above, if there is no room for the group's own.
     fn make_words(&self, section: u32, rstat: &Arc<Rstat>) -> Result<&GroupStats, &GroupStats> {
-        if let Some(stats) = self.words_of(section) {
+        if let Some(stats) = self.inner.words_of(section) {
             return Ok(stats);
         }
         let parent = self.parent().expect("the root has words of each section");

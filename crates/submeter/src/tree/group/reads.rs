@@ -245,6 +245,6 @@ impl Group {
         &'a self,
         schema: &'a Schema,
     ) -> impl Iterator<Item = (&'a SectionLayout, Option<&'a GroupStats>)> {
-        schema.layouts().iter().map(|section| (section, self.words_of(section.id)))
+        schema.layouts().iter().map(|section| (section, self.inner.words_of(section.id)))
     }
 }

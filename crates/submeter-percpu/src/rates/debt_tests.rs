@@ -1,0 +1,263 @@
+//! What is spent beyond what there is, beside an oracle that knows no due times.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::bucket::{Bucket, LONGEST_NS, admit_all, spend_all, take_all};
+use super::rate::Rate;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: u64 = 1_000_000;
+
+fn bucket(rate: Rate) -> Bucket {
+    let bucket = Bucket::new();
+    bucket.set(Some(rate.terms().expect("a rate that can be kept")), 0);
+    bucket
+}
+
+fn take(bucket: &Bucket, n: u64, now_ns: u64) -> bool {
+    take_all([Some(bucket)].into_iter(), n, || now_ns).is_ok()
+}
+
+fn spend(bucket: &Bucket, n: u64, now_ns: u64) {
+    spend_all([Some(bucket)].into_iter(), n, || now_ns);
+}
+
+/// After which time work is admitted: 0 for at once.
+fn wait_ns(bucket: &Bucket, now_ns: u64) -> u64 {
+    let admitted = admit_all([Some(bucket)].into_iter(), || now_ns);
+    admitted.map_or_else(|refused| refused.wait_ns.expect("it is known"), |()| 0)
+}
+
+/// Half a CPU, of which 100 ms can be had at once.
+fn half_a_cpu() -> Rate {
+    Rate { amount: 500 * MS, per: SECOND, burst: 100 * MS }
+}
+
+/// A level in tokens times nanoseconds of a period.
+struct Oracle {
+    rate: Rate,
+    level: i128,
+    at_ns: u64,
+}
+
+impl Oracle {
+    fn new(rate: Rate) -> Oracle {
+        let level = i128::from(rate.burst) * rate.per.as_nanos().cast_signed();
+        Oracle { rate, level, at_ns: 0 }
+    }
+
+    fn earn(&mut self, now_ns: u64) {
+        let full = i128::from(self.rate.burst) * self.per();
+        let earned = i128::from(now_ns - self.at_ns) * i128::from(self.rate.amount);
+        (self.level, self.at_ns) = (full.min(self.level + earned), now_ns);
+    }
+
+    fn per(&self) -> i128 {
+        self.rate.per.as_nanos().cast_signed()
+    }
+
+    fn take(&mut self, n: u64) {
+        self.level -= i128::from(n) * self.per();
+    }
+
+    fn balance(&self) -> i128 {
+        self.level.div_euclid(self.per())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pause(u64),
+    Take(u64),
+    Spend(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..11_u32, 0..1000_u64).prop_map(|(scale, ns)| Step::Pause(ns * 4_u64.pow(scale))),
+        (0..300_u64).prop_map(Step::Take),
+        (0..300_u64).prop_map(Step::Spend),
+        (0..300_000_u64).prop_map(Step::Spend),
+    ];
+    prop::collection::vec(step, 1..100)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_balance_is_what_was_earned_less_what_was_taken_and_spent(
+        amount in 1..50_000_u64,
+        per_ns in prop_oneof![Just(1_000_000_u64), 1_000..10_000_000_000_u64],
+        burst in 1..200_u64,
+        steps in steps(),
+    ) {
+        let rate = Rate { amount, per: Duration::from_nanos(per_ns), burst };
+        prop_assume!(rate.terms().is_ok());
+        let (bucket, mut oracle, mut now_ns) = (bucket(rate), Oracle::new(rate), 0);
+        // A nanosecond for each token, or for each step and each burst.
+        let mut rounded_ns = 2_u64;
+        for step in steps {
+            let moved = match step {
+                Step::Pause(ns) => {
+                    now_ns += ns;
+                    0
+                }
+                Step::Spend(n) => {
+                    spend(&bucket, n, now_ns);
+                    n
+                }
+                Step::Take(n) => if take(&bucket, n, now_ns) { n } else { 0 },
+            };
+            oracle.earn(now_ns);
+            oracle.take(moved);
+            rounded_ns += if per_ns / amount >= 10_000 { moved } else { 2 + moved / burst };
+            let error = i128::from(rounded_ns) * i128::from(amount) / oracle.per() + 2;
+            let balance = i128::from(bucket.balance(now_ns).expect("there is a rate"));
+            let exact = oracle.balance();
+            prop_assert!(
+                balance <= exact + 1 && exact <= balance + error,
+                "{balance} for {exact} within {error} at {now_ns}"
+            );
+            let wait = wait_ns(&bucket, now_ns);
+            prop_assert_eq!(wait == 0, bucket.available(now_ns) > Some(0));
+            if wait > 0 {
+                prop_assert_eq!(wait_ns(&bucket, now_ns + wait - 1), 1, "not earlier");
+                prop_assert_eq!(wait_ns(&bucket, now_ns + wait), 0, "and not later");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_owed_is_earned_before_anything_is_granted() {
+    let bucket = bucket(half_a_cpu());
+    assert_eq!(wait_ns(&bucket, 0), 0);
+    spend(&bucket, 350 * MS, 0);
+    assert_eq!(bucket.balance(0), Some(-250_000_000));
+    assert_eq!(bucket.available(0), Some(0));
+    // 250 ms at half a CPU, and the first nanosecond.
+    assert_eq!(wait_ns(&bucket, 0), 500 * MS + 2);
+    assert!(!take(&bucket, 1, 500 * MS));
+    assert!(take(&bucket, 1, 500 * MS + 2));
+    assert_eq!(bucket.balance(100 * 1000 * MS), Some(100_000_000), "no more than a burst");
+}
+
+/// The bound that is stated: what was admitted while there was something runs on.
+#[test]
+fn work_in_flight_alone_exceeds_a_budget() {
+    let bucket = bucket(half_a_cpu());
+    // Four CPUs, each with work of 30 ms as soon as it is admitted.
+    let (cpus, work) = (4, 30 * MS);
+    let (mut free_at, mut used) = ([0_u64; 4], 0);
+    for now_ns in (0..10_000 * MS).step_by(MS as usize) {
+        for free_at in &mut free_at {
+            if *free_at > now_ns {
+                continue;
+            }
+            if *free_at == now_ns && now_ns > 0 {
+                spend(&bucket, work, now_ns);
+                used += work;
+            }
+            if wait_ns(&bucket, now_ns) == 0 {
+                *free_at = now_ns + work;
+            }
+        }
+        let bound = now_ns / 2 + 100 * MS + cpus * work;
+        assert!(used <= bound, "{used} of {bound} at {now_ns}");
+    }
+    assert!(used >= 4_900 * MS, "{used}: it gets what it may use");
+}
+
+#[test]
+fn a_debt_stays_when_the_rate_changes() {
+    let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));
+    let bucket = bucket(half_a_cpu());
+    spend(&bucket, 300 * MS, 0);
+    for (amount, burst) in [(500, 100), (50, 100), (2_000, 10), (500, 400)] {
+        bucket.set(terms(Rate { amount: amount * MS, per: SECOND, burst: burst * MS }), 0);
+        assert_eq!(bucket.balance(0), Some(-200_000_000), "{amount} and {burst}");
+    }
+    // What is owed to a rate that is removed, or that grants nothing, is forgotten.
+    bucket.set(terms(Rate::NOTHING), 0);
+    spend(&bucket, 300 * MS, 0);
+    bucket.set(terms(half_a_cpu()), 0);
+    assert_eq!(bucket.balance(0), Some(0));
+    spend(&bucket, MS, 0);
+    bucket.set(None, 0);
+    spend(&bucket, u64::MAX, 0);
+    bucket.set(terms(half_a_cpu()), 0);
+    assert_eq!(bucket.balance(0), Some(100_000_000));
+}
+
+#[test]
+fn a_debt_has_an_end_however_much_is_spent() {
+    let bucket = bucket(Rate { amount: 1, per: SECOND, burst: 3 });
+    for _ in 0..3 {
+        spend(&bucket, u64::MAX, 0);
+    }
+    let wait = wait_ns(&bucket, 0);
+    assert!((LONGEST_NS..LONGEST_NS + 5_000 * MS).contains(&wait), "{wait}");
+    assert_eq!(wait_ns(&bucket, wait), 0);
+    // A take that is given back beside it finds a due time that is later.
+    spend(&bucket, u64::MAX, LONGEST_NS * 29);
+    assert!(wait_ns(&bucket, LONGEST_NS * 29) > 0);
+}
+
+#[test]
+fn every_level_is_spent_of_and_a_shortage_above_admits_nobody_below() {
+    let [own, other, above] = [(); 3].map(|()| bucket(half_a_cpu()));
+    let admitted =
+        |leaf, now_ns| admit_all([Some(leaf), None, Some(&above)].into_iter(), || now_ns);
+    spend_all([Some(&own), None, Some(&above)].into_iter(), 150 * MS, || 0);
+    assert_eq!(
+        [&own, &other, &above].map(|at| at.balance(0).unwrap() / 1_000_000),
+        [-50, 100, -50]
+    );
+    let refused = admitted(&other, 0).expect_err("the level above owes");
+    assert_eq!((refused.levels, refused.wait_ns), (2, Some(100 * MS + 2)));
+    assert!(admitted(&other, 100 * MS + 2).is_ok());
+    // Nothing was taken by a look.
+    assert_eq!(other.balance(0).map(|ns| ns / 1_000_000), Some(100));
+}
+
+#[test]
+fn the_clock_is_not_read_where_nothing_has_a_rate() {
+    let clock = || -> u64 { panic!("read") };
+    let [below, above] = [Bucket::new(), Bucket::new()];
+    spend_all([Some(&below), None, Some(&above)].into_iter(), 7, clock);
+    assert!(admit_all([Some(&below), Some(&above)].into_iter(), clock).is_ok());
+}
+
+/// Two tenants that always have work, of weights 1 and 3, on one CPU of which they may use half.
+#[test]
+fn budgets_are_divided_by_weight_where_both_want_more() {
+    let [light, heavy, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
+    light.share.set_weight(100);
+    heavy.share.set_weight(300);
+    let (mut now_ns, mut used) = (0, [0_u64; 2]);
+    let mut turn = 0;
+    while now_ns < 20_000 * MS {
+        turn = 1 - turn;
+        let tenant = [&light, &heavy][turn];
+        let levels = || [Some(tenant), Some(&above)].into_iter();
+        let admitted = admit_all(levels(), || now_ns).is_ok();
+        // What it takes is known only afterwards.
+        let work = if admitted { (1 + now_ns / 1000 % 3) * MS } else { MS / 10 };
+        now_ns += work;
+        if admitted {
+            spend_all(levels(), work, || now_ns);
+            used[turn] += work;
+        }
+    }
+    let [light, heavy] = used;
+    let (share, sum) = (light as f64 / (light + heavy) as f64, light + heavy);
+    assert!((0.24..0.26).contains(&share), "{share} of {sum}");
+    assert!((9_900 * MS..10_200 * MS).contains(&sum), "{sum}");
+}

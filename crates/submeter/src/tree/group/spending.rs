@@ -1,0 +1,53 @@
+//! CPU time that is spent of a budget by the switch, and at the end of a group.
+
+use std::iter::{once, successors};
+
+use submeter_percpu::TokenBucket;
+
+use super::{Group, GroupInner};
+use crate::metric::schema::{Counter, RateLimit};
+use crate::metric::unit::{Nanoseconds, UnitKind};
+
+impl Group {
+    /// Adds to the counter of CPU time, and spends of the budget what has come together: once in a
+    /// batch of a CPU's own word, since each switch would otherwise pay for an exchange at each
+    /// level.
+    #[inline(always)]
+    pub(crate) fn add_spending(
+        &self,
+        counter: Counter<Nanoseconds>,
+        budget: RateLimit<Nanoseconds>,
+        used_ns: u64,
+    ) {
+        let (stats, word) = (self.group_stats(counter.key), usize::from(counter.key.slot));
+        let mask = UnitKind::Nanoseconds.batch_mask();
+        stats.add_then(word, used_ns.cast_signed(), mask, || {
+            self.inner.spend_used(stats.own(word), usize::from(budget.key.slot));
+        });
+    }
+}
+
+impl GroupInner {
+    /// Spends what the group has used by now and did not spend before. Visits all CPUs.
+    #[cold]
+    fn spend_used(&self, used_ns: i64, slot: usize) {
+        let n = self.extras.spent(used_ns.cast_unsigned());
+        let above = successors(self.parent.as_ref(), |group| group.parent());
+        let above = above.map(|group| group.inner.extras.rate(slot));
+        TokenBucket::spend(once(self.extras.rate(slot)).chain(above), n);
+    }
+}
+
+/// Spends the rest: otherwise a tenant that makes a group for each request would use CPU time that
+/// nobody pays for.
+impl Drop for GroupInner {
+    fn drop(&mut self) {
+        let schema = self.tree.first_schema();
+        if let (Some(budget), Some(counter)) = (schema.cpu_budget(), schema.cpu_time())
+            && let Some(stats) = self.words_of(counter.key.section)
+        {
+            let used_ns = stats.own(usize::from(counter.key.slot));
+            self.spend_used(used_ns, usize::from(budget.key.slot));
+        }
+    }
+}

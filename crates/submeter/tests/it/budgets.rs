@@ -1,0 +1,226 @@
+//! What is spent after the fact: rates that owe, and CPU time. What a debt is to the nanosecond is
+//! tested in `submeter-percpu`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use submeter::{Count, Metrics, Nanoseconds, Rate, RateLimit, Schema, SchemaError, Tree};
+use tokio::time::sleep;
+
+use super::work::burn;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: u64 = 1_000_000;
+/// What a CPU has of a group's time before the switch spends it, at most: see
+/// `SchemaBuilder::cpu_budget`. Twice what it is.
+const UNSPENT_NS: u64 = 1 << 21;
+
+fn with_rows() -> (Tree, RateLimit<Count>) {
+    let mut schema = Schema::builder();
+    let rows = schema.rate_limit("rows", "Rows read");
+    (Tree::new(schema.build().expect("valid")).expect("address space"), rows)
+}
+
+fn with_budget() -> (Tree, RateLimit<Nanoseconds>) {
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    let budget = schema.cpu_budget("cpu_budget", "CPU time");
+    (Tree::new(schema.build().expect("valid")).expect("address space"), budget)
+}
+
+#[test]
+fn what_is_spent_counts_at_every_level_and_admits_nothing_until_it_is_earned() {
+    let (tree, rows) = with_rows();
+    let [web, mail] = ["/acme/web", "/acme/mail"].map(|path| tree.get_or_create(path).unwrap());
+    let acme = web.parent().expect("below the root");
+    acme.set_rate(rows, Some(Rate::new(10, HOUR))).expect("it can be kept");
+    web.set_rate(rows, Some(Rate::new(100, HOUR))).expect("it can be kept");
+    web.try_admit(rows).expect("nothing was spent");
+    web.spend(rows, 40);
+    assert_eq!([&web, acme, &mail].map(|at| at.balance(rows)), [Some(60), Some(-30), None]);
+    assert_eq!(acme.available(rows), Some(0));
+    let refused = mail.try_admit(rows).expect_err("its parent owes");
+    assert_eq!((refused.limiting(), refused.requested()), (acme, None));
+    let after = refused.retry_after().expect("it will be earned");
+    // 30 are owed, and 1 is to be there.
+    assert!(after <= 31 * HOUR / 10 && after > 30 * HOUR / 10, "{after:?}");
+    assert!(mail.try_take(rows, 1).is_err());
+    assert_eq!(tree.root().sum(rows.throttled()), 2);
+    tree.root().try_admit(rows).expect("it has no rate");
+}
+
+#[test]
+fn work_that_is_not_admitted_is_told_why_and_of_no_other_tenant() {
+    let (tree, rows) = with_rows();
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = web.parent().expect("below the root");
+    acme.set_rate(rows, Some(Rate::new(10, HOUR))).expect("it can be kept");
+    web.spend(rows, 11);
+    let refused = web.try_admit(rows).expect_err("one is owed");
+    let (text, detail) = (refused.to_string(), refused.detail().to_string());
+    assert!(text.starts_with("nothing is left of rows by a rate shared with others; "), "{text}");
+    let start = "/acme/web: nothing is left of rows by the rate of /acme: 10 per 3600s, burst 10; \
+                 retry after ";
+    assert!(detail.starts_with(start), "{detail}");
+    let own = acme.try_admit(rows).expect_err("one is owed").to_string();
+    assert!(own.starts_with("nothing is left of rows by the rate: 10 per 3600s, burst 10; "));
+}
+
+#[tokio::test]
+async fn what_waits_for_a_rate_is_granted_when_it_is_earned_and_ends_at_the_kill() {
+    let (tree, rows) = with_rows();
+    let web = tree.get_or_create("/acme/web").expect("room");
+    web.set_rate(rows, Some(Rate::new(1_000, Duration::from_secs(1)))).expect("it can be kept");
+    web.spend(rows, 1_010);
+    let since = Instant::now();
+    web.admit(rows, sleep).await.expect("it is earned");
+    assert!(since.elapsed() >= Duration::from_millis(10));
+    web.take(rows, 10, sleep).await.expect("it is earned");
+    let refused = web.take(rows, 1_001, sleep).await.expect_err("more than a burst");
+    assert_eq!(refused.retry_after(), None);
+
+    web.set_rate(rows, Some(Rate::new(1, HOUR))).expect("it can be kept");
+    web.spend(rows, 100);
+    let waits = tokio::spawn({
+        let web = web.clone();
+        async move { web.admit(rows, sleep).await }
+    });
+    tokio::task::yield_now().await;
+    web.kill().expect("it is alive");
+    let ended = waits.await.expect("no panic").expect_err("it will not be admitted");
+    assert!(ended.is_killed() && ended.retry_after().is_none());
+    assert_eq!(ended.to_string(), "rows is not waited for: the group was killed");
+}
+
+/// Returns how much was spent of a rate that earns a 360th of the time, and within which error.
+fn spent(tree: &Tree, budget: RateLimit<Nanoseconds>, since: Instant) -> (u64, u64) {
+    let left = tree.root().balance(budget).expect("it has a rate");
+    let earned = since.elapsed().as_nanos() as u64 / 360 + 2;
+    ((10_000 * MS).saturating_add_signed(-left), earned)
+}
+
+fn ten_seconds() -> Rate {
+    Rate::new(10_000 * MS, HOUR)
+}
+
+#[test]
+fn cpu_time_is_spent_at_the_switch() {
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
+    let since = Instant::now();
+    let groups = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
+    for turn in 0..60 {
+        groups[turn % 2].run(|| burn(Duration::from_micros(700)));
+    }
+    let (spent, earned) = spent(&tree, budget, since);
+    let used = tree.root().sum(cpu);
+    assert!(used >= 42 * MS, "{used}");
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let least = used.saturating_sub(2 * cpus * UNSPENT_NS + earned);
+    assert!((least..=used).contains(&spent), "{spent} of {used}");
+}
+
+/// A tenant that makes a group for each request is charged as any other.
+#[test]
+fn cpu_time_of_groups_that_end_is_spent_to_the_nanosecond() {
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
+    let acme = tree.create("/acme").expect("new");
+    let since = Instant::now();
+    for request in 0..100 {
+        let group = acme.create_child(&format!("{request}")).expect("new");
+        group.run(|| burn(Duration::from_micros(100)));
+        let killed = group.kill().expect("it is alive");
+        drop(group);
+        killed.wait_released(Duration::from_secs(30)).expect("nobody holds it");
+    }
+    let (spent, earned) = spent(&tree, budget, since);
+    let used = tree.root().sum(cpu);
+    assert!(used >= 10 * MS, "{used}");
+    assert!((used.saturating_sub(earned)..=used).contains(&spent), "{spent} of {used}");
+}
+
+/// The bound that is stated: what the rate earns, a burst, what was in flight, and what CPUs have
+/// not spent yet.
+#[test]
+fn threads_that_ask_keep_within_the_bound_of_a_budget() {
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let acme = tree.create("/acme").expect("new");
+    let since = Instant::now();
+    // So little that it is used up wherever this runs.
+    let rate = Rate { burst: 10 * MS, ..Rate::new(20 * MS, Duration::from_secs(1)) };
+    acme.set_rate(budget, Some(rate)).expect("it can be kept");
+    let (longest, refusals, threads) = (AtomicU64::new(0), AtomicU64::new(0), 3);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // Relaxed, all: they are joined before it counts.
+                while since.elapsed() < Duration::from_millis(400)
+                    || refusals.load(Ordering::Relaxed) == 0
+                {
+                    match acme.try_admit(budget) {
+                        Ok(()) => {
+                            let used = acme.run(|| burn(Duration::from_micros(1_500)));
+                            longest.fetch_max(used, Ordering::Relaxed);
+                        }
+                        Err(refused) => {
+                            refusals.fetch_add(1, Ordering::Relaxed);
+                            let after = refused.retry_after().expect("it will be earned");
+                            std::thread::sleep(after.min(Duration::from_millis(5)));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (used, time) = (acme.sum(cpu), since.elapsed().as_nanos() as u64);
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    // A stay is longer than what it computes: by less than half of it.
+    let in_flight = threads * longest.into_inner() * 3 / 2;
+    let bound = time / 50 + 10 * MS + in_flight + cpus * UNSPENT_NS;
+    assert!(used <= bound, "{used} of {bound} in {time}");
+    assert_eq!(acme.sum(budget.throttled()), refusals.into_inner());
+}
+
+#[derive(Metrics)]
+struct Known {
+    /// CPU time.
+    #[metric(cpu_budget)]
+    budget: RateLimit<Nanoseconds>,
+}
+
+#[derive(Debug, Metrics)]
+struct Late {
+    /// CPU time.
+    #[metric(cpu_budget)]
+    other: RateLimit<Nanoseconds>,
+}
+
+#[test]
+fn a_schema_takes_one_budget_of_cpu_time_beside_the_counter() {
+    let mut schema = Schema::builder();
+    schema.cpu_budget("budget", "CPU time");
+    let error = schema.build().expect_err("no CPU time");
+    assert_eq!(error, SchemaError::CpuTimeMissing("budget".to_owned()));
+
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    let budget = schema.cpu_budget("budget", "CPU time");
+    let built = schema.build().expect("valid");
+    assert_eq!(built.cpu_budget(), Some(budget));
+    // A library that meters the same finds it there, and one that wants another does not get it.
+    let tree = Tree::new(built).expect("address space");
+    assert_eq!(tree.declare::<Known>().expect("it is there").budget, budget);
+    let late = tree.declare::<Late>().map(|late| late.other).expect_err("it is not there");
+    assert!(late.to_string().contains("\"other\" is a rate limit, "), "{late}");
+
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    schema.cpu_budget("budget", "CPU time");
+    schema.cpu_budget("again", "CPU time");
+    let error = schema.build().expect_err("two");
+    assert_eq!(error, SchemaError::CpuTimeTwice("again".to_owned()));
+}
