@@ -220,21 +220,15 @@ impl Connection<'_> {
             if self.place.seat.phase() != Phase::Reading {
                 self.place.seat.enter(Phase::Reading, self.session.clock().now().ms);
             }
+            let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
+            if is_large && self.wanted.max(held) <= buffers::BUFFER_BYTES {
+                let mut small = Vec::with_capacity(buffers::BUFFER_BYTES);
+                small.extend_from_slice(&self.input[self.at..]);
+                buffers::give(std::mem::replace(&mut self.input, small));
+                self.at = 0;
+            }
         }
-        self.shrink();
         self.account(self.input.capacity()).await;
-    }
-
-    /// Gives a large input buffer up where what it holds fits into a usual one.
-    fn shrink(&mut self) {
-        let held = self.input.len() - self.at;
-        let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
-        if is_large && self.wanted.max(held) <= buffers::BUFFER_BYTES {
-            let mut small = Vec::with_capacity(buffers::BUFFER_BYTES);
-            small.extend_from_slice(&self.input[self.at..]);
-            buffers::give(std::mem::replace(&mut self.input, small));
-            self.at = 0;
-        }
     }
 
     /// Accounts for an input buffer of this size, for the rest of an announced value and for unsent
@@ -440,9 +434,6 @@ impl Connection<'_> {
             return Ok(());
         }
         self.place.seat.enter(Phase::Sending, self.session.clock().now().ms);
-        // The buffer of a large value pays for the room that a large answer takes: one that waited for
-        // more room, with the answer in its hands already, would have both for the price of one.
-        self.shrink();
         while !self.out.is_empty() {
             self.account(self.input.capacity()).await;
             self.stream.writable().await?;

@@ -96,24 +96,6 @@ fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
 }
 
 #[test]
-fn an_answer_that_waits_is_held_without_the_buffer_of_the_value_before_it() {
-    let server = small_buffers();
-    let mut client = server.connect();
-    let mut requests = format!("set k 0 0 {}\r\n", 1 << 20).into_bytes();
-    requests.extend(vec![b'v'; 1 << 20]);
-    // More than the sockets take.
-    requests.extend(format!("\r\n{}quit\r\n", "get k\r\n".repeat(20)).into_bytes());
-    client.send(requests);
-    eventually("answers wait", || server.connect().talk("stats conns\r\n").contains("conn_mwrite"));
-    assert_eq!(
-        client.rest().len(),
-        "STORED\r\n".len() + 20 * ("VALUE k 0 1048576\r\nEND\r\n".len() + (1 << 20) + 2)
-    );
-    let peak = stat(&server, "buffer_bytes_peak");
-    assert!(peak < 3 << 19, "{peak}: a value of 1 MiB, or an answer of as much");
-}
-
-#[test]
 fn a_large_buffer_is_given_up_after_use() {
     let server = start_default();
     let mut client = server.connect();
