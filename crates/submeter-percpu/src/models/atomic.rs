@@ -2,7 +2,7 @@
 //! which models execute it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::Location;
 
 use loom::sync::atomic as checked;
@@ -10,19 +10,17 @@ pub(crate) use loom::sync::atomic::Ordering;
 
 // Not loom's: it runs all threads of a model on one.
 std::thread_local! {
-    /// By address: each access looks here, and names of files take long to compare.
-    static SITES: RefCell<BTreeMap<usize, &'static Location<'static>>> =
-        const { RefCell::new(BTreeMap::new()) };
+    static SITES: RefCell<BTreeSet<(&'static str, u32)>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// Returns the files and lines that were noted since the last call.
 #[cfg(test)]
 pub(crate) fn take_sites() -> BTreeSet<(&'static str, u32)> {
-    SITES.take().into_values().map(|at| (at.file(), at.line())).collect()
+    SITES.take()
 }
 
 fn note(at: &'static Location<'static>) {
-    SITES.with_borrow_mut(|sites| _ = sites.insert(std::ptr::from_ref(at).addr(), at));
+    SITES.with_borrow_mut(|sites| _ = sites.insert((at.file(), at.line())));
 }
 
 #[track_caller]
