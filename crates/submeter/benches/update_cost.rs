@@ -47,13 +47,13 @@ loops! {
 
 #[inline(never)]
 fn meter_add(group: &Group, requests: Counter<Count>) {
-    let requests = group.bound(requests);
+    let requests = group.handle(requests);
     (0..UPDATES).for_each(|_| requests.add(1));
 }
 
 #[inline(never)]
 fn meter_add_bytes(group: &Group, sent: Counter<Bytes>, n: u64) {
-    let sent = group.bound(sent);
+    let sent = group.handle(sent);
     (0..UPDATES).for_each(|_| sent.add(n));
 }
 
@@ -120,7 +120,7 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
     let groups = (0..LEAVES)
         .map(|leaf| tree.get_or_create(&format!("/{}/{}/{leaf}", leaf / 100, leaf / 10)))
         .collect::<Result<Vec<Group>, _>>()?;
-    let meters: Vec<_> = groups.iter().map(|group| group.bound(requests)).collect();
+    let meters: Vec<_> = groups.iter().map(|group| group.handle(requests)).collect();
 
     let area = Area::new(|_| 0)?;
     let blocks = (0..LEAVES).map(|_| area.block(2)).collect::<Result<Vec<Block>, _>>()?;
@@ -154,11 +154,8 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
             "PercpuCounter::add, batch 2^16",
             Box::new(|| counter_add(&wide, black_box(1))),
         ),
-        Variant::new("BoundMetric::add, counts", Box::new(|| meter_add(group, requests))),
-        Variant::new(
-            "BoundMetric::add, bytes",
-            Box::new(|| meter_add_bytes(group, sent, black_box(1))),
-        ),
+        Variant::new("handle add, counts", Box::new(|| meter_add(group, requests))),
+        Variant::new("handle add, bytes", Box::new(|| meter_add_bytes(group, sent, black_box(1)))),
         Variant::new("Group::add, counts", Box::new(|| group_add(group, requests))),
         Variant::new("Group::add, bytes", Box::new(|| group_add_bytes(group, sent, black_box(1)))),
         Variant::new(
@@ -169,7 +166,7 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
             "bare increment, random word",
             Box::new(|| at_random(|n| words[n].increment())),
         ),
-        Variant::new("BoundMetric::add, random leaf", Box::new(|| at_random(|n| meters[n].add(1)))),
+        Variant::new("handle add, random leaf", Box::new(|| at_random(|n| meters[n].add(1)))),
         Variant::new(
             "Group::add, random leaf",
             Box::new(|| at_random(|n| groups[n].add(requests, 1))),

@@ -72,7 +72,7 @@
 //! tenants' groups. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
-//! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
+//! - [`Reading`]: `{"value": …, "max_error": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
 //!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
 //!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`
@@ -95,10 +95,14 @@
     )
 )]
 
+#[cfg(feature = "aggregator")]
+pub mod aggregator;
 mod backend;
 mod contain;
 pub mod counter;
 mod error;
+#[cfg(feature = "perf")]
+mod events;
 pub mod guide;
 #[cfg(feature = "http")]
 pub mod http;
@@ -114,42 +118,40 @@ pub mod switch;
 mod tree;
 mod visible;
 
+#[cfg(feature = "aggregator")]
+pub use aggregator::{
+    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
+};
 pub use backend::{Backend, backend};
 pub use error::Error;
-pub use limits::buckets::RateState;
 pub use limits::charge::{
     Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Reclaimable, Stall,
 };
-pub use limits::quota::Usage;
 pub use limits::rate::RateError;
+pub use limits::rate_state::RateState;
 pub use metric::histogram::{Buckets, HistogramSnapshot};
 pub use metric::reading::{Reading, Scalar, Tolerance};
 pub use metric::schema::{
     Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKey, MetricKind, Metrics, Quota,
     RateLimit, SECTIONS_MAX, Schema, SchemaBuilder, SchemaError, Section, WORDS_MAX,
 };
+pub use metric::totals::{GroupTotals, Totals};
 pub use metric::unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};
+pub use metric::usage::Usage;
 #[cfg(feature = "checkpoint")]
 pub use out::checkpoint;
 #[cfg(feature = "export")]
 pub use out::export;
 pub use out::snapshot::{GroupValues, Snapshot, Value};
-pub use out::totals::{GroupTotals, Totals};
 pub use path::{DEPTH_MAX, NAME_MAX};
-#[cfg(feature = "aggregator")]
-pub use stats::aggregator;
-#[cfg(feature = "aggregator")]
-pub use stats::aggregator::{
-    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
-};
-pub use stats::flusher::{Flusher, FlusherBuilder};
 pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
 pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
-pub use tree::bound_metric::BoundMetric;
-pub use tree::creation::OnCreate;
+pub use tree::flusher::{Flusher, FlusherBuilder};
+pub use tree::group::creation::OnCreate;
 pub use tree::group::{Group, WhenKilled};
 pub use tree::killed::Killed;
+pub use tree::metric_handle::MetricHandle;
 pub use tree::tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use visible::{Visible, is_hidden, visible};

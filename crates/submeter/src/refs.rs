@@ -20,7 +20,7 @@
 //! owner.kill();
 //! assert!(tenant.try_clone_live().is_none(), "no further request gets in");
 //! drop((tenant, request));
-//! owner.wait_released(Duration::from_secs(1))?;
+//! owner.released_blocking(Duration::from_secs(1))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -110,7 +110,7 @@ fn a_task_that_ended_or_was_aborted_or_panicked_holds_its_group_no_longer() {
         spawn.in_group(&group).await;
         let killed = group.kill().expect("not the root");
         drop(group);
-        tokio::task::spawn_blocking(move || killed.wait_released(Duration::from_secs(20)))
+        tokio::task::spawn_blocking(move || killed.released_blocking(Duration::from_secs(20)))
             .await
             .expect("no panic")
             .expect("nobody holds it");

@@ -127,7 +127,7 @@ impl Cache {
 
 /// Asks by a wait without patience, which finishes a release that is nearly done.
 fn is_released(group: &Killed) -> bool {
-    group.is_released() || group.wait_released(Duration::ZERO).is_ok()
+    group.is_released() || group.released_blocking(Duration::ZERO).is_ok()
 }
 
 /// Drops the items of detached tenants.

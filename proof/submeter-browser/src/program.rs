@@ -67,7 +67,7 @@ impl Program {
     pub fn stall(tenant: &Group, memory: Quota<Bytes>, time: Duration) {
         let limit = tenant.usage(memory).limit.expect("a tenant with a limit");
         let held = tenant.charge_forced(memory, limit + 1);
-        tenant.charge_timeout(memory, 1, time).expect_err("all is held");
+        tenant.charge_blocking(memory, 1, time).expect_err("all is held");
         drop(held);
     }
 }

@@ -3,7 +3,7 @@
 
 use submeter::counter::PercpuCounter;
 use submeter::refs::{PercpuArc, PercpuRef};
-use submeter::{BoundMetric, Bytes, Count, Counter, Gauge, Group};
+use submeter::{Bytes, Count, Counter, Gauge, Group, MetricHandle};
 use submeter_percpu::Block;
 
 /// `Group::add`
@@ -22,11 +22,11 @@ pub fn submeter_codegen_update_group_adjust(group: &Group, gauge: Gauge<Bytes>, 
     group.adjust(gauge, delta);
 }
 
-/// `BoundMetric::add`
+/// `MetricHandle::add`
 // SAFETY: 1. No other symbol has this name: only this package begins one so.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub fn submeter_codegen_update_bound_add(bound: &BoundMetric<'_, Counter<Count>>, n: u64) {
+pub fn submeter_codegen_update_bound_add(bound: &MetricHandle<'_, Counter<Count>>, n: u64) {
     bound.add(n);
 }
 

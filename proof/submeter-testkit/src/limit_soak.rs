@@ -284,7 +284,7 @@ impl LimitSoak {
                 for _ in 0..steps / 64 {
                     // Less than any limit ever is.
                     let n = waits.u64(1..1 << 20);
-                    match leaf(&mut waits).charge_timeout(quota, n, PATIENCE) {
+                    match leaf(&mut waits).charge_blocking(quota, n, PATIENCE) {
                         // The wait ends with its group.
                         Err(error) if error.is_killed() => {}
                         held => drop(held.expect("there was room for it long before")),

@@ -47,12 +47,12 @@ impl Update {
         match self {
             Update::Add { counter, n } => group.add(schema.counters[counter], n),
             Update::AddBound { counter, n } => {
-                let bound = group.bound(schema.counters[counter]);
-                bound.add(n);
-                bound.add(1);
+                let handle = group.handle(schema.counters[counter]);
+                handle.add(n);
+                handle.add(1);
             }
             Update::Adjust { delta } => group.adjust(schema.gauge, delta),
-            Update::AdjustBound { delta } => group.bound(schema.gauge).adjust(delta),
+            Update::AdjustBound { delta } => group.handle(schema.gauge).adjust(delta),
             Update::Record { value } => group.record(schema.histogram, value),
             Update::RecordMany { value, n } => group.record_many(schema.histogram, value, n),
             Update::Visit { length } => {

@@ -85,7 +85,7 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
         move || {
             // Relaxed: the aggregator orders it.
             visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
-            leaf.bound(meters.requests).add(1);
+            leaf.handle(meters.requests).add(1);
             leaf.add(meters.requests, 2);
             leaf.adjust(meters.memory, -7);
             leaf.record(meters.latency, 5);

@@ -134,7 +134,7 @@ fn a_wait_of_the_parent_stalls_nobody_in_a_child() {
     let passed = fork::in_a_fork(|| {
         let before = stalls();
         // One of its own stalls it, and ends.
-        let late = root.charge_timeout(50, Duration::from_millis(1)).is_err();
+        let late = root.charge_blocking(50, Duration::from_millis(1)).is_err();
         !before && late && !stalls() && !root.pressure().some.total.is_zero()
     });
     assert!(passed, "the child");
@@ -157,7 +157,7 @@ fn callbacks_free_in_a_child_what_it_inherited() {
     let (tree, memory) = limited();
     let cache = tree.create("/cache").expect("room");
     let mut held = cache.try_charge(memory, 100).expect("it fits");
-    let registered = cache.on_pressure(memory, move |wanted| drop(held.split(wanted)));
+    let registered = cache.on_reclaim(memory, move |wanted| drop(held.split(wanted)));
     let passed = fork::in_a_fork(|| {
         let more = tree.root().charge_reclaiming(memory, 30).is_ok();
         more && cache.usage(memory).current == 70 && cache.usage(memory).reclaimed == 30
@@ -176,11 +176,11 @@ fn a_callback_that_is_called_at_a_fork_is_passed_over_in_the_child() {
     let (goes_on, blocks) = mpsc::channel::<()>();
     let (tells, called) = mpsc::channel();
     let registered = [
-        slow.on_pressure(memory, move |_| {
+        slow.on_reclaim(memory, move |_| {
             _ = tells.send(());
             _ = blocks.recv();
         }),
-        cache.on_pressure(memory, move |wanted| drop(held.split(wanted))),
+        cache.on_reclaim(memory, move |wanted| drop(held.split(wanted))),
     ];
     std::thread::scope(|scope| {
         // Dropped before the thread is joined, also when something fails here.

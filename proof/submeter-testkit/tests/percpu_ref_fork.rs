@@ -55,7 +55,7 @@ fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
             scope.spawn(|| {
                 while going() {
                     assert!(killed.kill());
-                    killed.wait_released(soon()).expect("it has no holders");
+                    killed.released_blocking(soon()).expect("it has no holders");
                     assert!(killed.reinit());
                 }
             });
@@ -86,7 +86,7 @@ fn takes_over(killed: &PercpuRef) -> bool {
     }
     // It is not released only if the lost thread was about to release it, or to start its next
     // life.
-    let released = killed.wait_released(Duration::from_millis(50));
+    let released = killed.released_blocking(Duration::from_millis(50));
     released.is_ok() || killed.is_zero()
 }
 

@@ -157,7 +157,7 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
         let before = returned();
         let reading = group.read(schema.counters[1]);
         let after = begun();
-        assert!(reading.value + reading.bound >= before, "{before} not within {reading:?}");
+        assert!(reading.value + reading.max_error >= before, "{before} not within {reading:?}");
         assert!(reading.value <= after, "{reading:?} of {after}");
     };
     let of = |counts: [&AtomicU64; 2]| counts.map(|n| n.load(Ordering::SeqCst)).iter().sum::<u64>();
@@ -178,7 +178,7 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     tree.flush();
     for (group, _, returned) in &read {
         let reading = group.read(schema.counters[1]);
-        assert_eq!((reading.value, reading.bound), (returned.load(Ordering::SeqCst), 0));
+        assert_eq!((reading.value, reading.max_error), (returned.load(Ordering::SeqCst), 0));
     }
 }
 

@@ -108,7 +108,7 @@ fn a_charge_that_waits_asks_for_more_and_is_granted() {
     let group = world.group("/acme");
     // Waits only where the limit could grant it at all.
     let held = group.try_charge(world.memory, 10).expect("10 are lent");
-    let waits = group.charge_timeout(world.memory, 10, Duration::from_secs(60));
+    let waits = group.charge_blocking(world.memory, 10, Duration::from_secs(60));
     assert!(waits.is_ok(), "{waits:?}: {:?}", fleet.status());
     drop(held);
 }

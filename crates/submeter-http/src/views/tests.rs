@@ -187,7 +187,7 @@ fn who_waits_for_room_has_pressure_in_views_and_in_json() {
     let patience = std::time::Instant::now() + 60 * SECOND;
     let stalled = loop {
         let wait = Duration::from_millis(500);
-        group.charge_timeout(program.disk, 1, wait).expect_err("it is full");
+        group.charge_blocking(program.disk, 1, wait).expect_err("it is full");
         let snapshot = program.tree.snapshot();
         if figures(&views, &snapshot, None, SECOND)[0] > Some(0.01) {
             break snapshot;
@@ -217,7 +217,7 @@ fn what_was_reclaimed_is_in_json_where_anything_was() {
         group.try_charge(program.disk, 8).expect("it fits"),
     )));
     let freed = std::sync::Arc::clone(&held);
-    let registered = group.on_pressure(program.disk, move |_| {
+    let registered = group.on_reclaim(program.disk, move |_| {
         drop(freed.lock().expect("nobody panics").take());
     });
     let new = program.tree.get_or_create("/b").expect("a legal path");

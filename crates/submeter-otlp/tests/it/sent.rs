@@ -382,7 +382,7 @@ fn what_happened_at_a_limit_is_sent_of_the_group_whose_limit_it_is() {
     let held = web.try_charge(memory, 60).expect("no limit");
     acme.set_limit(memory, Some(50));
     let beyond = web.charge_forced(memory, 1);
-    let late = web.charge_timeout(memory, 1, std::time::Duration::from_millis(1));
+    let late = web.charge_blocking(memory, 1, std::time::Duration::from_millis(1));
     late.expect_err("no room");
     exporter.export().expect("accepted");
     exporter.export().expect("nothing is new but what rises and falls");

@@ -27,7 +27,7 @@ impl Approximate {
         self.low.wrapping_add_unsigned(self.width)
     }
 
-    /// Returns the middle: off by at most [`bound`](Approximate::bound).
+    /// Returns the middle: off by at most [`max_error`](Approximate::max_error).
     #[must_use]
     pub fn value(self) -> i64 {
         self.low.wrapping_add_unsigned(self.width / 2)
@@ -35,7 +35,7 @@ impl Approximate {
 
     /// Returns how far [`value`](Approximate::value) can be from the truth.
     #[must_use]
-    pub fn bound(self) -> u64 {
+    pub fn max_error(self) -> u64 {
         self.width.div_ceil(2)
     }
 

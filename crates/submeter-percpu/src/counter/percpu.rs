@@ -322,7 +322,7 @@ mod tests {
             check(&counter, returned);
             assert_eq!((counter.sum(), stuck), (returned, 2));
             let quiet = counter.written.overflows.read(|| 0, 2);
-            assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
+            assert_eq!(quiet.max_error(), 0, "none is in flight any more, of {area:?}");
         }
     }
 

@@ -20,7 +20,7 @@ impl LimitNode {
     /// root.set_limit(100);
     /// let [web, mail] = [root.child(), root.child()];
     /// web.try_charge(60).expect("it fits");
-    /// mail.charge_timeout(50, Duration::from_millis(2)).expect_err("60 are held");
+    /// mail.charge_blocking(50, Duration::from_millis(2)).expect_err("60 are held");
     /// // Mail could not go on at all, while web has something to go on with.
     /// assert!(mail.pressure().full.total >= Duration::from_millis(1));
     /// assert_eq!(root.pressure().full.total, Duration::ZERO);
@@ -151,7 +151,7 @@ mod tests {
     fn waits_that_end_without_a_grant_end_their_stall() {
         let (root, [web, mail]) = tree();
         mail.try_charge(60).expect("room");
-        web.charge_timeout(50, Duration::from_millis(1)).expect_err("it took too long");
+        web.charge_blocking(50, Duration::from_millis(1)).expect_err("it took too long");
         assert_eq!(stalls(&web), NONE);
         let mut turn = waits(&web, 50);
         assert_eq!(stalls(&web), FULL);
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn charges_that_need_not_wait_stall_nobody() {
         let (root, [web, mail]) = tree();
-        assert_eq!(web.charge_timeout(60, Duration::ZERO), Ok(()));
+        assert_eq!(web.charge_blocking(60, Duration::ZERO), Ok(()));
         mail.set_limit(30);
-        mail.charge_timeout(31, Duration::from_secs(60)).expect_err("it never fits");
-        assert_eq!(mail.charge_timeout(30, Duration::ZERO), Ok(()));
+        mail.charge_blocking(31, Duration::from_secs(60)).expect_err("it never fits");
+        assert_eq!(mail.charge_blocking(30, Duration::ZERO), Ok(()));
         assert_eq!([&root, &web, &mail].map(totals), [[Duration::ZERO; 2]; 3]);
     }
 }

@@ -107,7 +107,7 @@ impl LimitNode {
     /// root.try_charge(60).expect("it fits");
     /// web.end_waits();
     /// root.wake_ended();
-    /// let refused = web.charge_timeout(50, Duration::from_secs(60)).expect_err("at once");
+    /// let refused = web.charge_blocking(50, Duration::from_secs(60)).expect_err("at once");
     /// assert_eq!(refused.cause, Cause::Ended);
     /// assert_eq!(web.try_charge(40), Ok(()));
     /// # Ok::<(), std::io::Error>(())
@@ -159,10 +159,10 @@ impl LimitNode {
     /// let root = LimitNode::root(Area::common()?);
     /// root.set_limit(100);
     /// root.try_charge(60).expect("it fits");
-    /// let refused = root.charge_timeout(50, Duration::from_millis(1)).expect_err("60 are held");
+    /// let refused = root.charge_blocking(50, Duration::from_millis(1)).expect_err("60 are held");
     /// assert_eq!((refused.held, refused.limit), (60, 100));
     /// std::thread::scope(|scope| {
-    ///     let waits = scope.spawn(|| root.charge_timeout(50, Duration::from_secs(60)));
+    ///     let waits = scope.spawn(|| root.charge_blocking(50, Duration::from_secs(60)));
     ///     root.release(60);
     ///     assert_eq!(waits.join().unwrap(), Ok(()));
     /// });
@@ -172,16 +172,16 @@ impl LimitNode {
     /// # Errors
     /// When there was no room in that time, and as those of
     /// [`poll_charge`](LimitNode::poll_charge).
-    pub fn charge_timeout(&self, n: u64, timeout: Duration) -> Result<(), Refused> {
-        self.charge_timeout_with(n, timeout, |_| false)
+    pub fn charge_blocking(&self, n: u64, timeout: Duration) -> Result<(), Refused> {
+        self.charge_blocking_with(n, timeout, |_| false)
     }
 
-    /// As [`charge_timeout`](LimitNode::charge_timeout), and calls `ask` once the charge waits, for
-    /// those that can make room: again as long as it returns true and there is none.
+    /// As [`charge_blocking`](LimitNode::charge_blocking), and calls `ask` once the charge waits,
+    /// for those that can make room: again as long as it returns true and there is none.
     ///
     /// # Errors
-    /// As those of `charge_timeout`.
-    pub fn charge_timeout_with(
+    /// As those of `charge_blocking`.
+    pub fn charge_blocking_with(
         &self,
         n: u64,
         timeout: Duration,
@@ -356,14 +356,14 @@ mod tests {
         root.set_limit(100);
         root.try_charge(100).expect("it fits");
         let mut asked = 0;
-        let charged = root.charge_timeout_with(50, Duration::ZERO, |turn| {
+        let charged = root.charge_blocking_with(50, Duration::ZERO, |turn| {
             assert_eq!(root.wanted(turn), Some(vec![50]));
             asked += 1;
             root.release(20);
             true
         });
         assert_eq!((charged, asked, root.usage().current), (Ok(()), 3, 90));
-        let refused = root.charge_timeout_with(50, Duration::ZERO, |_| {
+        let refused = root.charge_blocking_with(50, Duration::ZERO, |_| {
             asked += 1;
             false
         });
@@ -388,7 +388,7 @@ mod tests {
             let Refused { levels, held, limit, cause } = charged.expect_err("no room, or behind");
             (levels, held, limit, cause)
         };
-        let timeout = |node: &LimitNode, n| node.charge_timeout(n, Duration::ZERO);
+        let timeout = |node: &LimitNode, n| node.charge_blocking(n, Duration::ZERO);
         assert_eq!(refused(timeout(&web, 10)), (0, 60, 70, Cause::Behind));
         assert_eq!(refused(timeout(&web, 11)), (0, 60, 70, Cause::Limit), "nor does it fit");
         assert_eq!(timeout(&mail, 10), Ok(()));
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(poll(0, &mut turns[0]), Poll::Ready(Ok(())));
         assert!(poll(3, &mut turns[3]).is_pending(), "the others keep their places");
         root.end_turn(&mut turns[3], 41);
-        assert_eq!(web.charge_timeout(39, Duration::ZERO), Ok(()), "it fits");
+        assert_eq!(web.charge_blocking(39, Duration::ZERO), Ok(()), "it fits");
     }
 
     #[test]
@@ -448,7 +448,7 @@ mod tests {
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
         let (long, begun) = (Duration::from_secs(60), Instant::now());
-        let charged = root.charge_timeout_with(50, long, |_| {
+        let charged = root.charge_blocking_with(50, long, |_| {
             root.end_waits();
             root.wake_ended();
             // As one that waits for a thread of its own.

@@ -264,13 +264,13 @@ impl PercpuRef {
     /// # Errors
     /// When it has not within `timeout`: the references held and, in debug builds, the places where
     /// they were taken.
-    pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
+    pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.act(self.core.help());
-        self.core.view().wait_released(timeout)
+        self.core.view().released_blocking(timeout)
     }
 
     /// Returns the references that keep it from being released, as the error of
-    /// [`wait_released`](Self::wait_released) has them.
+    /// [`released_blocking`](Self::released_blocking) has them.
     #[must_use]
     pub fn holders(&self) -> StillHeldError {
         self.core.view().holders()

@@ -291,7 +291,7 @@ impl<'a> View<'a> {
         self.core.life.released()
     }
 
-    pub(super) fn wait_released(self, timeout: Duration) -> Result<(), StillHeldError> {
+    pub(super) fn released_blocking(self, timeout: Duration) -> Result<(), StillHeldError> {
         if self.core.life.wait(timeout) { Ok(()) } else { Err(self.holders()) }
     }
 

@@ -41,7 +41,7 @@ fn read_is_within_cpus_times_batch_of_the_truth_and_sum_is_exact_at_quiescence_s
         let read = counter.read();
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
         assert!(read.low().abs_diff(read.high()) < area.data_rows() as u64 * 64);
-        assert!((read.value() - truth).unsigned_abs() <= read.bound());
+        assert!((read.value() - truth).unsigned_abs() <= read.max_error());
     });
 }
 
@@ -175,12 +175,12 @@ fn read_positive_is_never_negative_and_keeps_its_bound() {
     assert_eq!(counter.read().low(), -64, "what the other CPU added is not posted");
     let read = counter.read_positive();
     assert!(read.low() == 0 && read.high() >= 62 && read.value() >= 0);
-    assert!((read.value() - 62).unsigned_abs() <= read.bound());
+    assert!((read.value() - 62).unsigned_abs() <= read.max_error());
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 64).expect("room");
         counter.add(-100_000);
         let read = counter.read_positive();
-        assert_eq!((read.value(), read.bound()), (0, 0), "what cannot be negative is 0");
+        assert_eq!((read.value(), read.max_error()), (0, 0), "what cannot be negative is 0");
     });
 }
 

@@ -86,7 +86,7 @@ fn check(counter: &PercpuCounter, naive: &Naive) {
     let over = naive.value.wrapping_sub(read.low()) as u64;
     let width = read.high().wrapping_sub(read.low()) as u64;
     assert!(over <= width, "{} is not in {read:?}", naive.value);
-    assert!(naive.value.wrapping_sub(read.value()).unsigned_abs() <= read.bound());
+    assert!(naive.value.wrapping_sub(read.value()).unsigned_abs() <= read.max_error());
     assert_eq!(read.low(), naive.posted);
     assert!(width <= u64::from(CPUS) * (naive.batch - 1));
     let positive = counter.read_positive();

@@ -105,7 +105,7 @@ fn percpu_arc_is_never_used_after_its_drop_stress() {
                     1 => drop(owner.kill_and_confirm(|| assert!(owner.try_clone_live().is_none()))),
                     _ => assert_eq!(PercpuOwner::kill_many([&owner]), 1),
                 }
-                owner.wait_released(soon()).expect("every pointer goes");
+                owner.released_blocking(soon()).expect("every pointer goes");
                 assert_eq!(times(&drops), round + 1);
             });
         }

@@ -229,7 +229,7 @@ fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
                 }
                 reference.kill();
             });
-            reference.wait_released(soon()).expect("every reference was put");
+            reference.released_blocking(soon()).expect("every reference was put");
         }
     });
 }

@@ -149,7 +149,7 @@ fn percpu_ref_5_changes_of_mode_serialise_stress() {
                     resurrections += 1;
                     continue;
                 }
-                reference.wait_released(soon()).expect("users let go");
+                reference.released_blocking(soon()).expect("users let go");
                 lives += 1;
                 assert_eq!(times(&released), lives, "once each life");
                 assert!(reference.reinit());

@@ -52,14 +52,14 @@ fn percpu_ref_released_is_after_the_callback_not_at_zero() {
             entered.recv().expect("the callback runs");
             assert!(reference.is_zero() && !reference.is_released());
             assert_eq!(released.as_mut().poll(&mut context), Poll::Pending);
-            let early = reference.wait_released(Duration::ZERO).expect_err("not yet");
+            let early = reference.released_blocking(Duration::ZERO).expect_err("not yet");
             assert!(early.to_string().contains("callback is running"), "{early}");
             assert_eq!(backend(&bell), 0);
             leave.send(()).expect("it waits");
         });
         assert_eq!(backend(&bell), 1);
         assert_eq!(released.as_mut().poll(&mut context), Poll::Ready(()));
-        reference.wait_released(Duration::ZERO).expect("over");
+        reference.released_blocking(Duration::ZERO).expect("over");
     });
 }
 
@@ -81,7 +81,7 @@ fn percpu_ref_every_waiter_is_woken_once_and_no_dropped_one_stress() {
             drop(waits.remove(1));
             std::thread::scope(|scope| {
                 for _ in 0..2 {
-                    scope.spawn(|| reference.wait_released(soon()).expect("put below"));
+                    scope.spawn(|| reference.released_blocking(soon()).expect("put below"));
                 }
                 scope.spawn(|| reference.put());
                 reference.kill();
@@ -118,13 +118,13 @@ fn percpu_ref_says_by_the_deadline_who_holds() {
         let options = Options::new().area(area).name("/acme/web");
         let (owner, first) = PercpuArc::with(options, 1).expect("room");
         let second = owner.try_clone_live().expect("alive");
-        let unkilled = owner.wait_released(Duration::ZERO).expect_err("alive");
+        let unkilled = owner.released_blocking(Duration::ZERO).expect_err("alive");
         assert!(unkilled.to_string().contains("it was not killed"), "{unkilled}");
         owner.kill();
         let third = second.clone();
         drop(first);
         let (start, timeout) = (Instant::now(), Duration::from_millis(20));
-        let held = owner.wait_released(timeout).expect_err("held");
+        let held = owner.released_blocking(timeout).expect_err("held");
         assert!(start.elapsed() >= timeout);
         assert_eq!(held.references(), Some(2));
         let text = held.to_string();
@@ -137,7 +137,7 @@ fn percpu_ref_says_by_the_deadline_who_holds() {
             assert_eq!(places, []);
         }
         drop((second, third));
-        owner.wait_released(soon()).expect("nobody holds it");
+        owner.released_blocking(soon()).expect("nobody holds it");
     });
 }
 
@@ -150,6 +150,6 @@ fn percpu_ref_a_panicking_release_is_over() {
         std::thread::scope(|scope| {
             assert!(scope.spawn(|| reference.kill()).join().is_err());
         });
-        reference.wait_released(soon()).expect("over");
+        reference.released_blocking(soon()).expect("over");
     });
 }

@@ -146,7 +146,7 @@ fn a_counter_reads_within_its_bounds_and_sums_exactly_stress() {
         assert_eq!(counter.sum(), truth);
         let read = counter.read();
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
-        assert!((read.value() - truth).unsigned_abs() <= read.bound());
+        assert!((read.value() - truth).unsigned_abs() <= read.max_error());
     });
 }
 

@@ -18,7 +18,7 @@ use crate::metric::unit::Unit;
 /// tree.root().add(requests, 7);
 ///
 /// let reading = tree.root().read(requests);
-/// assert!(reading.value + reading.bound >= 7);
+/// assert!(reading.value + reading.max_error >= 7);
 /// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 511 requests, 1.2µs ago
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,7 +39,7 @@ pub struct Reading<T> {
     ///
     /// `u64::MAX` if nothing is known: once 2^31 batches were crossed since the last flush, which
     /// takes 2^40 of a count, 2^47 bytes or 26 days of CPU time.
-    pub bound: u64,
+    pub max_error: u64,
     /// Upper bound on the time since the flush that produced `value` began: the last flush of the
     /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)
     /// Before the first flush, the age of the tree.
@@ -47,19 +47,19 @@ pub struct Reading<T> {
 }
 
 impl<T> Reading<T> {
-    pub(crate) fn new(value: T, bound: u64, age: Duration) -> Self {
-        Reading { value, bound, age }
+    pub(crate) fn new(value: T, max_error: u64, age: Duration) -> Self {
+        Reading { value, max_error, age }
     }
 
     pub(crate) fn map<V>(self, f: impl FnOnce(T) -> V) -> Reading<V> {
-        Reading { value: f(self.value), bound: self.bound, age: self.age }
+        Reading { value: f(self.value), max_error: self.max_error, age: self.age }
     }
 }
 
 /// Writes `7` if exact, `7 ± 512` if not; displaying the age is left to the caller.
 impl<T: fmt::Display> fmt::Display for Reading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bound {
+        match self.max_error {
             0 => self.value.fmt(f),
             u64::MAX => write!(f, "{} ± unknown", self.value),
             bound => write!(f, "{} ± {bound}", self.value),
@@ -132,7 +132,7 @@ impl Tolerance {
     /// # let tree = Tree::new(schema.build()?)?;
     /// use submeter::Tolerance;
     ///
-    /// assert!(tree.root().read_within(requests, Tolerance::max_error(10)).bound <= 10);
+    /// assert!(tree.root().read_within(requests, Tolerance::max_error(10)).max_error <= 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -162,7 +162,7 @@ impl Tolerance {
     }
 
     pub(crate) fn accepts<T>(self, reading: &Reading<T>) -> bool {
-        reading.bound == 0 || (reading.bound <= self.error && reading.age <= self.age)
+        reading.max_error == 0 || (reading.max_error <= self.error && reading.age <= self.age)
     }
 }
 

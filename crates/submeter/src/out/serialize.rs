@@ -18,7 +18,7 @@ impl<T: Serialize> Serialize for Reading<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut to = to.serialize_struct("Reading", 3)?;
         to.serialize_field("value", &self.value)?;
-        to.serialize_field("bound", &self.bound)?;
+        to.serialize_field("max_error", &self.max_error)?;
         to.serialize_field("age_ns", &ns(self.age))?;
         to.end()
     }

@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-use crate::limits::charge::Pressure;
-use crate::limits::quota::{Quotas, Usage};
 use crate::metric::histogram::{Buckets, HistogramSnapshot};
 use crate::metric::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::metric::unit::Unit;
+use crate::metric::usage::Usage;
 use crate::tree::group::Group;
+use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::{Moment, TreeStats};
+use submeter_percpu::Pressure;
 
 mod index;
+mod of_tree;
+mod waits;
 mod words;
 
 use index::Index;

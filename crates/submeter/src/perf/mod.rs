@@ -34,41 +34,29 @@
 //! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes off
 //! all of a thread's group events, and those for the whole system with them.
 
-mod event;
 mod index;
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(not(target_os = "linux"))]
-mod no_kernel;
 mod parse;
-mod pmu;
 mod published;
 mod scheduler;
 mod session;
 mod simulated;
 mod thread;
 
-pub use event::{Event, EventGroup, EventKind};
+pub use crate::events::event::{Event, EventGroup, EventKind};
+pub use crate::events::pmu::NotSupportedError;
 pub use parse::{EVENTS_MAX, ParseError, parse};
-pub use pmu::NotSupportedError;
 pub use session::{Request, RequestCounts, RequestState, Session, SessionBuilder};
 
 // For the bench and the tests. Hidden and without stability promises: a minor release may change or
 // remove it. Not behind a feature, which Cargo would enable for all crates of a build.
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
-pub use linux::LinuxPmu;
+pub use crate::events::linux::LinuxPmu;
 #[doc(hidden)]
-pub use pmu::{Handle, Pmu};
+pub use crate::events::pmu::{Handle, Pmu};
 #[doc(hidden)]
 pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};
 #[doc(hidden)]
 pub use simulated::SimulatedPmu;
 #[doc(hidden)]
 pub use thread::{ClockPmu, ThreadPmu};
-
-/// The counters of the target's operating system.
-#[cfg(target_os = "linux")]
-pub(crate) use linux::LinuxPmu as KernelPmu;
-#[cfg(not(target_os = "linux"))]
-pub(crate) use no_kernel::NoKernelPmu as KernelPmu;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::event::{Event, EventGroup, EventKind, NAMES};
+use crate::events::event::{Event, EventGroup, EventKind, NAMES};
 
 /// The maximum of events in one list: more than any CPU counts, few enough for a thread to read at
 /// a switch.

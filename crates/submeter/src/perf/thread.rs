@@ -1,8 +1,8 @@
 //! All counters of a thread: its clock for CPU time, the kernel's for everything else.
 
-use super::KernelPmu;
-use super::event::{Event, EventKind};
-use super::pmu::{Handle, NotSupportedError, Pmu};
+use crate::events::KernelPmu;
+use crate::events::event::{Event, EventKind};
+use crate::events::pmu::{Handle, NotSupportedError, Pmu};
 
 /// The counters of the thread that created it: CPU time from a [`ClockPmu`], all other events from
 /// the kernel (`LinuxPmu`, on Linux).

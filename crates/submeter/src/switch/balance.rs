@@ -2,8 +2,7 @@
 
 use submeter_sys::{clock, fork};
 
-use crate::metric::schema::Schema;
-use crate::out::totals::Restored;
+use crate::metric::totals::Restored;
 use crate::tree::tree::Tree;
 
 /// The CPU time of the process since a tree was made. See [`Tree::cpu_balance`].
@@ -69,25 +68,5 @@ impl Tree {
         // After the sum, so that time charged between the two is included here.
         let process_ns = clock::process_cpu_ns().saturating_sub(start.process_ns);
         Some(CpuBalance { process_ns, attributed_ns })
-    }
-}
-
-/// The start of a tree's accounting of CPU time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuStart {
-    process_ns: u64,
-    /// [`fork::generation`] of the process that used it.
-    generation: u32,
-}
-
-impl CpuStart {
-    /// Notes the present moment, if `schema` meters CPU time.
-    pub(crate) fn of(schema: &Schema) -> Option<CpuStart> {
-        schema.cpu_time()?;
-        // Here, and not in the first switch: there its self-test would delay a request, and the
-        // program may already have restricted its system calls.
-        clock::choice();
-        fork::watch();
-        Some(CpuStart { process_ns: clock::process_cpu_ns(), generation: fork::generation() })
     }
 }

@@ -6,8 +6,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::events::KernelPmu;
+use crate::events::event::Event;
+use crate::events::pmu::{Handle, Pmu};
 use crate::metric::schema::Schema;
-use crate::perf::{Event, Handle, KernelPmu, Pmu};
 use crate::tree::group::Group;
 
 /// The events that a thread has opened: when it first enters a group whose schema declares them.

@@ -85,8 +85,6 @@ mod updates;
 
 use crate::tree::group::Group;
 
-pub(crate) use balance::CpuStart;
-
 pub use balance::CpuBalance;
 pub use grouped::{Grouped, InGroup};
 #[cfg(feature = "http")]
@@ -176,12 +174,12 @@ impl Group {
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let web = tree.get_or_create("/acme/web")?;
-    /// let length = web.bind(|text: &str| (text.len(), switch::current()));
+    /// let length = web.wrap(|text: &str| (text.len(), switch::current()));
     /// assert_eq!(length("four"), (4, Some(web.clone())));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn bind<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
+    pub fn wrap<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
         let group = self.clone();
         move |argument| group.run(|| work(argument))
     }
@@ -223,7 +221,7 @@ pub fn current() -> Option<Group> {
 /// function itself.
 ///
 /// Make it before the work is handed over, not inside: there it would inherit from the thread of
-/// the pool. For a function that is called more than once see [`Group::bind`].
+/// the pool. For a function that is called more than once see [`Group::wrap`].
 ///
 /// # Examples
 /// ```

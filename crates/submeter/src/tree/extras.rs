@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
 
-use crate::limits::buckets::Rates;
 use crate::metric::schema::Schema;
-use crate::tree::group::{KillWaits, OtherStats};
+use crate::stats::rstat::OtherStats;
+use crate::tree::buckets::Rates;
+use crate::tree::kill_waits::KillWaits;
 
 mod added;
 #[cfg(feature = "aggregator")]

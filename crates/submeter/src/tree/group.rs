@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,15 +13,15 @@ use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::error::Error;
-use crate::limits::quota::Quotas;
 use crate::metric::schema::{Key, Schema};
 use crate::path;
-use crate::stats::rstat::GroupStats;
+use crate::stats::rstat::{GroupStats, OtherStats};
 use crate::tree::children::{Children, Sought};
-use crate::tree::creation::OnCreateAll;
 use crate::tree::extras::Extras;
+use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::TreeStats;
 
+pub(crate) mod creation;
 mod declare;
 mod ends;
 mod life;
@@ -28,7 +29,7 @@ mod reads;
 mod spending;
 mod updates;
 
-pub(crate) use ends::KillWaits;
+use creation::OnCreateAll;
 pub use ends::WhenKilled;
 
 /// A handle to one group. Look it up once and keep it.
@@ -80,7 +81,7 @@ pub(crate) struct GroupInner {
     /// Its number in this process: unlike its address, never another group's.
     id: u64,
     pub(crate) quotas: Quotas,
-    tree: Arc<TreeStats>,
+    tree: Arc<TreeShared>,
     /// Before `parent`, as all that tells a flusher of the group's end: children end first.
     pub(crate) extras: Extras,
     parent: Option<Group>,
@@ -89,10 +90,24 @@ pub(crate) struct GroupInner {
     children: Children<GroupInner>,
 }
 
-/// The words of a section other than the first.
-pub(crate) struct OtherStats {
-    pub(crate) section_id: u32,
-    stats: GroupStats,
+/// What all groups of a tree share.
+pub(crate) struct TreeShared {
+    stats: TreeStats,
+    on_create: OnCreateAll,
+}
+
+impl TreeShared {
+    pub(crate) fn new(stats: TreeStats) -> TreeShared {
+        TreeShared { stats, on_create: OnCreateAll::default() }
+    }
+}
+
+impl Deref for TreeShared {
+    type Target = TreeStats;
+
+    fn deref(&self) -> &TreeStats {
+        &self.stats
+    }
 }
 
 impl GroupInner {
@@ -113,14 +128,14 @@ impl GroupInner {
 impl Group {
     /// Returns what decides the root's end, and the root.
     pub(crate) fn new_root(
-        tree: Arc<TreeStats>,
+        tree: Arc<TreeShared>,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
         Self::new(tree, None, "/".to_owned())
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
     fn new(
-        tree: Arc<TreeStats>,
+        tree: Arc<TreeShared>,
         parent: Option<&Group>,
         path: String,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
@@ -457,7 +472,7 @@ impl Group {
 
     /// The statistics of its tree.
     #[cfg(any(feature = "aggregator", feature = "perf"))]
-    pub(crate) fn tree_stats(&self) -> &Arc<TreeStats> {
+    pub(crate) fn tree_stats(&self) -> &Arc<TreeShared> {
         &self.inner.tree
     }
 }

@@ -30,7 +30,7 @@ use crate::tree::group::GroupInner;
 /// assert!(web.is_killed() && !killed.is_released());
 /// assert_eq!((killed.path(), killed.holders().references()), ("/web", Some(1)));
 /// drop(web);
-/// killed.wait_released(Duration::from_secs(1))?;
+/// killed.released_blocking(Duration::from_secs(1))?;
 /// assert_eq!(tree.root().sum(requests), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -105,15 +105,15 @@ impl Killed {
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let killed = tree.create("/web")?.kill()?;
-    /// killed.wait_released(Duration::from_secs(1))?;
+    /// killed.released_blocking(Duration::from_secs(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When the group is not released within `timeout`; the error has the number of remaining
     /// handles and, in debug builds, the lines that took them.
-    pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
-        self.owner.wait_released(timeout)
+    pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
+        self.owner.released_blocking(timeout)
     }
 
     /// Waits for the release of several groups, such as those of
@@ -127,23 +127,23 @@ impl Killed {
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let web = tree.get_or_create("/acme/web")?;
     /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
-    /// let held = Killed::wait_all_released(&killed, Duration::ZERO).expect_err("by `web`");
+    /// let held = Killed::all_released_blocking(&killed, Duration::ZERO).expect_err("by `web`");
     /// assert_eq!(held.references(), Some(1));
     /// drop(web);
-    /// Killed::wait_all_released(&killed, Duration::from_secs(1))?;
+    /// Killed::all_released_blocking(&killed, Duration::from_secs(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When not all are released within `timeout`; the error describes the first that is not.
-    pub fn wait_all_released<'a>(
+    pub fn all_released_blocking<'a>(
         killed: impl IntoIterator<Item = &'a Killed>,
         timeout: Duration,
     ) -> Result<(), StillHeldError> {
         // One timeout for all: the time that the first ones take is missing from the rest.
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
-        killed.into_iter().try_for_each(|killed| killed.wait_released(left()))
+        killed.into_iter().try_for_each(|killed| killed.released_blocking(left()))
     }
 
     /// Waits for the release of several groups on a task.

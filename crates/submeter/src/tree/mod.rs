@@ -1,11 +1,16 @@
-//! Who it is measured for: groups, their tree, and how they come and go.
+//! Who it is measured for: groups, what each keeps, their tree, and how they come and go.
 
-pub(crate) mod bound_metric;
+pub(crate) mod buckets;
+pub(crate) mod callbacks;
 pub(crate) mod children;
-pub(crate) mod creation;
+pub(crate) mod cpu_start;
 pub(crate) mod extras;
+pub(crate) mod flusher;
 pub(crate) mod group;
+pub(crate) mod kill_waits;
 pub(crate) mod killed;
+pub(crate) mod metric_handle;
+pub(crate) mod quotas;
 #[expect(clippy::module_inception, reason = "the tree itself, in the room that has its name")]
 pub(crate) mod tree;
 pub(crate) mod tree_stats;

@@ -1,7 +1,7 @@
 //! The tree: where groups are created, found and flushed.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use submeter_percpu::PercpuOwner;
@@ -9,13 +9,13 @@ use submeter_percpu::rcuref::pin;
 
 use crate::error::Error;
 use crate::metric::schema::{Metrics, Schema, Section};
-use crate::out::snapshot::Snapshot;
-use crate::out::totals::Restored;
+use crate::metric::totals::Restored;
 use crate::path;
 use crate::stats::rstat::FlushReport;
-use crate::switch::CpuStart;
 use crate::tree::children;
-use crate::tree::group::{Group, GroupInner};
+use crate::tree::cpu_start::CpuStart;
+use crate::tree::group::creation::OnCreate;
+use crate::tree::group::{Group, GroupInner, TreeShared};
 use crate::tree::tree_stats::TreeStats;
 
 /// A tree of groups that share one [`Schema`]. Cloning is a pointer copy.
@@ -44,7 +44,7 @@ pub struct Tree {
 }
 
 struct TreeInner {
-    stats: Arc<TreeStats>,
+    stats: Arc<TreeShared>,
     root: Group,
     /// Owns the root: dropping it kills the root.
     owner: PercpuOwner<GroupInner>,
@@ -113,7 +113,7 @@ impl TreeBuilder {
     ///     Area::simulate_cpu(cpu);
     ///     tree.root().add(requests, 1);
     /// }
-    /// assert!(tree.root().read(requests).bound >= 128);
+    /// assert!(tree.root().read(requests).max_error >= 128);
     /// assert_eq!(tree.root().sum(requests), 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -144,7 +144,8 @@ impl TreeBuilder {
     /// root.
     pub fn build(self) -> Result<Tree, Error> {
         children::prepare();
-        let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
+        let stats = TreeStats::new(&self.schema, self.groups_max, self.simulated)?;
+        let stats = Arc::new(TreeShared::new(stats));
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
         // Last, because the first tree of a process tests the machine's clocks.
         let cpu_start = CpuStart::of(&self.schema);
@@ -214,7 +215,7 @@ impl Tree {
     /// costs what one in a section costs. A group takes memory for
     /// them when it is first updated: that update allocates, as the creation of a group does, for
     /// each level up to one that was updated before. Where it must not, as in a handler of signals,
-    /// make [`bound`](Group::bound) metrics beforehand. A group that was never updated weighs what
+    /// make a [`handle`](Group::handle) beforehand. A group that was never updated weighs what
     /// it did, and all other metrics cost what they did. Each section reserves address space, and
     /// each flush and snapshot of the tree looks at it too.
     ///
@@ -254,7 +255,23 @@ impl Tree {
     /// one in the tree; a quota, a rate limit, CPU time or events that the tree has not had from
     /// its beginning; or address space that the kernel refuses. Nothing was added then.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
-        self.inner.stats.declare(&self.inner.root)
+        self.inner.root.declare()
+    }
+
+    /// Has a hook set up each group that is created from now on, before anybody finds it: a limit
+    /// that is set after the creation comes after the first charges. Groups that exist already are
+    /// the caller's to set up, and so is one that is being created at the same time: find it by
+    /// [`Group::get_or_create_child`] or among [`Group::children`], which wait for its creation.
+    /// Lasts as long as the hook does, of which the tree keeps none alive.
+    ///
+    /// Costs each creation a lock and a call. Not needed where one place of the program creates all
+    /// groups and hands them on when they are set up.
+    ///
+    /// # Examples
+    /// See [`OnCreate`].
+    pub fn on_create<T: OnCreate + 'static>(&self, hook: &Arc<T>) {
+        let hook: Weak<T> = Arc::downgrade(hook);
+        self.root().on_create_all().add(hook);
     }
 
     /// Returns the root group, `/`.
@@ -263,7 +280,6 @@ impl Tree {
         &self.inner.root
     }
 
-    #[cfg(any(feature = "checkpoint", feature = "export"))]
     pub(crate) fn stats(&self) -> &TreeStats {
         &self.inner.stats
     }
@@ -420,58 +436,6 @@ impl Tree {
         report.expect("the section belongs to the schema of another tree")
     }
 
-    /// Flushes, then copies every group's values at one point in time: a [`Snapshot`] is consistent
-    /// between parents and children. Costs time and memory in proportion to the tree.
-    ///
-    /// If the schema has sections, that holds within each of them; one section may include an
-    /// update that is later than one which another section does not yet include.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 1);
-    /// for group in tree.snapshot().groups() {
-    ///     println!("{} {}", group.path(), group.counter(requests));
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.inner.stats, &self.inner.root, false)
-    }
-
-    /// Takes a [`snapshot`](Tree::snapshot) that also has what each group itself counted, for
-    /// [`GroupValues::own`](crate::GroupValues::own).
-    ///
-    /// Costs, beside a snapshot, a look at each group's words of each CPU, and as much memory as
-    /// the totals. Where totals alone are looked at, `snapshot` is cheaper.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Count, Schema, Tree, Value};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.get_or_create("/acme/web")?.add(requests, 3);
-    ///
-    /// let snapshot = tree.snapshot_with_own();
-    /// let metric = &snapshot.schema().metrics()[0];
-    /// let own = |path: &str| snapshot.get(path).and_then(|group| group.own(metric));
-    /// assert_eq!(own("/acme/web"), Some(Value::Counter(3)));
-    /// assert_eq!(own("/acme"), Some(Value::Counter(0)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn snapshot_with_own(&self) -> Snapshot {
-        Snapshot::take(&self.inner.stats, &self.inner.root, true)
-    }
-}
-
-impl Tree {
     pub(crate) fn restored(&self) -> &RwLock<Vec<Restored>> {
         &self.inner.restored
     }

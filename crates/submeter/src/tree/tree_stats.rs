@@ -19,8 +19,6 @@ use submeter_percpu::rcuref::pin;
 use crate::error::Error;
 use crate::metric::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat};
-use crate::tree::creation::OnCreateAll;
-use crate::tree::group::Group;
 
 pub(crate) struct TreeStats {
     /// What the tree was made with.
@@ -30,7 +28,6 @@ pub(crate) struct TreeStats {
     /// How many of those there are. Written with `declaring` locked.
     versions: AtomicUsize,
     declaring: ProcessMutex<()>,
-    pub(crate) on_create: OnCreateAll,
     simulated: Option<usize>,
     /// When the tree began to count.
     #[cfg(feature = "export")]
@@ -72,7 +69,6 @@ impl TreeStats {
             later: Default::default(),
             versions: AtomicUsize::new(0),
             declaring: ProcessMutex::new(()),
-            on_create: OnCreateAll::default(),
             simulated,
             #[cfg(feature = "export")]
             began: SystemTime::now(),
@@ -121,9 +117,14 @@ impl TreeStats {
 
     /// Declares a set of metrics, of which all, some or none may be there already.
     ///
+    /// `keep_root_words` gets the root's words of each section that is new.
+    ///
     /// `M` declares without the lock, because that runs the caller's code, and again if another
     /// thread has declared something meanwhile.
-    pub(crate) fn declare<M: Metrics>(&self, root: &Group) -> Result<M, Error> {
+    pub(crate) fn declare<M: Metrics>(
+        &self,
+        mut keep_root_words: impl FnMut(u32, GroupStats),
+    ) -> Result<M, Error> {
         loop {
             let now = self.version();
             let mut builder = SchemaBuilder::over(&now.schema);
@@ -145,7 +146,7 @@ impl TreeStats {
                 sections.push(rstat);
             }
             // From here on nothing fails.
-            words.into_iter().for_each(|(id, stats)| root.keep_root_words(id, stats));
+            words.into_iter().for_each(|(id, stats)| keep_root_words(id, stats));
             let version = Version { schema, sections: sections.into() };
             // A version adds a section, and as many as there is room for here may be added.
             let is_set = self.later[versions].set(Box::new(version)).is_ok();

@@ -13,12 +13,12 @@ use submeter::refs::{
 };
 use submeter::switch::{CpuBalance, Entered, GroupLayer, Grouped, Observation};
 use submeter::{
-    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, BoundMetric,
-    Buckets, Bytes, Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder,
-    Gauge, Group, GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError,
-    Metric, MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading, Schema,
-    SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder, UnitKind, Usage,
-    Value, WhenKilled,
+    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Buckets, Bytes,
+    Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge, Group,
+    GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError, Metric,
+    MetricHandle, MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading,
+    Schema, SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder, UnitKind,
+    Usage, Value, WhenKilled,
 };
 
 /// Compiles only if each type is `Send` and `Sync`.
@@ -62,7 +62,7 @@ fn handles_keys_and_results_cross_threads() {
         Group,
         Killed,
         Charge,
-        BoundMetric<'_, Counter<Count>>,
+        MetricHandle<'_, Counter<Count>>,
         Schema,
         SchemaBuilder,
         Section,

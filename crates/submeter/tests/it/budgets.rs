@@ -134,7 +134,7 @@ fn cpu_time_of_groups_that_end_is_spent_to_the_nanosecond() {
         group.run(|| burn(Duration::from_micros(100)));
         let killed = group.kill().expect("it is alive");
         drop(group);
-        killed.wait_released(Duration::from_secs(30)).expect("nobody holds it");
+        killed.released_blocking(Duration::from_secs(30)).expect("nobody holds it");
     }
     let (spent, earned) = spent(&tree, budget, since);
     let used = tree.root().sum(cpu);

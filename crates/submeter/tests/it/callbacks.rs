@@ -29,7 +29,7 @@ fn goes_on(tree: &Tree, requests: Counter<Count>) {
     assert_eq!(tree.snapshot().groups().len(), tree.group_count());
     let killed = group.kill().expect("no children");
     drop(group);
-    assert!(killed.wait_released(Duration::from_secs(30)).is_ok());
+    assert!(killed.released_blocking(Duration::from_secs(30)).is_ok());
     assert_eq!(tree.root().sum(requests), before + 7);
 }
 
@@ -53,7 +53,7 @@ fn data_that_panics_when_dropped_is_dropped_once_and_its_group_released() {
     // The panic may reach the caller that drops the last handle or flushes what remains.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
     let _ = catch_unwind(AssertUnwindSafe(|| tree.flush()));
-    assert!(killed.wait_released(Duration::from_secs(30)).is_ok());
+    assert!(killed.released_blocking(Duration::from_secs(30)).is_ok());
     let _ = catch_unwind(AssertUnwindSafe(|| drop(killed)));
     let _ = catch_unwind(AssertUnwindSafe(|| tree.flush()));
     goes_on(&tree, requests);

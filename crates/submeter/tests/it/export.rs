@@ -261,7 +261,7 @@ fn a_waiting_charge_that_exceeds_a_soft_limit_is_an_overdraft() {
     let group = w.tree.create("/acme").expect("room");
     group.set_limit(w.memory, Some(0));
     group.set_limit_mode(w.memory, LimitMode::Soft);
-    drop(group.charge_timeout(w.memory, 1, Duration::ZERO).expect("it is soft"));
+    drop(group.charge_blocking(w.memory, 1, Duration::ZERO).expect("it is soft"));
     let mut waits = std::pin::pin!(group.charge(w.memory, 1));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waits.as_mut().poll(&mut context).is_ready());

@@ -13,7 +13,7 @@ use crate::export::{Server, World, samples, value, world};
 fn stall(w: &World, group: &Group) {
     w.tree.root().set_limit(w.memory, Some(1));
     let held = w.tree.root().try_charge(w.memory, 1).expect("room");
-    let late = group.charge_timeout(w.memory, 1, Duration::from_millis(1));
+    let late = group.charge_blocking(w.memory, 1, Duration::from_millis(1));
     late.expect_err("no room");
     drop(held);
     w.tree.root().set_limit(w.memory, None);
@@ -115,7 +115,7 @@ fn reclaim(w: &World, group: &Group, n: u64) {
     let held = Arc::new(Mutex::new(Some(group.try_charge(w.memory, n).expect("room"))));
     group.set_low(w.memory, Some(n));
     let freed = Arc::clone(&held);
-    let registered = group.on_pressure(w.memory, move |_| drop(freed.lock().unwrap().take()));
+    let registered = group.on_reclaim(w.memory, move |_| drop(freed.lock().unwrap().take()));
     w.tree.root().set_limit(w.memory, Some(n));
     let other = w.tree.get_or_create("/other").expect("room");
     drop(other.charge_reclaiming(w.memory, n).expect("it is given back"));

@@ -135,7 +135,7 @@ fn a_group_is_released_once_no_guard_is_in_it_whatever_guards_came_later() {
     }
     let killed = a.kill().expect("no children");
     drop(a);
-    killed.wait_released(Duration::ZERO).expect("the worker is in /b");
+    killed.released_blocking(Duration::ZERO).expect("the worker is in /b");
     assert_eq!(switch::current(), Some(b));
     drop(worker.in_progress);
     assert_eq!(switch::current(), None);
@@ -148,7 +148,7 @@ fn more_guards_of_one_group_than_a_level_has_bits_end_in_any_order() {
     let mut rng = Rng::with_seed(7);
     let outer = groups[1].enter();
     let mut guards: Vec<Entered> = (0..500).map(|_| groups[0].enter()).collect();
-    let reading = || groups[0].read(tree.schema().cpu_time().expect("declared")).bound;
+    let reading = || groups[0].read(tree.schema().cpu_time().expect("declared")).max_error;
     tree.flush();
     rng.shuffle(&mut guards);
     for guard in guards.drain(1..) {

@@ -105,8 +105,11 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
                         let least = returned.load(Ordering::SeqCst);
                         let read = tree.root().read(requests);
                         let most = begun.load(Ordering::SeqCst);
-                        assert!(read.value + read.bound >= least, "{read:?}, {least} had returned");
-                        assert!(read.value <= most + read.bound, "{read:?}, {most} had begun");
+                        assert!(
+                            read.value + read.max_error >= least,
+                            "{read:?}, {least} had returned"
+                        );
+                        assert!(read.value <= most + read.max_error, "{read:?}, {most} had begun");
                     }
                 })
             })

@@ -466,7 +466,7 @@ fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
     web.kill().expect("alive");
-    let gone = web.charge_timeout(memory, 8, Duration::MAX).expect_err("nobody waits there");
+    let gone = web.charge_blocking(memory, 8, Duration::MAX).expect_err("nobody waits there");
     let response = submeter::http::refused(&gone);
     assert_eq!(
         (response.status(), response.body().as_str()),

@@ -8,7 +8,6 @@
 mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
-mod bound_metric;
 mod budgets;
 mod callbacks;
 mod checkpoint;
@@ -24,6 +23,7 @@ mod guards;
 mod high;
 mod hostile;
 mod http;
+mod metric_handle;
 mod naive;
 mod openmetrics;
 mod own_values;

@@ -222,7 +222,7 @@ fn promtool_finds_nothing_to_complain_of() {
     web.record(sizes, 3000);
     web.set_limit(memory, Some(1000));
     let held = web.charge_forced(memory, 1001);
-    web.charge_timeout(memory, 1, Duration::from_millis(1)).expect_err("it is full");
+    web.charge_blocking(memory, 1, Duration::from_millis(1)).expect_err("it is full");
     drop(held);
     let export = || Export::new("app").build_info(&[("version", "1")]);
     // It reads the classic format alone.

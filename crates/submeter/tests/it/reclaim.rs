@@ -41,7 +41,7 @@ impl Cache {
         let held = Arc::new(Mutex::new(group.try_charge(memory, n).expect("it fits")));
         let asked = Arc::<Mutex<Vec<u64>>>::default();
         let (items, notes) = (Arc::clone(&held), Arc::clone(&asked));
-        let registered = group.on_pressure(memory, move |wanted| {
+        let registered = group.on_reclaim(memory, move |wanted| {
             notes.lock().unwrap().push(wanted);
             let mut items = items.lock().unwrap();
             let freed = wanted.min(items.amount());
@@ -68,7 +68,7 @@ impl Cache {
 fn deaf(group: &Group, memory: Quota<Bytes>) -> (Reclaimable, Arc<Mutex<Vec<u64>>>) {
     let asked = Arc::<Mutex<Vec<u64>>>::default();
     let notes = Arc::clone(&asked);
-    (group.on_pressure(memory, move |wanted| notes.lock().unwrap().push(wanted)), asked)
+    (group.on_reclaim(memory, move |wanted| notes.lock().unwrap().push(wanted)), asked)
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn what_a_callback_has_protected_is_not_asked_for_after_it() {
     let [sheltered, other] =
         [("/s", 100), ("/o", 50)].map(|(path, n)| Cache::new(&tree, memory, path, n));
     let shelters = sheltered.group.clone();
-    let registered = first.on_pressure(memory, move |wanted| {
+    let registered = first.on_reclaim(memory, move |wanted| {
         shelters.set_low(memory, Some(100));
         drop(held.split(wanted));
     });
@@ -145,7 +145,7 @@ fn others_wait_for_a_call_under_way_and_ask_none_of_less_meanwhile() {
     let mut held = first.try_charge(memory, 200).expect("it fits");
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let (begun, has_begun) = mpsc::channel();
-    let registered = first.on_pressure(memory, move |wanted| {
+    let registered = first.on_reclaim(memory, move |wanted| {
         begun.send(()).expect("the test waits");
         // Less than others wait.
         thread::sleep(Duration::from_millis(30));
@@ -172,7 +172,7 @@ fn one_that_frees_a_part_at_a_time_is_asked_again_before_low_gives_way() {
     sheltered.group.set_low(memory, Some(100));
     let slow = tree.create("/slow").expect("room");
     let mut held = slow.try_charge(memory, 100).expect("it fits");
-    let registered = slow.on_pressure(memory, move |_| drop(held.split(20)));
+    let registered = slow.on_reclaim(memory, move |_| drop(held.split(20)));
     let web = tree.create("/web").expect("room");
     drop(web.charge_reclaiming(memory, 90).expect("it frees that much in the end"));
     assert_eq!((sheltered.asked(), slow.usage(memory).current), (vec![], 0));
@@ -187,7 +187,7 @@ fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
     let held = Arc::new(Mutex::new(group.try_charge(memory, 1000).expect("it fits")));
     let calls = Arc::<Mutex<usize>>::default();
     let (items, noted) = (Arc::clone(&held), Arc::clone(&calls));
-    let _slow = group.on_pressure(memory, move |_| {
+    let _slow = group.on_reclaim(memory, move |_| {
         *noted.lock().unwrap() += 1;
         drop(items.lock().unwrap().split(1));
     });
@@ -296,7 +296,7 @@ fn a_panic_is_contained_and_counted() {
     let (tree, memory) = tree(200);
     let bad = tree.create("/bad").expect("room");
     let held = bad.try_charge(memory, 150).expect("it fits");
-    let registered = bad.on_pressure(memory, |_| panic!("on purpose"));
+    let registered = bad.on_reclaim(memory, |_| panic!("on purpose"));
     let cache = Cache::new(&tree, memory, "/cache", 50);
     let web = tree.create("/web").expect("room");
     for n in 1..=3 {
@@ -346,7 +346,7 @@ fn a_callback_that_blocks_stops_only_the_charge_that_called_it() {
     let held = slow.try_charge(memory, 200).expect("it fits");
     let (goes_on, blocks) = mpsc::channel::<()>();
     let (tells, called) = mpsc::channel();
-    let registered = slow.on_pressure(memory, move |_| {
+    let registered = slow.on_reclaim(memory, move |_| {
         _ = tells.send(());
         _ = blocks.recv();
     });
@@ -381,7 +381,7 @@ fn charges_at_the_same_time_share_one_callback_whose_calls_never_overlap_stress(
     let mut held = cache.try_charge(memory, 10_000).expect("it fits");
     // Were two calls to overlap, the second would find the lock taken.
     let alone = Mutex::new(());
-    let registered = cache.on_pressure(memory, move |wanted| {
+    let registered = cache.on_reclaim(memory, move |wanted| {
         let _alone = alone.try_lock().expect("no other call");
         thread::yield_now();
         drop(held.split(wanted.min(held.amount())));
@@ -421,19 +421,19 @@ fn a_callback_may_call_everything() {
     let (of_callback, inner) = (tree.clone(), Arc::<Mutex<Vec<Reclaimable>>>::default());
     let mine = Arc::clone(&inner);
     let group = cache.clone();
-    let registered = cache.on_pressure(memory, move |wanted| {
+    let registered = cache.on_reclaim(memory, move |wanted| {
         drop(held.split(wanted));
         let root = of_callback.root();
         // What it freed belongs to the charge that asked, and no callback is asked from here.
         let refused = root.charge_reclaiming(memory, 1);
         assert_eq!(refused.expect_err("nothing is free").current(), 100);
-        assert!(root.charge_timeout(memory, 1, Duration::ZERO).is_err());
+        assert!(root.charge_blocking(memory, 1, Duration::ZERO).is_err());
         assert_eq!(root.reclaim(memory, 10), 0);
         drop(held.split(1));
         drop(root.charge_reclaiming(memory, 1).expect("it was freed"));
         of_callback.create("/new").expect("free").kill().expect("no children");
         of_callback.flush();
-        mine.lock().unwrap().push(group.on_pressure(memory, |_| {}));
+        mine.lock().unwrap().push(group.on_reclaim(memory, |_| {}));
         drop(mine.lock().unwrap().remove(0));
     });
     inner.lock().unwrap().push(registered);
@@ -463,7 +463,7 @@ fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
     let (goes_on, blocks) = mpsc::channel::<()>();
     let (tells, called) = mpsc::channel();
     let bomb = Bomb;
-    let registered = slow.on_pressure(memory, move |wanted| {
+    let registered = slow.on_reclaim(memory, move |wanted| {
         _ = &bomb;
         _ = tells.send(());
         _ = blocks.recv();
@@ -492,7 +492,7 @@ fn a_registration_that_another_callback_ends_is_not_called_any_more() {
     let Cache { held, asked, registered, .. } = Cache::new(&tree, memory, "/second", 40);
     let first = tree.create("/first").expect("room");
     let (mut own, mut other) = (first.try_charge(memory, 60).expect("it fits"), Some(registered));
-    let registered = first.on_pressure(memory, move |wanted| {
+    let registered = first.on_reclaim(memory, move |wanted| {
         drop(own.split(wanted));
         drop(other.take());
     });
@@ -527,14 +527,14 @@ fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let web = tree.create("/web").expect("room");
     let start = Instant::now();
-    let first = web.charge_timeout(memory, 30, LONG).expect("it was made");
+    let first = web.charge_blocking(memory, 30, LONG).expect("it was made");
     let mut future = pin!(web.charge(memory, 20));
     let Poll::Ready(second) = poll(&mut future) else { panic!("it was made") };
     assert!(start.elapsed() < LONG);
     assert_eq!((cache.asked(), tree.root().usage(memory).postponed), (vec![30, 20], 2));
 
     cache.group.set_min(memory, Some(50));
-    web.charge_timeout(memory, 10, Duration::ZERO).expect_err("the rest is protected");
+    web.charge_blocking(memory, 10, Duration::ZERO).expect_err("the rest is protected");
     let mut waits = pin!(web.charge(memory, 10));
     assert!(poll(&mut waits).is_pending() && poll(&mut waits).is_pending());
     assert_eq!(cache.asked(), NOTHING);

@@ -203,7 +203,7 @@ fn made(
     let held = Arc::new(Mutex::new(group.try_charge(memory, 0).expect("nothing")));
     let _registered = callback.map(|frees| {
         let (asked, held) = (Arc::clone(asked), Arc::clone(&held));
-        group.on_pressure(memory, move |wanted| {
+        group.on_reclaim(memory, move |wanted| {
             asked.lock().unwrap().push((at, wanted));
             let mut held = held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let freed = frees.of(wanted, held.amount());

@@ -22,7 +22,7 @@ type Pool = Arc<Mutex<Vec<Charge>>>;
 fn evicts(tree: &Tree, group: &Group, memory: Quota<Bytes>, pool: &Pool) -> Reclaimable {
     let (tree, pool, calls) = (tree.clone(), Arc::clone(pool), AtomicU64::new(0));
     let (group_of, alone) = (group.clone(), AtomicBool::new(false));
-    group.on_pressure(memory, move |wanted| {
+    group.on_reclaim(memory, move |wanted| {
         // Relaxed: were two calls to overlap, nothing would order them.
         assert!(!alone.swap(true, Ordering::Relaxed), "calls overlap");
         // Relaxed: a number alone.
@@ -30,7 +30,7 @@ fn evicts(tree: &Tree, group: &Group, memory: Quota<Bytes>, pool: &Pool) -> Recl
             7 => _ = tree.get("/spare").map(|spare| spare.kill()),
             8 => _ = tree.create("/spare"),
             9 => drop(group_of.charge_reclaiming(memory, 5)),
-            10 => drop(group_of.charge_timeout(memory, 5, Duration::ZERO)),
+            10 => drop(group_of.charge_blocking(memory, 5, Duration::ZERO)),
             11 => _ = tree.flush(),
             _ => {}
         }
@@ -71,7 +71,7 @@ impl Worker<'_> {
         let n = rng.u64(1..60);
         let charged = match rng.u8(..16) {
             0..8 => group.charge_reclaiming(memory, n),
-            8..10 => group.charge_timeout(memory, n, Duration::from_micros(100)),
+            8..10 => group.charge_blocking(memory, n, Duration::from_micros(100)),
             10 => group.try_charge(memory, n),
             11 => {
                 self.registered.push(evicts(self.tree, &group, memory, &self.pool));
@@ -116,7 +116,7 @@ fn limits_hold_and_what_is_protected_stays_while_all_reclaim_from_each_other_str
     let asked = Arc::new(AtomicBool::new(false));
     let note = Arc::clone(&asked);
     // Relaxed, here and below: the threads are joined before it is read.
-    let never = sheltered.on_pressure(memory, move |_| note.store(true, Ordering::Relaxed));
+    let never = sheltered.on_reclaim(memory, move |_| note.store(true, Ordering::Relaxed));
 
     let killed: Vec<Killed> = thread::scope(|scope| {
         let run = |thread: u64| {

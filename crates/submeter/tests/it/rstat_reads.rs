@@ -41,16 +41,16 @@ fn a_tolerant_read_flushes_only_when_it_must() {
     assert_eq!(root.read_within(f.requests, Tolerance::ANY).value, 0, "anything is accepted");
 
     let read = root.read_within(f.requests, Tolerance::max_error(999).max_age(MINUTE));
-    assert_eq!((read.value, read.bound), (1000, 0), "the error is too large");
+    assert_eq!((read.value, read.max_error), (1000, 0), "the error is too large");
 
     web.add(f.requests, 1);
     let read = root.read_within(f.requests, Tolerance::ANY.max_age(Duration::ZERO));
-    assert_eq!((read.value, read.bound), (1001, 0), "it is too old");
+    assert_eq!((read.value, read.max_error), (1001, 0), "it is too old");
 
     std::thread::sleep(Duration::from_millis(5));
     let before = root.read(f.requests);
     let read = root.read_within(f.requests, Tolerance::EXACT);
-    assert_eq!((read.value, read.bound), (1001, 0));
+    assert_eq!((read.value, read.max_error), (1001, 0));
     assert!(read.age >= before.age, "what is exact is not flushed for being old");
 }
 
@@ -72,15 +72,15 @@ fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
     assert_eq!((a.read(f.requests).value, web.read(f.requests).value), (30, 10));
     assert_eq!((f.tree.root().read(f.requests).value, other.read(f.requests).value), (30, 0));
     assert_eq!(f.tree.root().read(f.open).value, -9);
-    assert!(other.read(f.requests).bound >= 10);
-    assert!(f.tree.root().read(f.requests).bound >= 10);
+    assert!(other.read(f.requests).max_error >= 10);
+    assert!(f.tree.root().read(f.requests).max_error >= 10);
     assert!(a.read(f.requests).age <= f.tree.root().read(f.requests).age);
 
     assert_eq!(a.flush().groups, 0, "nothing is left there");
     assert_eq!(web.sum(f.requests), 10);
     assert_eq!(other.sum(f.requests), 10, "a leaf by itself");
     assert_eq!(f.tree.flush().groups, 0, "and nothing anywhere");
-    assert_eq!(f.tree.root().read(f.requests).bound, 0);
+    assert_eq!(f.tree.root().read(f.requests).max_error, 0);
 }
 
 /// Threads sum subtrees while others update: each sum includes what its caller has added, and in
@@ -113,7 +113,7 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
             while !stop.load(Ordering::Relaxed) {
                 let returned = total.load(Ordering::SeqCst);
                 let read = f.tree.root().read(f.requests);
-                assert!(read.value + read.bound >= returned, "{read:?} of {returned}");
+                assert!(read.value + read.max_error >= returned, "{read:?} of {returned}");
             }
         });
     });

@@ -49,10 +49,10 @@ fn a_flush_of_one_section_leaves_the_others_to_be_flushed() {
     assert_eq!(report.groups, 3, "/acme/web, /acme and /");
     let root = f.tree.root();
     assert_eq!(root.read(f.written).value, 4096);
-    assert_eq!(root.read(f.written).bound, 0, "nothing of its section is marked");
+    assert_eq!(root.read(f.written).max_error, 0, "nothing of its section is marked");
     assert_eq!(root.read_histogram(f.wait).value.count(), 1);
     assert_eq!((root.read(f.requests).value, root.read(f.open).value), (0, 0));
-    assert!(root.read(f.requests).bound > 0, "and it says so");
+    assert!(root.read(f.requests).max_error > 0, "and it says so");
     assert_eq!(f.tree.flush_section(f.io).groups, 0, "nothing is left there");
 
     assert_eq!(f.tree.flush_section(f.main).groups, 3);
@@ -153,13 +153,13 @@ fn the_population_of_each_section_bounds_its_reads() {
     let parent = f.tree.get("/p").expect("lives");
     let truth = |written: u64, bound: u64| assert!(written + bound >= 1, "{written} ± {bound}");
     let seen = parent.read(f.written);
-    truth(seen.value, seen.bound);
+    truth(seen.value, seen.max_error);
     for group in groups {
         group.kill().expect("a leaf");
     }
     f.tree.flush_section(f.io);
     let seen = parent.read(f.written);
-    assert_eq!((seen.value, seen.bound), (1, 0));
+    assert_eq!((seen.value, seen.max_error), (1, 0));
 }
 
 #[test]

@@ -70,7 +70,10 @@ fn what_people_print_has_a_text() {
     let f = fixture();
     let root = f.tree.root();
     root.add(f.requests, 7);
-    assert_eq!(root.read(f.requests).to_string(), format!("0 ± {}", root.read(f.requests).bound));
+    assert_eq!(
+        root.read(f.requests).to_string(),
+        format!("0 ± {}", root.read(f.requests).max_error)
+    );
     root.record_duration(f.latency, Duration::from_micros(5));
     root.adjust(f.queued, -3);
     let held = root.try_charge(f.memory, 60).expect("no limit");
@@ -129,15 +132,15 @@ fn a_gauge_can_be_set_and_the_last_one_holds_stress() {
         for thread in 0..THREADS {
             let (web, stop, queued) = (&web, &stop, f.queued);
             scope.spawn(move || {
-                let bound = web.bound(queued);
+                let handle = web.handle(queued);
                 while !stop.load(Ordering::Relaxed) {
                     // Equal moves up and down must leave no trace.
                     web.inc(queued);
-                    bound.adjust(thread * 10);
-                    bound.set(thread);
+                    handle.adjust(thread * 10);
+                    handle.set(thread);
                     web.dec(queued);
-                    bound.dec();
-                    bound.inc();
+                    handle.dec();
+                    handle.inc();
                     web.set(queued, -thread);
                 }
             });
@@ -170,17 +173,17 @@ fn a_distribution_is_read_with_its_bound_stress() {
     let parent = f.tree.get("/p").expect("made");
     let reading = parent.read_histogram(f.latency);
     let all = EACH * groups.len() as u64;
-    assert!(reading.value.count() + reading.bound >= all, "{}", reading.bound);
+    assert!(reading.value.count() + reading.max_error >= all, "{}", reading.max_error);
     assert_eq!(groups[0].sum_histogram(f.latency).count(), EACH);
     assert_eq!(groups[0].read_histogram(f.latency).value.count(), EACH);
     assert_eq!(parent.sum_histogram(f.latency).count(), all);
     let reading = parent.read_histogram(f.latency);
-    assert_eq!((reading.value.count(), reading.bound), (all, 0));
+    assert_eq!((reading.value.count(), reading.max_error), (all, 0));
 
     // One more record: the bound is less than a batch for each word in the two lines that it marks,
     // that of its bucket and that of the sum.
     groups[0].record(f.latency, 1_000_000);
-    let bound = parent.read_histogram(f.latency).bound;
+    let bound = parent.read_histogram(f.latency).max_error;
     assert!((1..=2 * 8 * 511).contains(&bound), "{bound}");
 }
 
@@ -277,7 +280,7 @@ fn what_is_read_has_a_shape_for_serde() {
     let report = json(f.tree.flush());
     assert_eq!((&report["groups"], &report["joined"]), (&2.into(), &false.into()));
     let reading = json(web.read(f.requests));
-    assert_eq!((&reading["value"], &reading["bound"]), (&7.into(), &0.into()));
+    assert_eq!((&reading["value"], &reading["max_error"]), (&7.into(), &0.into()));
     assert!(reading["age_ns"].is_u64());
     let snapshot = json(f.tree.snapshot());
     assert!(snapshot["unix_ms"].as_u64().is_some_and(|ms| ms > 1_600_000_000_000));

@@ -74,9 +74,9 @@ fn a_switch_to_the_same_group_writes_nothing() {
         f.a.clone().run(|| ());
     }
     let reading = f.a.read(f.cpu);
-    assert_eq!(reading.bound, 0, "no word of the tree was marked since the flush");
+    assert_eq!(reading.max_error, 0, "no word of the tree was marked since the flush");
     switch::park();
-    assert!(f.a.read(f.cpu).bound > 0, "a charge is one that marks");
+    assert!(f.a.read(f.cpu).max_error > 0, "a charge is one that marks");
 }
 
 #[test]

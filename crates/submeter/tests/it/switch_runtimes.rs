@@ -195,7 +195,7 @@ fn each_request_is_handled_in_its_group() {
 fn parallel_work_is_in_its_group_on_every_thread() {
     let (tree, cpu, a, b) = fixture();
     let (left, right) = switch::join_in(&a, || burn_ms(2), || b.run(|| burn_ms(2)));
-    let seen: Vec<_> = (0..64).into_par_iter().map(a.bind(|_: i32| switch::current())).collect();
+    let seen: Vec<_> = (0..64).into_par_iter().map(a.wrap(|_: i32| switch::current())).collect();
     assert!(seen.iter().all(|seen| seen.as_ref() == Some(&a)));
     let spawned = AtomicU64::new(0);
     rayon::scope(|scope| {

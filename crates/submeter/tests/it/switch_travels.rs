@@ -38,7 +38,7 @@ impl Drop for Note {
 fn is_left(group: Group) {
     let killed = group.kill().expect("not the root");
     drop(group);
-    killed.wait_released(PATIENCE).expect("nobody holds it");
+    killed.released_blocking(PATIENCE).expect("nobody holds it");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_flush_carries_updates_to_every_ancestor_and_nowhere_else() {
         assert_eq!(group.read(f.requests).value, requests, "{path}");
         assert_eq!(group.read(f.sent).value, sent, "{path}");
         assert_eq!(group.read(f.items).value, items, "{path}");
-        assert_eq!(group.read(f.items).bound, 0, "{path}");
+        assert_eq!(group.read(f.items).max_error, 0, "{path}");
     }
     assert_eq!(f.tree.flush().groups, 0, "nothing changed since");
 }
@@ -108,7 +108,7 @@ fn a_killed_group_is_released_when_the_last_handle_and_charge_are_gone() {
     drop(group);
     request.add(f.requests, 5);
     let soon = std::time::Duration::from_millis(10);
-    let held = killed.wait_released(soon).expect_err("a request and a charge hold it");
+    let held = killed.released_blocking(soon).expect_err("a request and a charge hold it");
     assert_eq!(held.references(), Some(2), "{held}");
     drop(request);
     assert!(!killed.is_released());
@@ -143,7 +143,7 @@ fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
             let Ok(one) = group.kill() else { continue };
             drop(group);
             let patience = std::time::Duration::from_secs(60);
-            one.wait_released(patience).expect("requests end");
+            one.released_blocking(patience).expect("requests end");
             killed.push(one);
         }
         drop(stopping);
@@ -261,7 +261,7 @@ fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
         for refused in [
             web.try_charge(f.memory, 6).expect_err("no room"),
             web.charge_reclaiming(f.memory, 6).expect_err("nobody frees any"),
-            web.charge_timeout(f.memory, 6, wait).expect_err("no room"),
+            web.charge_blocking(f.memory, 6, wait).expect_err("no room"),
             web.try_charge_all([f.memory.amount(6)]).expect_err("no room"),
             own.resize(46).expect_err("no room"),
         ] {
@@ -348,15 +348,15 @@ fn a_read_is_within_its_bound_of_the_truth_stress() {
             let least = done.load(Ordering::SeqCst);
             let read = parent.read(f.requests);
             let most = begun.load(Ordering::SeqCst);
-            assert!(read.value + read.bound >= least, "{read:?} but {least} had returned");
-            assert!(read.value <= most + read.bound, "{read:?} but only {most} had begun");
+            assert!(read.value + read.max_error >= least, "{read:?} but {least} had returned");
+            assert!(read.value <= most + read.max_error, "{read:?} but only {most} had begun");
         }
         drop(stopping);
     });
     assert_eq!(parent.sum(f.requests), 120_000);
-    assert_eq!(parent.read(f.requests).bound, 0, "nothing changed since the flush");
+    assert_eq!(parent.read(f.requests).max_error, 0, "nothing changed since the flush");
     leaves[0].add(f.requests, 1);
-    assert!(parent.read(f.requests).bound > 0, "something did");
+    assert!(parent.read(f.requests).max_error > 0, "something did");
 }
 
 #[test]

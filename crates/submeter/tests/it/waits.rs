@@ -59,8 +59,9 @@ fn a_timeout_lets_those_behind_it_pass() {
     let (tree, memory) = tree(100);
     let _held = tree.root().try_charge(memory, 60).expect("it fits");
     std::thread::scope(|scope| {
-        let first = scope
-            .spawn(|| tree.root().charge_timeout(memory, 50, Duration::from_millis(100)).map(drop));
+        let first = scope.spawn(|| {
+            tree.root().charge_blocking(memory, 50, Duration::from_millis(100)).map(drop)
+        });
         // Granted for as long as the other is not there.
         let mut second = loop {
             let mut second = Box::pin(tree.root().charge(memory, 10));
@@ -105,7 +106,7 @@ fn only_those_that_are_granted_are_woken_by_the_waker_that_polled_last() {
 fn what_alone_exceeds_a_limit_fails_at_once_and_says_whose() {
     let (tree, memory) = tree(100);
     let web = tree.create("/web").expect("a group");
-    let refused = web.charge_timeout(memory, 101, LONG).expect_err("more than the limit");
+    let refused = web.charge_blocking(memory, 101, LONG).expect_err("more than the limit");
     assert_eq!((refused.limiting(), refused.limit()), (tree.root(), 100));
     let mut waits = pin!(web.charge(memory, 80));
     let held = tree.root().try_charge(memory, 60).expect("it fits");
@@ -123,12 +124,12 @@ fn a_timeout_reports_the_limit_that_kept_it_waiting() {
     let web = tree.create("/web").expect("a group");
     web.set_limit(memory, Some(100));
     let held = web.try_charge(memory, 60).expect("it fits");
-    let late = web.charge_timeout(memory, 50, Duration::from_millis(5)).expect_err("60 are held");
+    let late = web.charge_blocking(memory, 50, Duration::from_millis(5)).expect_err("60 are held");
     assert_eq!((late.limiting(), late.current(), late.limit()), (&web, 60, 100));
     let refused = [tree.root(), &web].map(|group| group.usage(memory).refused);
     assert_eq!(refused, [0, 1]);
     drop(held);
-    assert!(web.charge_timeout(memory, 50, Duration::ZERO).is_ok(), "there is room");
+    assert!(web.charge_blocking(memory, 50, Duration::ZERO).is_ok(), "there is room");
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn a_charge_that_gave_up_behind_another_says_so_and_no_limit_is_blamed_that_has_
     let mut first = Box::pin(mail.charge(memory, 50));
     assert!(poll(&mut first.as_mut()).is_pending());
     let wait = Duration::from_millis(1);
-    let late = web.charge_timeout(memory, 10, wait).expect_err("another is before it");
+    let late = web.charge_blocking(memory, 10, wait).expect_err("another is before it");
     assert!(late.is_behind() && !late.is_killed());
     assert_eq!((late.limiting(), late.current(), late.limit()), (tree.root(), 60, 100));
     let told = "10 more of memory waited too long: others are before it at a limit shared with \
@@ -148,13 +149,13 @@ fn a_charge_that_gave_up_behind_another_says_so_and_no_limit_is_blamed_that_has_
     let detail = "/web: 10 more of memory waited too long: others are before it at the limit of /: \
                   60 of 100 held; most by /mail (60)";
     assert_eq!(late.detail().to_string(), detail);
-    let late = web.charge_timeout(memory, 41, wait).expect_err("nor does it fit");
+    let late = web.charge_blocking(memory, 41, wait).expect_err("nor does it fit");
     assert!(!late.is_behind());
     assert!(
         late.detail().to_string().contains("41 more of memory would exceed the limit of /: 60")
     );
     drop(first);
-    assert!(web.charge_timeout(memory, 10, wait).is_ok(), "nobody is before it");
+    assert!(web.charge_blocking(memory, 10, wait).is_ok(), "nobody is before it");
     drop(held);
 }
 
@@ -201,7 +202,7 @@ fn a_charge_that_waits_ends_with_its_group_and_keeps_it_no_longer() {
     }
     let blocks = std::thread::spawn({
         let page = page.clone();
-        move || page.charge_timeout(memory, 50, LONG).map(drop).expect_err("killed").is_killed()
+        move || page.charge_blocking(memory, 50, LONG).map(drop).expect_err("killed").is_killed()
     });
     let killed = acme.kill_subtree().expect("alive");
     assert!(blocks.join().expect("no panic"));
@@ -220,12 +221,12 @@ fn a_charge_that_waits_ends_with_its_group_and_keeps_it_no_longer() {
     // What would have to wait ends at once, in a group that was never charged before as well; what
     // fits is granted, as to any handle of a killed group.
     for group in [&acme, &page, &idle] {
-        assert!(group.charge_timeout(memory, 50, LONG).expect_err("killed").is_killed());
+        assert!(group.charge_blocking(memory, 50, LONG).expect_err("killed").is_killed());
         assert!(group.try_charge(memory, 40).is_ok());
     }
     assert_eq!(tree.root().usage(memory).refused, 0, "no limit refused anything");
     drop((waits, acme, page, idle));
-    Killed::wait_all_released(&killed, LONG).expect("nothing keeps them");
+    Killed::all_released_blocking(&killed, LONG).expect("nothing keeps them");
 }
 
 /// Each wait begins as the kill runs: in groups that were never charged before, so that the kill
@@ -253,7 +254,7 @@ fn no_wait_outlives_the_kill_that_it_began_beside_stress() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             each(&|group| {
-                group.charge_timeout(memory, 1, LONG).is_err_and(|refused| refused.is_killed())
+                group.charge_blocking(memory, 1, LONG).is_err_and(|refused| refused.is_killed())
             });
         });
         scope.spawn(|| each(&|group| wait_for(group.killed())));
@@ -347,7 +348,7 @@ fn threads_that_wait_are_all_served_and_the_limit_holds_stress() {
                 for _ in 0..rounds {
                     let n = rng.u64(1..=70);
                     let charge =
-                        group.charge_timeout(memory, n, LONG).expect("everybody is served");
+                        group.charge_blocking(memory, n, LONG).expect("everybody is served");
                     // Relaxed: the sum is at most what is charged, as it is lowered before.
                     let together = held.fetch_add(n, Ordering::Relaxed) + n;
                     assert!(together <= 100, "{together} of 100");
@@ -380,7 +381,10 @@ fn futures_that_give_up_at_random_leave_nothing_behind_stress() {
     });
     assert!(served > 0);
     assert_eq!(tree.root().usage(memory).current, 0);
-    assert!(tree.root().charge_timeout(memory, 100, Duration::ZERO).is_ok(), "nobody is before it");
+    assert!(
+        tree.root().charge_blocking(memory, 100, Duration::ZERO).is_ok(),
+        "nobody is before it"
+    );
 }
 
 /// Charges again and again, for a while each, and gives up every third time.

@@ -166,7 +166,7 @@ fn a_killed_group_is_released_and_its_counts_stay() {
     let killed = f.b.kill().expect("a leaf");
     f.b.run(|| work(CYCLES, 1));
     drop(f.b);
-    killed.wait_released(Duration::from_secs(30)).expect("the session does not hold it");
+    killed.released_blocking(Duration::from_secs(30)).expect("the session does not hold it");
     let again = f.tree.create("/b").expect("the name is free");
     again.run(|| work(CYCLES, 100));
     let counts = session.counts();

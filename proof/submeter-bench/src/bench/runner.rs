@@ -16,7 +16,7 @@ use crate::row::{Params, Row};
 /// How often a disturbed sample is taken before it is accepted.
 const TRIES: u32 = 8;
 /// The minimum of rounds for a median, whatever the budget.
-pub(crate) const ROUNDS_MIN: usize = 3;
+pub(crate) const ROUNDS_MIN: usize = 5;
 
 /// The plan of a table's measurement.
 pub(crate) struct Plan {

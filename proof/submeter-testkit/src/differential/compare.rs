@@ -18,16 +18,16 @@ impl Differential {
         let of_each = self.schema.counters.iter().zip(truth.counters).zip(&mut seen.counters);
         for ((key, truth), seen) in of_each {
             let reading = group.read(*key);
-            assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+            assert!(truth.abs_diff(reading.value) <= reading.max_error, "{truth} in {reading:?}");
             assert!(reading.value >= *seen, "fell from {seen} to {reading:?}");
             *seen = reading.value;
         }
         let reading = group.read_histogram(self.schema.histogram);
         let of_each = truth.buckets.iter().zip(reading.value.counts());
         let off: u64 = of_each.map(|(truth, seen)| truth.abs_diff(*seen)).sum();
-        assert!(off <= reading.bound, "{:?} in {reading:?}", truth.buckets);
+        assert!(off <= reading.max_error, "{:?} in {reading:?}", truth.buckets);
         let (reading, truth) = (group.read(self.schema.gauge), truth.gauge);
-        assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+        assert!(truth.abs_diff(reading.value) <= reading.max_error, "{truth} in {reading:?}");
         self.tally.compared += COUNTERS as u64 + 2;
     }
 
@@ -39,11 +39,14 @@ impl Differential {
         for (key, truth) in self.schema.counters.into_iter().zip(truth.counters) {
             let reading = group.read_within(key, tolerance);
             let off = truth.abs_diff(reading.value);
-            assert!(off <= error && off <= reading.bound, "{truth} in {reading:?}, {error} off");
+            assert!(
+                off <= error && off <= reading.max_error,
+                "{truth} in {reading:?}, {error} off"
+            );
         }
         let (reading, truth) = (group.read_within(self.schema.gauge, tolerance), truth.gauge);
         let off = truth.abs_diff(reading.value);
-        assert!(off <= error && off <= reading.bound, "{truth} in {reading:?}, {error} off");
+        assert!(off <= error && off <= reading.max_error, "{truth} in {reading:?}, {error} off");
         self.tally.compared += COUNTERS as u64 + 1;
     }
 

@@ -151,7 +151,7 @@ impl Differential {
             assert!(killed.is_released(), "{}: {}", killed.path(), killed.holders());
         } else {
             // Another thread's snapshot may hold it briefly.
-            killed.wait_released(RELEASE_TIMEOUT).expect("it is held only briefly");
+            killed.released_blocking(RELEASE_TIMEOUT).expect("it is held only briefly");
         }
     }
 }

@@ -118,7 +118,7 @@ impl Bounded {
         let read = group.read(self.key);
         let most = self.began.load(Ordering::SeqCst);
         let path = group.path();
-        assert!(read.value.saturating_add(read.bound) >= least, "{path}: {least}: {read:?}");
+        assert!(read.value.saturating_add(read.max_error) >= least, "{path}: {least}: {read:?}");
         assert!(read.value <= most, "{path}: {most}: {read:?}");
     }
 
@@ -160,7 +160,7 @@ impl Bounded {
         assert_eq!(self.counter.sum(), began.cast_signed(), "the counter");
         for group in [&self.leaf, self.tree.root()] {
             let read = group.read(self.key);
-            assert_eq!((read.value, read.bound), (began, 0), "{}", group.path());
+            assert_eq!((read.value, read.max_error), (began, 0), "{}", group.path());
         }
     }
 

@@ -193,9 +193,9 @@ impl<T> PercpuOwner<T> {
     /// # Errors
     /// When it has not within `timeout`: the pointers that are left and, in debug builds, the
     /// places where they were made.
-    pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
+    pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.shared.help();
-        self.shared.view().wait_released(timeout)
+        self.shared.view().released_blocking(timeout)
     }
 
     /// Returns the pointers that keep the value.

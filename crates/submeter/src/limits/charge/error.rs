@@ -121,7 +121,7 @@ impl LimitError {
     /// let held = tree.root().try_charge(memory, 60)?;
     /// let mut waits = pin!(tree.root().charge(memory, 50));
     /// assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    /// let late = tree.root().charge_timeout(memory, 10, Duration::ZERO).expect_err("behind it");
+    /// let late = tree.root().charge_blocking(memory, 10, Duration::ZERO).expect_err("behind it");
     /// assert!(late.is_behind());
     /// let text = "10 more of memory waited too long: others are before it at the limit: \
     ///             60 of 100 held";

@@ -11,16 +11,15 @@ mod wait;
 
 use std::fmt;
 
-use crate::limits::quota::Usage;
 use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
+use crate::metric::usage::Usage;
 use crate::tree::group::{Group, wrong_schema};
 
 pub use at_once::Amount;
 pub use error::LimitError;
 pub use protect::Protection;
 pub use reclaim::Reclaimable;
-pub(crate) use reclaim::{Counts, Registry};
 use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
 pub use wait::Charging;

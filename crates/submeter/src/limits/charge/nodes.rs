@@ -2,8 +2,8 @@
 
 use submeter_percpu::LimitNode;
 
-use crate::limits::quota::Limits;
 use crate::tree::group::Group;
+use crate::tree::quotas::Limits;
 
 impl Group {
     /// Returns the node of a quota that is going to be charged or limited.
@@ -38,9 +38,10 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::limits::quota::{Quotas, Usage};
     use crate::metric::schema::{Quota, Schema};
     use crate::metric::unit::Bytes;
+    use crate::metric::usage::Usage;
+    use crate::tree::quotas::Quotas;
     use crate::tree::tree::Tree;
 
     fn tree() -> (Tree, [Quota<Bytes>; 3]) {

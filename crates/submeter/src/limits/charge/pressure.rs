@@ -2,14 +2,13 @@
 
 use submeter_percpu::Pressure;
 
-use crate::metric::schema::{Metric, MetricKind, Quota};
+use crate::metric::schema::Quota;
 use crate::metric::unit::Unit;
-use crate::out::snapshot::GroupValues;
 use crate::tree::group::Group;
 
 impl Group {
     /// Returns for how long charges of this group and its descendants waited for room, up to this
-    /// moment: by [`charge`](Group::charge) and [`charge_timeout`](Group::charge_timeout), for
+    /// moment: by [`charge`](Group::charge) and [`charge_blocking`](Group::charge_blocking), for
     /// whichever limit on the way to the root.
     ///
     /// Costs a lock, which those that wait for this quota share, or a load where no charge of the
@@ -36,7 +35,7 @@ impl Group {
     ///
     /// let (web, mail) = (tree.create("/web")?, tree.create("/mail")?);
     /// let held = web.try_charge(memory, 60)?;
-    /// mail.charge_timeout(memory, 50, Duration::from_millis(2)).expect_err("web holds 60 of 100");
+    /// mail.charge_blocking(memory, 50, Duration::from_millis(2)).expect_err("web holds 60");
     /// // Mail could not go on at all, while web has something to go on with.
     /// assert!(mail.pressure(memory).full.total >= Duration::from_millis(1));
     /// assert_eq!(tree.root().pressure(memory).full.total, Duration::ZERO);
@@ -60,41 +59,5 @@ impl Group {
         let slots = 0..self.schema().quotas();
         let pressures = slots.map(|slot| (slot, self.inner.quotas.pressure(slot)));
         pressures.filter(|(_, pressure)| *pressure != Pressure::default()).collect()
-    }
-}
-
-impl GroupValues {
-    /// Returns for how long charges waited for room of a quota, up to the snapshot. Panics when it
-    /// is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.pressure(memory).some.avg10, 0.0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
-        self.pressure_at(self.slot(quota.key))
-    }
-
-    /// As [`pressure`](GroupValues::pressure), of any metric of this snapshot's schema; `None` for
-    /// one that is no quota.
-    ///
-    /// # Panics
-    /// When the metric is of another schema.
-    #[must_use]
-    pub fn pressure_of(&self, metric: &Metric) -> Option<Pressure> {
-        (metric.kind == MetricKind::Quota).then(|| self.pressure_at(self.slot(metric.key)))
-    }
-
-    fn pressure_at(&self, slot: usize) -> Pressure {
-        let found = self.pressure.iter().find(|(at, _)| *at == slot);
-        found.map_or_else(Pressure::default, |(_, pressure)| *pressure)
     }
 }

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::iter::successors;
 
 use super::Usage;
-use crate::limits::quota::{Claim, Quotas};
 use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
+use crate::tree::quotas::{Claim, Quotas};
 
 /// How much of a group's usage is not reclaimed for the sake of an ancestor. Returned by
 /// [`Group::protection`].

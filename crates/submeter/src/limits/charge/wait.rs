@@ -61,7 +61,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// When it begins to wait it has [callbacks](Group::on_pressure) make room for it, and for
+    /// When it begins to wait it has [callbacks](Group::on_reclaim) make room for it, and for
     /// those that wait before it, on the thread that polls it.
     ///
     /// A fork copies what waits: a future that is polled in the child asks again there, unless it
@@ -86,7 +86,7 @@ impl Group {
     /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
     /// until then, for `timeout` at most. Not in async code, where other tasks need the thread: for
     /// those there is [`charge`](Group::charge), [until](Charging::until) a time.
-    /// [Callbacks](Group::on_pressure) that it asks for room are not interrupted after that.
+    /// [Callbacks](Group::on_reclaim) that it asks for room are not interrupted after that.
     ///
     /// # Examples
     /// ```
@@ -99,10 +99,10 @@ impl Group {
     /// tree.root().set_limit(memory, Some(100));
     ///
     /// let held = tree.root().try_charge(memory, 60)?;
-    /// let late = tree.root().charge_timeout(memory, 50, Duration::from_millis(1));
+    /// let late = tree.root().charge_blocking(memory, 50, Duration::from_millis(1));
     /// assert_eq!(late.expect_err("60 of 100 are held").current(), 60);
     /// drop(held);
-    /// assert!(tree.root().charge_timeout(memory, 50, Duration::from_secs(1)).is_ok());
+    /// assert!(tree.root().charge_blocking(memory, 50, Duration::from_secs(1)).is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -114,7 +114,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn charge_timeout<U: Unit>(
+    pub fn charge_blocking<U: Unit>(
         &self,
         quota: Quota<U>,
         n: u64,
@@ -122,7 +122,7 @@ impl Group {
     ) -> Result<Charge, LimitError> {
         let (slot, mut wait) = (self.quota_slot(quota.key), Wait::default());
         let mut room = MakeRoom::new(self, slot);
-        let charged = self.quota(slot).charge_timeout_with(n, timeout, |turn| {
+        let charged = self.quota(slot).charge_blocking_with(n, timeout, |turn| {
             wait.begin(self, slot, n);
             room.attempt(turn)
         });
@@ -161,7 +161,7 @@ impl Charging {
     /// ```
     ///
     /// # Errors
-    /// As those of [`charge_timeout`](Group::charge_timeout).
+    /// As those of [`charge_blocking`](Group::charge_blocking).
     pub async fn until(mut self, timer: impl Future) -> Result<Charge, LimitError> {
         let mut timer = pin!(timer);
         poll_fn(|context| match Pin::new(&mut self).poll(context) {

@@ -12,12 +12,12 @@ use super::{
     FIRST_SECTION, Inner, METRICS_MAX, QUOTA_WORDS, SECTIONS_MAX, Schema, SchemaError,
     SectionLayout, WORDS_MAX,
 };
+#[cfg(feature = "perf")]
+use crate::events::{KernelPmu, event::Event, pmu::NotSupportedError};
 use crate::metric::histogram::Buckets;
 #[cfg(feature = "perf")]
 use crate::metric::unit::Count;
 use crate::metric::unit::{Nanoseconds, Unit, UnitKind};
-#[cfg(feature = "perf")]
-use crate::perf::{Event, KernelPmu, NotSupportedError};
 
 /// A list of metrics that becomes a [`Schema`].
 ///

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "perf")]
+use crate::events::event::Event;
+#[cfg(feature = "perf")]
 use crate::metric::unit::Count;
 use crate::metric::unit::Nanoseconds;
-#[cfg(feature = "perf")]
-use crate::perf::Event;
 
 mod builder;
 mod error;
 mod extension;
 mod keys;
+mod later;
 mod metric;
 mod metrics;
 

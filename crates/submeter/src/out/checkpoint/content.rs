@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::error::Kind;
 use super::past::{self, Past};
 use crate::metric::schema::{Metric, MetricKind, Schema};
-use crate::out::totals::{Restored, counters};
+use crate::metric::totals::Restored;
+use crate::out::totals::counters;
 use crate::path;
 use crate::{Buckets, Group, Snapshot, Tree};
 

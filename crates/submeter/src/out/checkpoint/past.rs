@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use crate::out::totals::{GroupTotals, Totals};
+use crate::metric::totals::{GroupTotals, Totals};
 
 /// How many groups former processes may have together, if the tree does not have more.
 const GROUPS: usize = 1000;

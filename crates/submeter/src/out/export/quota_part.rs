@@ -1,8 +1,8 @@
 //! What an exporter shows of a quota beside what is used: one list for all of them.
 
-use crate::limits::quota::Usage;
 use crate::metric::schema::Metric;
 use crate::metric::unit::UnitKind;
+use crate::metric::usage::Usage;
 use crate::out::snapshot::{GroupValues, Value};
 
 /// A number that exporters show of a quota beside what is used of it, under a name of its own.

@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use super::apart::Apart;
-use super::walk::{Ids, Member};
-use crate::limits::quota::Usage;
+use super::walk::{Ids, Member, subtract};
 use crate::metric::schema::{MetricKind, Schema};
+use crate::metric::usage::Usage;
 
 /// All series of an export.
 #[derive(Debug, Default)]
@@ -305,11 +305,4 @@ impl State {
 
 fn current(member: &Member) -> Box<[u64]> {
     member.usage.iter().map(|usage| usage.current).collect()
-}
-
-/// Takes off as many words as there are: metrics may have been declared since.
-pub(super) fn subtract(from: &mut [i64], words: &[i64]) {
-    for (from, word) in from.iter_mut().zip(words) {
-        *from = from.wrapping_sub(*word);
-    }
 }

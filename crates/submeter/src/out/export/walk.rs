@@ -5,15 +5,15 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
-use super::series::subtract;
-use crate::limits::charge::Pressure;
-use crate::limits::quota::{Quotas, Usage};
 use crate::metric::schema::{Key, MetricKind, Schema};
-use crate::out::totals::Restored;
+use crate::metric::totals::Restored;
+use crate::metric::usage::Usage;
 use crate::stats::rstat::Flushed;
 use crate::tree::group::Group;
+use crate::tree::quotas::Quotas;
 use crate::tree::tree::Tree;
 use crate::tree::tree_stats::{Moment, Version};
+use submeter_percpu::Pressure;
 
 /// The numbers of groups. Not with std's SipHash: each scrape looks once for each group there is,
 /// and the numbers are our own.
@@ -250,5 +250,12 @@ fn values<'g>(
         MetricKind::Counter | MetricKind::Histogram => {
             groups.map(|group| total(group).cast_unsigned()).collect()
         }
+    }
+}
+
+/// Takes off as many words as there are: metrics may have been declared since.
+pub(super) fn subtract(from: &mut [i64], words: &[i64]) {
+    for (from, word) in from.iter_mut().zip(words) {
+        *from = from.wrapping_sub(*word);
     }
 }

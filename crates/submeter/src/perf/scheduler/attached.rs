@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::{Counts, Scope, State};
-use crate::perf::pmu::{Handle, Pmu};
+use crate::events::pmu::{Handle, Pmu};
 use crate::perf::published::Published;
 
 #[derive(Debug)]

@@ -7,9 +7,9 @@ mod tests;
 
 use std::fmt;
 
-use super::event::EventGroup;
-use super::pmu::{Handle, NotSupportedError, Pmu};
 use super::published::Published;
+use crate::events::event::EventGroup;
+use crate::events::pmu::{Handle, NotSupportedError, Pmu};
 use crate::path::DEPTH_MAX;
 use crate::tree::group::Group;
 use attached::AttachedEvents;

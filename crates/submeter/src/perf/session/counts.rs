@@ -1,7 +1,7 @@
 //! The counts of a session, summed over threads.
 
-use crate::perf::event::EventGroup;
-use crate::perf::pmu::NotSupportedError;
+use crate::events::event::EventGroup;
+use crate::events::pmu::NotSupportedError;
 use crate::perf::published::Copied;
 use crate::perf::scheduler;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::accounts::TimeKeeper;
 use super::shared::{Requests, ThreadCounts};
-use crate::perf::pmu::Pmu;
+use crate::events::pmu::Pmu;
 use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
 use crate::tree::group::Group;

@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::EventGroup;
-use super::pmu::Pmu;
 use super::scheduler::GroupKey;
 use super::thread::ThreadPmu;
+use crate::events::event::EventGroup;
+use crate::events::pmu::Pmu;
 use crate::switch::{self, Observation};
 use crate::tree::group::Group;
 use crate::tree::tree::Tree;
@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::Schema;
-    use crate::perf::event::Event;
+    use crate::events::event::Event;
     use crate::perf::{Handle, NotSupportedError, parse};
 
     /// Counters that panic when an event is prepared, except for the first time.

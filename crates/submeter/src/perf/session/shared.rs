@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::accounts::{AccountTimes, Accounts, TimeKeeper};
 use super::counts::{RequestCounts, Sum};
-use crate::perf::event::EventGroup;
-use crate::perf::pmu::{NotSupportedError, Pmu};
+use crate::events::event::EventGroup;
+use crate::events::pmu::{NotSupportedError, Pmu};
 use crate::perf::published::Published;
 use crate::perf::scheduler::{GroupKey, Scope};
 use crate::tree::group::Group;

@@ -6,6 +6,7 @@ use super::*;
 use crate::metric::reading::Reading;
 use crate::{Count, Unit};
 use kept_lines::{BUSY_MAX, COLD, COLD_MAX, QUIET_MAX};
+use propagate::View;
 
 const MASK: u64 = Count::KIND.batch_mask();
 
@@ -67,10 +68,10 @@ impl Tree {
         let barrier = self.flush(FlushScope::Tree);
         for (group, &counted) in self.groups.iter().zip(&self.counted).skip(1) {
             let reading = group.read(0, MASK);
-            assert_eq!((reading.value, reading.bound), (counted, 0));
+            assert_eq!((reading.value, reading.max_error), (counted, 0));
         }
         let reading = self.groups[0].read(0, MASK);
-        assert_eq!((reading.value, reading.bound), (self.total(), 0));
+        assert_eq!((reading.value, reading.max_error), (self.total(), 0));
         barrier
     }
 
@@ -121,7 +122,7 @@ fn few_lines_need_no_barrier_and_stay_exact() {
     for round in 0..50 {
         tree.add(1 + round % 3..6);
         let read = tree.groups[0].read(0, MASK);
-        assert!(read.bound >= (tree.total() - read.value) as u64 && read.bound > 0);
+        assert!(read.max_error >= (tree.total() - read.value) as u64 && read.max_error > 0);
         assert!(!tree.flush_all(), "{round}");
         assert_eq!(tree.marked(), 5);
     }
@@ -153,11 +154,11 @@ fn the_bound_follows_what_changed_not_what_is_kept() {
     tree.warm(1..QUIET_MAX);
     for changed in [1, 3, 7] {
         tree.add(1..1 + changed);
-        assert_eq!(tree.groups[0].read(0, MASK).bound, changed as u64 * MASK);
+        assert_eq!(tree.groups[0].read(0, MASK).max_error, changed as u64 * MASK);
         // One that is not kept.
         tree.add(QUIET_MAX..QUIET_MAX + usize::from(changed == 7));
         let others = u64::from(changed == 7);
-        assert_eq!(tree.groups[0].read(0, MASK).bound, (changed as u64 + others) * MASK);
+        assert_eq!(tree.groups[0].read(0, MASK).max_error, (changed as u64 + others) * MASK);
         tree.flush_all();
     }
 }
@@ -269,7 +270,7 @@ fn a_refused_barrier_loses_nothing_of_kept_lines_and_of_those_that_lose_their_ma
     assert_eq!(state.kept.len(), 1);
     drop(state);
     let reading = tree.groups[0].read(0, MASK);
-    assert!(reading.bound >= tree.total().abs_diff(reading.value) && reading.bound > 0);
+    assert!(reading.max_error >= tree.total().abs_diff(reading.value) && reading.max_error > 0);
     assert!(tree.flush_all());
 }
 
@@ -309,7 +310,7 @@ fn a_flush_that_finds_nothing_is_not_noticed_by_readers_of_kept_lines() {
     tree.flush_all();
     assert_eq!(tree.marked(), 2);
     for scope in [FlushScope::Tree, FlushScope::Below(tree.groups[1].id() as usize)] {
-        tree.flush_with_reads(scope, |_, reading| assert_eq!(reading.bound, 0));
+        tree.flush_with_reads(scope, |_, reading| assert_eq!(reading.max_error, 0));
     }
 }
 
@@ -362,7 +363,7 @@ fn a_total_of_a_flush_that_began_after_the_comparison_is_not_exact() {
         gauge.total(0)
     });
     assert_eq!(reading.value, 2, "what the flush has found");
-    assert_eq!(reading.bound, MASK, "one line: all marks count");
+    assert_eq!(reading.max_error, MASK, "one line: all marks count");
     tree.flush_all();
 }
 
@@ -383,7 +384,7 @@ fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
         tree.flush_with_reads(scope, |group, reading| {
             reads += 1;
             let off = counted[group].abs_diff(reading.value);
-            assert!(off <= reading.bound, "round {round}, group {group}: off by {off}");
+            assert!(off <= reading.max_error, "round {round}, group {group}: off by {off}");
         });
         assert_eq!(reads, 4 * counted.len());
     }
@@ -404,7 +405,10 @@ fn a_flush_of_a_part_covers_no_error_elsewhere() {
         for (group, counted) in [(2, tree.counted[2]), (0, tree.total())] {
             let reading = tree.groups[group].read(0, MASK);
             let off = counted.abs_diff(reading.value);
-            assert!(off > 0 && off <= reading.bound, "group {group}: off by {off}, {reading:?}");
+            assert!(
+                off > 0 && off <= reading.max_error,
+                "group {group}: off by {off}, {reading:?}"
+            );
         }
         tree.flush_all();
     }
@@ -422,7 +426,7 @@ fn a_flush_of_a_part_covers_the_error_of_all_below_it() {
         leaf.add(0, by * MASK.cast_signed(), MASK);
         // Of another group, so that reads are not exact.
         tree.groups[2].add(0, 1, MASK);
-        let bounds = || [&leaf, &below, above].map(|group| group.read(0, MASK).bound);
+        let bounds = || [&leaf, &below, above].map(|group| group.read(0, MASK).max_error);
         let before = bounds();
         tree.rstat.flush_below(above);
         // What is left is less than a batch for each line that is marked.
@@ -450,7 +454,7 @@ fn a_kept_line_of_a_dead_group_is_read_once_more_however_late_it_is_forgotten() 
         tree.rstat.flush_locked(&mut state, FlushScope::Tree, refused).expect_err("refused");
         drop(state);
         let reading = tree.groups[0].read(0, MASK);
-        assert!(tree.total().abs_diff(reading.value) <= reading.bound);
+        assert!(tree.total().abs_diff(reading.value) <= reading.max_error);
         assert!(tree.flush_all(), "the mark of the dead goes behind a barrier");
         assert_eq!((tree.marked(), tree.rstat.len()), (3, 4));
         tree.add_child();
@@ -488,7 +492,7 @@ impl Counted {
     fn check(&self) {
         // SeqCst, both: as in `add`.
         let returned = self.returned.load(Ordering::SeqCst);
-        let Reading { value, bound, .. } = self.stats.read(0, MASK);
+        let Reading { value, max_error: bound, .. } = self.stats.read(0, MASK);
         let started = self.started.load(Ordering::SeqCst);
         let bound = bound.min(i64::MAX.cast_unsigned()).cast_signed();
         assert!(returned <= value.saturating_add(bound), "{returned} > {value} + {bound}");
@@ -576,7 +580,7 @@ fn totals_are_exact_and_reads_within_bounds_while_marks_are_kept_stress() {
         // SeqCst: as in `add`.
         let returned = counted.returned.load(Ordering::SeqCst);
         let reading = counted.stats.read(0, MASK);
-        assert_eq!((reading.value, reading.bound), (returned, 0));
+        assert_eq!((reading.value, reading.max_error), (returned, 0));
     }
     leaves.into_iter().for_each(drop);
 }

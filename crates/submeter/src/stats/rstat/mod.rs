@@ -34,13 +34,12 @@
 //! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
 
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::Area;
-use submeter_percpu::dirty::{Kept, Unread};
+use submeter_percpu::dirty::Kept;
 use submeter_percpu::pending::{Collections, Noted, Pending, Updated};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 
@@ -55,18 +54,20 @@ mod kept_lines;
 #[cfg(test)]
 mod kept_tests;
 mod lineage;
+mod other_stats;
 mod propagate;
+mod reader;
 mod scope;
 #[cfg(test)]
 mod tests;
 
 pub use flush_state::FlushReport;
 pub(crate) use group_stats::GroupStats;
+pub(crate) use other_stats::OtherStats;
 
 use flush_state::FlushState;
 use kept_lines::BUSY_MAX;
 use lineage::{Lineage, upward};
-use propagate::View;
 use scope::FlushScope;
 
 /// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for
@@ -296,13 +297,6 @@ impl Rstat {
         Ok(state.report_after(flush.elapsed()))
     }
 
-    /// Returns how many lines at most hold something that is not in the totals.
-    fn unread(&self) -> Unread {
-        let view = View::of(&self.area, &self.last);
-        let is_same = |row, line| view.is_same_where_there_is(row, line);
-        self.kept.unread(|| self.area.dirty_lines(u64::MAX), is_same)
-    }
-
     /// Says that a flush has begun, before it looks for anything.
     fn note_begun(&self, scope: FlushScope, flush: &Begun) {
         noted(self.flushed_words(scope.root())).begin(flush.number);
@@ -372,35 +366,6 @@ impl Rstat {
             let again = || upward(at).fold(Collections::default(), of);
             self.pending_error(at, word).add(flushes, batches, again);
         }
-    }
-
-    /// Returns the pending error of some words of a group together, in batches. To be called after
-    /// the marks were counted and before the total is loaded.
-    #[inline]
-    fn pending_batches(&self, at: &BlockRef<Lineage>, words: Range<usize>) -> u32 {
-        let since = |covered| {
-            // As late as any number that an updater may have found.
-            let begun = || self.flushes.begun();
-            let of = |word| self.pending_error(at, word).sum(covered, begun);
-            words.clone().map(of).fold(0, u32::saturating_add)
-        };
-        match since(self.flushes.covered().max(self.covered(at))) {
-            0 => 0,
-            pending => self.pending_here(at, pending, since),
-        }
-    }
-
-    /// As [`pending_batches`](Rstat::pending_batches), where something is pending unless a flush of
-    /// a group above has it.
-    #[inline(never)]
-    fn pending_here(
-        &self,
-        at: &BlockRef<Lineage>,
-        pending: u32,
-        since: impl FnOnce(u64) -> u32,
-    ) -> u32 {
-        let covered = upward(at).map(|at| self.covered(at));
-        covered.max().map_or(pending, since)
     }
 
     /// Announces a group; see [`Coalescer::announce`].

@@ -76,7 +76,7 @@ impl Forest {
     }
 
     fn bound(&self, group: usize, word: usize) -> u64 {
-        self.leaves[group].read(word, MASK).bound
+        self.leaves[group].read(word, MASK).max_error
     }
 
     /// Takes the visits of the last flush, as numbers of groups.

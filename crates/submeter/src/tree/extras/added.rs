@@ -2,7 +2,7 @@
 
 use once_cell::race::OnceBox;
 
-use crate::tree::group::OtherStats;
+use crate::stats::rstat::OtherStats;
 
 /// Those of one group, in the order of their first updates. A single pointer while there are none.
 ///

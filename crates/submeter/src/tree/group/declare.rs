@@ -14,10 +14,10 @@
 
 use std::sync::Arc;
 
-use super::{Group, OtherStats, wrong_schema};
+use super::{Group, wrong_schema};
 use crate::error::Error;
 use crate::metric::schema::Metrics;
-use crate::stats::rstat::{GroupStats, Rstat};
+use crate::stats::rstat::{GroupStats, OtherStats, Rstat};
 
 impl Group {
     /// Adds a set of metrics to the group's tree: see [`Tree::declare`](crate::Tree::declare).
@@ -26,12 +26,13 @@ impl Group {
     /// As those of `Tree::declare`.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
         let root = std::iter::successors(Some(self), |group| group.parent()).last();
-        self.inner.tree.declare(root.unwrap_or(self))
+        let root = root.unwrap_or(self);
+        self.inner.tree.declare(|section, stats| root.keep_root_words(section, stats))
     }
 
     /// Keeps the root's words of a section that is being added: the root has them from the first
     /// moment on, so that there are some above every group.
-    pub(crate) fn keep_root_words(&self, section: u32, stats: GroupStats) {
+    fn keep_root_words(&self, section: u32, stats: GroupStats) {
         self.inner.extras.add(OtherStats { section_id: section, stats });
     }
 
@@ -116,9 +117,9 @@ mod tests {
         let rstat = tree.stats().added(n.key.section).expect("declared");
         let len = rstat.pretend_len(u32::MAX as usize);
         web.add(n, 2);
-        web.bound(n).add(4);
+        web.handle(n).add(4);
         web.set(level, 50);
-        web.bound(level).set(60);
+        web.handle(level).set(60);
         assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (0, 7, 7));
         assert_eq!((web.sum(level), acme.sum(level)), (0, 7), "not what another group has");
         rstat.pretend_len(len);

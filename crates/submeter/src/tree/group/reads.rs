@@ -34,10 +34,10 @@ impl Group {
     /// tree.root().add(requests, 7);
     ///
     /// let reading = tree.root().read(requests);
-    /// assert!(reading.value == 0 && reading.bound >= 7);
+    /// assert!(reading.value == 0 && reading.max_error >= 7);
     /// tree.flush();
     /// let reading = tree.root().read(requests);
-    /// assert_eq!((reading.value, reading.bound), (7, 0));
+    /// assert_eq!((reading.value, reading.max_error), (7, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -164,10 +164,10 @@ impl Group {
     /// tree.root().record(latency, 5_000);
     ///
     /// let reading = tree.root().read_histogram(latency);
-    /// assert!(reading.value.count() == 0 && reading.bound >= 1);
+    /// assert!(reading.value.count() == 0 && reading.max_error >= 1);
     /// tree.flush();
     /// let reading = tree.root().read_histogram(latency);
-    /// assert_eq!((reading.value.count(), reading.bound), (1, 0));
+    /// assert_eq!((reading.value.count(), reading.max_error), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -122,7 +122,7 @@ impl History {
             Key::Count(counter) => {
                 let reading = handle.read(counter);
                 let off = expected.cast_unsigned().abs_diff(reading.value);
-                assert!(off <= reading.bound, "seed {seed}: {reading:?} is {off} off");
+                assert!(off <= reading.max_error, "seed {seed}: {reading:?} is {off} off");
                 handle.sum(counter).cast_signed()
             }
             Key::Bytes(counter) => handle.sum(counter).cast_signed(),

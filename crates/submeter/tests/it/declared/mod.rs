@@ -82,11 +82,11 @@ fn all_groups_have_what_is_declared_and_all_reads_see_it() {
         group.adjust(db.rows, 5);
         group.record(db.latency, 5_000);
     }
-    before.bound(db.queries).inc();
+    before.handle(db.queries).inc();
     before.set(db.rows, 1);
 
     assert_eq!(tree.root().read(db.queries).value, 0, "nothing was flushed");
-    assert!(tree.root().read(db.queries).bound >= 7);
+    assert!(tree.root().read(db.queries).max_error >= 7);
     after.flush();
     assert_eq!(after.read(db.queries).value, 2);
     assert_eq!((before.sum(db.queries), before.sum(db.rows)), (3, 1));
@@ -97,7 +97,7 @@ fn all_groups_have_what_is_declared_and_all_reads_see_it() {
 
     let idle = tree.create("/idle").expect("room");
     let reading = idle.read(db.queries);
-    assert_eq!((reading.value, reading.bound), (0, 0));
+    assert_eq!((reading.value, reading.max_error), (0, 0));
     assert_eq!((idle.sum(db.rows), idle.read_histogram(db.latency).value.count()), (0, 0));
 
     let snapshot = tree.snapshot_with_own();

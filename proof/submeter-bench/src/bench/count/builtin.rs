@@ -62,7 +62,7 @@ fn submeter(tenants: &[String]) -> io::Result<Vec<Subject>> {
         let own = group.clone();
         let add = move |asked: &[String]| {
             // Looked up once per batch, as a connection's loop would.
-            let meter = group.bound(requests);
+            let meter = group.handle(requests);
             asked.iter().for_each(|_| meter.add(1));
         };
         let wanted = case.totals();

@@ -201,14 +201,14 @@ fn machine(shared: &OnceLock<Machine>, of: Use) -> io::Result<&Machine> {
 fn bound_one(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_one();
-    Ok(machine.made.tree.root().read(machine.made.counter).bound as f64)
+    Ok(machine.made.tree.root().read(machine.made.counter).max_error as f64)
 }
 
 /// The same after each thread has counted in each group.
 fn bound_all(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_all();
-    Ok(machine.made.tree.root().read(machine.made.counter).bound as f64)
+    Ok(machine.made.tree.root().read(machine.made.counter).max_error as f64)
 }
 
 fn read_one(machine: &Machine) -> io::Result<f64> {

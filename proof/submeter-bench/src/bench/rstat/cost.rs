@@ -132,7 +132,7 @@ fn updates(one: bool) -> io::Result<Vec<Updates>> {
     };
     let meter = move |n| {
         let (group, metric) = held.pair(leaf, 0);
-        let meter = group.bound(metric);
+        let meter = group.handle(metric);
         (0..n).for_each(|_| meter.adjust(1));
     };
     Ok(vec![

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::ATTEMPTS_MAX;
-use super::registry::{Called, Entry, PATIENCE_MAX, Registry, let_go};
+use super::registry::{Called, Entry, PATIENCE_MAX, entries_of, let_go, registry_of};
 use crate::limits::charge::protect::{Division, Held, claimed};
-use crate::limits::quota::Quotas;
 use crate::tree::group::Group;
+use crate::tree::quotas::Quotas;
 
 /// The numbers of callbacks that freed nothing when one charge asked them, or that take too long:
 /// that charge does not ask them again.
@@ -133,8 +133,8 @@ impl<'a> Below<'a> {
 
     /// Shows all that may be asked, by group, and the number of all callbacks.
     fn look<T>(&self, passed_over: &PassedOver, show: impl FnOnce(&[Candidate], usize) -> T) -> T {
-        let registry = Registry::of(self.target, self.slot);
-        let mut entries = registry.map_or_else(Vec::new, Registry::entries);
+        let registry = registry_of(self.target, self.slot);
+        let mut entries = registry.map_or_else(Vec::new, entries_of);
         entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
         let by_group = || entries.chunk_by(|a, b| a.group() == b.group());
         let groups: Vec<&Group> = by_group().map(|entries| entries[0].group()).collect();

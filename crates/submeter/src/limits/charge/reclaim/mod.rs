@@ -35,11 +35,10 @@ use submeter_percpu::LimitTurn;
 use super::{Charge, LimitError, LimitMode, Usage};
 use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
+use crate::tree::callbacks::Registry;
 use crate::tree::group::Group;
 use ask::{Below, PassedOver};
-use registry::Entry;
-
-pub(crate) use registry::{Counts, Registry};
+use registry::{Entry, registry_of};
 
 /// How often a charge looks again whether those asked have freed enough, and how many calls each
 /// look makes for each callback at most. Others may take what was freed; Linux gives up after as
@@ -52,7 +51,7 @@ thread_local! {
 }
 
 /// A registration of a callback that frees something of a group's usage when it is asked to.
-/// Created by [`Group::on_pressure`].
+/// Created by [`Group::on_reclaim`].
 ///
 /// Dropping it ends the registration, and with it goes what the callback owns. It does not wait for
 /// a call under way: that goes on to its end, and what the callback owns goes with it then. No call
@@ -62,7 +61,7 @@ thread_local! {
 /// then its callback is asked as any other, and the group claims no protection.
 ///
 /// # Examples
-/// See [`Group::on_pressure`].
+/// See [`Group::on_reclaim`].
 #[must_use = "dropping it ends the registration"]
 pub struct Reclaimable {
     entry: Arc<Entry>,
@@ -74,7 +73,7 @@ impl Group {
     ///
     /// It is asked by charges that find no room at a limit of this group or an ancestor and may
     /// have some made: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
-    /// and [`charge_timeout`](Group::charge_timeout); and by [`reclaim`](Group::reclaim). What it
+    /// and [`charge_blocking`](Group::charge_blocking); and by [`reclaim`](Group::reclaim). What it
     /// has dropped on return is seen at once. It answers for what the group and its descendants
     /// hold, except those below that have a callback of their own.
     ///
@@ -115,7 +114,7 @@ impl Group {
     ///     items.lock().unwrap().push(cache.try_charge(memory, 10)?);
     /// }
     /// let evictable = Arc::clone(&items);
-    /// let registered = cache.on_pressure(memory, move |wanted| {
+    /// let registered = cache.on_reclaim(memory, move |wanted| {
     ///     let mut items = evictable.lock().unwrap();
     ///     let mut freed = 0;
     ///     while let Some(item) = items.pop_if(|_| freed < wanted) {
@@ -136,7 +135,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn on_pressure<U: Unit>(
+    pub fn on_reclaim<U: Unit>(
         &self,
         quota: Quota<U>,
         callback: impl FnMut(u64) + Send + 'static,
@@ -147,13 +146,14 @@ impl Group {
         // Made first: it takes back what it can if a lock cannot be had.
         let registered = Reclaimable { entry };
         for registry in registered.registries() {
-            registry.insert(&registered.entry);
+            let callback = Arc::<Entry>::clone(&registered.entry);
+            registry.insert(registered.entry.number(), callback);
         }
         registered
     }
 
     /// Charges `n` to this group and every ancestor, or to none, as
-    /// [`try_charge`](Group::try_charge) does, and has [callbacks](Group::on_pressure) make room
+    /// [`try_charge`](Group::try_charge) does, and has [callbacks](Group::on_reclaim) make room
     /// where there is none.
     ///
     /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
@@ -165,7 +165,7 @@ impl Group {
     /// before. So room is made for these as well, or not at all.
     ///
     /// # Examples
-    /// See [`on_pressure`](Group::on_pressure).
+    /// See [`on_reclaim`](Group::on_reclaim).
     ///
     /// # Errors
     /// As those of `try_charge`. If `n` alone exceeds a limit, or those that may be asked could not
@@ -184,10 +184,10 @@ impl Group {
             return Ok(Charge { group: self.clone(), key, amount: n });
         }
         // In the queue, so that what is freed for it goes to no other.
-        self.charge_timeout(quota, n, Duration::ZERO)
+        self.charge_blocking(quota, n, Duration::ZERO)
     }
 
-    /// Asks the [callbacks](Group::on_pressure) of this group and its descendants for as much as
+    /// Asks the [callbacks](Group::on_reclaim) of this group and its descendants for as much as
     /// `wanted`, and returns how much less those asked use than before: for what is to be free
     /// before it is charged, and after a limit was lowered.
     ///
@@ -204,7 +204,7 @@ impl Group {
     /// let tree = Tree::new(schema.build()?)?;
     /// let cache = tree.create("/cache")?;
     /// let mut held = cache.try_charge(memory, 100)?;
-    /// let registered = cache.on_pressure(memory, move |wanted| drop(held.split(wanted)));
+    /// let registered = cache.on_reclaim(memory, move |wanted| drop(held.split(wanted)));
     ///
     /// assert_eq!(tree.root().reclaim(memory, 30), 30);
     /// let over = cache.set_limit(memory, Some(50)).excess();
@@ -297,7 +297,7 @@ impl<'a> MakeRoom<'a> {
     /// Whether there are callbacks, and this is not in one.
     fn may_ask(&self) -> bool {
         let root = up(self.group).last().expect("itself at least");
-        !ASKED.get() && Registry::of(root, self.slot).is_some()
+        !ASKED.get() && registry_of(root, self.slot).is_some()
     }
 }
 
@@ -338,7 +338,7 @@ impl Drop for Reclaimable {
     fn drop(&mut self) {
         self.entry.end();
         for registry in self.registries() {
-            registry.remove(&self.entry);
+            registry.remove(self.entry.number());
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Callbacks, and which groups can ask them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use submeter_percpu::process_lock::ProcessMutex;
 
 use super::ASKED;
 use crate::contain::contain;
+use crate::tree::callbacks::Registry;
 use crate::tree::group::Group;
 
 /// For how long a call may be under way until others no longer wait for its end.
@@ -22,68 +21,15 @@ const IDLE: u64 = u64::MAX;
 
 type Callback = Box<dyn FnMut(u64) + Send>;
 
-/// The callbacks of one group and those below it, for one quota, and what came of those of the
-/// group's own.
-///
-/// Each is in that of every group above: a limit finds those below it without a look at groups that
-/// have none.
-#[derive(Default)]
-pub(crate) struct Registry {
-    /// By number. Not held while one is called.
-    entries: ProcessMutex<BTreeMap<u64, Arc<Entry>>>,
-    /// How much less the group used after it had been asked.
-    reclaimed: AtomicU64,
-    /// How often it was asked for what `low` protects.
-    reclaimed_low: AtomicU64,
-    panics: AtomicU64,
+/// Returns where a group keeps them, if one was ever registered there or below.
+pub(super) fn registry_of(group: &Group, slot: usize) -> Option<&Registry> {
+    group.inner.quotas.get(slot)?.registry()
 }
 
-/// What came of a group's own callbacks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) reclaimed: u64,
-    pub(crate) reclaimed_low: u64,
-    pub(crate) panics: u64,
-}
-
-impl Registry {
-    /// Returns that of a group, if a callback was ever registered there or below.
-    pub(super) fn of(group: &Group, slot: usize) -> Option<&Registry> {
-        group.inner.quotas.get(slot)?.registry()
-    }
-
-    /// # Panics
-    /// In a forked child in which a thread stayed behind with the lock.
-    pub(super) fn insert(&self, entry: &Arc<Entry>) {
-        self.entries.lock().insert(entry.number, Arc::clone(entry));
-    }
-
-    pub(super) fn remove(&self, entry: &Entry) {
-        let entries = self.entries.lock_unless_abandoned();
-        // In two steps: without the lock, it may be the last that keeps the callback.
-        let removed = entries.map(|mut entries| entries.remove(&entry.number));
-        drop(removed);
-    }
-
-    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
-        let entries = self.entries.lock_unless_abandoned();
-        entries.map(|entries| entries.values().cloned().collect()).unwrap_or_default()
-    }
-
-    fn count(&self, freed: u64, below_low: bool, panicked: bool) {
-        // Relaxed, all: statistics.
-        self.reclaimed.fetch_add(freed, Ordering::Relaxed);
-        self.reclaimed_low.fetch_add(u64::from(below_low), Ordering::Relaxed);
-        self.panics.fetch_add(u64::from(panicked), Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        // Relaxed: statistics that need not agree with each other.
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let [reclaimed, reclaimed_low, panics] =
-            [&self.reclaimed, &self.reclaimed_low, &self.panics].map(load);
-        Counts { reclaimed, reclaimed_low, panics }
-    }
+/// Returns the callbacks of a group and those below it.
+pub(super) fn entries_of(registry: &Registry) -> Vec<Arc<Entry>> {
+    let typed = |callback| Arc::downcast(callback).expect("nothing else is registered");
+    registry.entries().into_iter().map(typed).collect()
 }
 
 /// One callback.

@@ -50,9 +50,8 @@ pub use error::AggregatorError;
 pub use merge::AggregateReport;
 
 use crate::stats::flush::coalescer::Coalescer;
-use crate::tree::group::Group;
+use crate::tree::group::{Group, TreeShared};
 use crate::tree::tree::Tree;
-use crate::tree::tree_stats::TreeStats;
 use guard::Within;
 use merge::MergeState;
 use slot::{GroupSlot, SlotNumbers, find, find_or_create};
@@ -166,7 +165,7 @@ struct AggregatorInner<C: Aggregate> {
     aggregate: C,
     name: Box<str>,
     /// Identifies the tree. Weak: an aggregator does not keep a tree.
-    tree: Weak<TreeStats>,
+    tree: Weak<TreeShared>,
     numbers: Mutex<SlotNumbers>,
     /// The aggregator's own flushes: locked while callbacks run.
     flushes: Coalescer<Arc<GroupSlot<C>>, MergeState<C>>,
@@ -212,7 +211,7 @@ impl Tree {
 }
 
 impl<C: Aggregate> Aggregator<C> {
-    fn new(name: &str, aggregate: C, tree: &Arc<TreeStats>) -> Aggregator<C> {
+    fn new(name: &str, aggregate: C, tree: &Arc<TreeShared>) -> Aggregator<C> {
         Aggregator {
             inner: Arc::new(AggregatorInner {
                 aggregate,

@@ -11,8 +11,8 @@ pub struct Handle(pub u32);
 /// The counters of one thread.
 ///
 /// Implement it to schedule events on counters other than the kernel's. A
-/// [`Scheduler`](super::Scheduler) prepares each event once, places and removes it as groups are
-/// entered and left, reads it only while it is placed, and releases it once.
+/// [`Scheduler`](crate::perf::Scheduler) prepares each event once, places and removes it as groups
+/// are entered and left, reads it only while it is placed, and releases it once.
 pub trait Pmu {
     /// Begins a moment: all reads until the next call belong to it, so that an implementation may
     /// read each value once and cache it.
@@ -30,8 +30,8 @@ pub trait Pmu {
     fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError>;
 
     /// Returns whether a prepared event counts nothing but the time that
-    /// [`begin`](Pmu::begin) is given. A [`Session`](super::Session) does not place event groups of
-    /// such events alone.
+    /// [`begin`](Pmu::begin) is given. A [`Session`](crate::perf::Session) does not place event
+    /// groups of such events alone.
     fn is_clock(&self, event: Handle) -> bool {
         let _ = event;
         false
@@ -54,8 +54,8 @@ pub trait Pmu {
 /// The reason why an event cannot be counted, shown in place of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotSupportedError {
-    pub(super) event: String,
-    pub(super) reason: String,
+    pub(crate) event: String,
+    pub(crate) reason: String,
 }
 
 impl NotSupportedError {
@@ -66,7 +66,7 @@ impl NotSupportedError {
     }
 
     /// Refuses an event group without events, which nothing could place.
-    pub(super) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
+    pub(crate) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
         group.events().is_empty().then(|| {
             let reason = "an event group needs at least one event".to_owned();
             NotSupportedError { event: group.to_string(), reason }

@@ -135,7 +135,7 @@ impl FlusherBuilder {
     /// flush.
     ///
     /// The bound includes almost a batch for each line that changed, so a threshold below that
-    /// causes a flush at every check: see [`Reading::bound`](crate::Reading).
+    /// causes a flush at every check: see [`Reading::max_error`](crate::Reading).
     ///
     /// # Examples
     /// ```
@@ -148,7 +148,7 @@ impl FlusherBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn when<M: Scalar + Send + 'static>(mut self, metric: M, error: u64) -> FlusherBuilder {
-        self.urgent.push(Box::new(move |tree| tree.root().read(metric).bound > error));
+        self.urgent.push(Box::new(move |tree| tree.root().read(metric).max_error > error));
         self
     }
 

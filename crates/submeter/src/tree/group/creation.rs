@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use submeter_percpu::process_lock::ProcessRwLock;
 
-use crate::tree::group::Group;
-use crate::tree::tree::Tree;
+use super::Group;
 
-/// Sets groups up as they are created, such as their limits: see [`Tree::on_create`].
+/// Sets groups up as they are created, such as their limits: see
+/// [`Tree::on_create`](crate::Tree::on_create).
 ///
 /// # Examples
 /// A limit that holds for a tenant of this name whenever it comes back:
@@ -59,7 +59,7 @@ pub trait OnCreate: Send + Sync {
 pub(crate) struct OnCreateAll(ProcessRwLock<Vec<Weak<dyn OnCreate>>>);
 
 impl OnCreateAll {
-    fn add(&self, hook: Weak<dyn OnCreate>) {
+    pub(crate) fn add(&self, hook: Weak<dyn OnCreate>) {
         let mut hooks = self.0.write();
         hooks.retain(|hook| hook.strong_count() > 0);
         hooks.push(hook);
@@ -85,22 +85,4 @@ fn nest(hooks: &[Arc<dyn OnCreate>], group: &Group, publish: &mut dyn FnMut()) {
     };
     hook.create(group, &mut once);
     once();
-}
-
-impl Tree {
-    /// Has a hook set up each group that is created from now on, before anybody finds it: a limit
-    /// that is set after the creation comes after the first charges. Groups that exist already are
-    /// the caller's to set up, and so is one that is being created at the same time: find it by
-    /// [`Group::get_or_create_child`] or among [`Group::children`], which wait for its creation.
-    /// Lasts as long as the hook does, of which the tree keeps none alive.
-    ///
-    /// Costs each creation a lock and a call. Not needed where one place of the program creates all
-    /// groups and hands them on when they are set up.
-    ///
-    /// # Examples
-    /// See [`OnCreate`].
-    pub fn on_create<T: OnCreate + 'static>(&self, hook: &Arc<T>) {
-        let hook: Weak<T> = Arc::downgrade(hook);
-        self.root().on_create_all().add(hook);
-    }
 }

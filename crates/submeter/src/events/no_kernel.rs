@@ -12,11 +12,11 @@ impl NoKernelPmu {
         Err(NotSupportedError::new(event, "only Linux counts it: use task-clock or cpu-clock"))
     }
 
-    pub(super) fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
+    pub(crate) fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
         events.next().is_none()
     }
 
-    pub(super) fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
+    pub(crate) fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
 }
 
 impl Pmu for NoKernelPmu {

@@ -16,7 +16,7 @@ fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let (requests, queued) = (web.bound(requests), web.bound(queued));
+                let (requests, queued) = (web.handle(requests), web.handle(queued));
                 for n in 0..ADDS {
                     requests.add(2);
                     // Cross the same batch boundary in both directions.
@@ -29,7 +29,7 @@ fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
     assert_eq!(tree.root().sum(requests), 4 * 2 * ADDS + 5);
     assert_eq!(tree.root().sum(queued), 0);
     assert_eq!((tree.root().sum(before), tree.root().sum_histogram(latency).count()), (0, 0));
-    assert_eq!(web.bound(requests).group(), &web);
+    assert_eq!(web.handle(requests).group(), &web);
 }
 
 /// The error bound of a read covers updates through a bound metric before any flush.
@@ -39,15 +39,15 @@ fn a_read_knows_what_a_meter_has_carried() {
     let requests = schema.counter::<Count>("requests", "Requests");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     let web = tree.get_or_create("/acme/web").expect("room");
-    let meter = web.bound(requests);
+    let meter = web.handle(requests);
     for total in 1..=5_000u64 {
         meter.add(1);
         let read = tree.root().read(requests);
-        assert!(read.value + read.bound >= total, "{read:?} for {total}");
+        assert!(read.value + read.max_error >= total, "{read:?} for {total}");
     }
     tree.flush();
     let read = tree.root().read(requests);
-    assert_eq!((read.value, read.bound), (5_000, 0));
+    assert_eq!((read.value, read.max_error), (5_000, 0));
 }
 
 #[test]
@@ -58,5 +58,5 @@ fn a_meter_of_another_schema_is_refused() {
     let mut schema = Schema::builder();
     schema.counter::<Count>("requests", "Requests");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-    let _ = tree.root().bound(foreign);
+    let _ = tree.root().handle(foreign);
 }

@@ -33,7 +33,7 @@ impl EventKind {
     }
 
     /// Finds an event by the name that `perf list` gives it.
-    pub(super) fn by_name(name: &str) -> Option<EventKind> {
+    pub(crate) fn by_name(name: &str) -> Option<EventKind> {
         let named = NAMES.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind);
         named.or_else(|| {
             let digits = name.strip_prefix('r').filter(|digits| !digits.is_empty())?;
@@ -56,7 +56,7 @@ impl fmt::Display for EventKind {
 }
 
 /// Names; the usual one of each event comes first. The numbers are those of `linux/perf_event.h`.
-pub(super) const NAMES: &[(&str, EventKind)] = &[
+pub(crate) const NAMES: &[(&str, EventKind)] = &[
     ("cycles", EventKind::Hardware(0)),
     ("instructions", EventKind::Hardware(1)),
     ("cache-references", EventKind::Hardware(2)),
@@ -99,9 +99,9 @@ pub(super) const NAMES: &[(&str, EventKind)] = &[
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    pub(super) kind: EventKind,
-    pub(super) user: bool,
-    pub(super) kernel: bool,
+    pub(crate) kind: EventKind,
+    pub(crate) user: bool,
+    pub(crate) kernel: bool,
 }
 
 impl Event {
@@ -153,8 +153,8 @@ impl fmt::Display for Event {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventGroup {
-    pub(super) events: Vec<Event>,
-    pub(super) pinned: bool,
+    pub(crate) events: Vec<Event>,
+    pub(crate) pinned: bool,
 }
 
 impl EventGroup {

@@ -26,7 +26,7 @@ use crate::tree::group::Group;
 /// let tree = Tree::new(schema.build()?)?;
 ///
 /// let web = tree.get_or_create("/acme/web")?;
-/// let answered = web.bound(requests);
+/// let answered = web.handle(requests);
 /// for _ in 0..1000 {
 ///     answered.inc();
 /// }
@@ -34,7 +34,7 @@ use crate::tree::group::Group;
 /// assert_eq!(tree.root().sum(requests), 1000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct BoundMetric<'a, M> {
+pub struct MetricHandle<'a, M> {
     word: Word<'a>,
     /// For the slow path.
     stats: &'a GroupStats,
@@ -45,17 +45,17 @@ pub struct BoundMetric<'a, M> {
 }
 
 // Not derived, because that would require the same traits of the metric.
-impl<M> Clone for BoundMetric<'_, M> {
+impl<M> Clone for MetricHandle<'_, M> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M> Copy for BoundMetric<'_, M> {}
+impl<M> Copy for MetricHandle<'_, M> {}
 
 impl Group {
-    /// Looks up the word of a counter or gauge once, for many updates: see [`BoundMetric`].
+    /// Looks up the word of a counter or gauge once, for many updates: see [`MetricHandle`].
     ///
     /// # Examples
     /// ```
@@ -63,7 +63,7 @@ impl Group {
     /// # let mut schema = Schema::builder();
     /// # let requests = schema.counter::<Count>("requests", "Requests answered");
     /// # let tree = Tree::new(schema.build()?)?;
-    /// let answered = tree.root().bound(requests);
+    /// let answered = tree.root().handle(requests);
     /// (0..100).for_each(|_| answered.inc());
     /// assert_eq!(tree.root().sum(requests), 100);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,17 +74,17 @@ impl Group {
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn bound<M: Scalar>(&self, metric: M) -> BoundMetric<'_, M> {
-        BoundMetric::new(self, metric.key())
+    pub fn handle<M: Scalar>(&self, metric: M) -> MetricHandle<'_, M> {
+        MetricHandle::new(self, metric.key())
     }
 }
 
-impl<'a, M: Scalar> BoundMetric<'a, M> {
+impl<'a, M: Scalar> MetricHandle<'a, M> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn new(group: &'a Group, key: Key) -> BoundMetric<'a, M> {
+    fn new(group: &'a Group, key: Key) -> MetricHandle<'a, M> {
         let (stats, index) = (group.group_stats(key), usize::from(key.slot));
-        BoundMetric { word: stats.word(index), stats, index, group, metric: PhantomData }
+        MetricHandle { word: stats.word(index), stats, index, group, metric: PhantomData }
     }
 
     /// Returns the group.
@@ -101,12 +101,12 @@ impl<'a, M: Scalar> BoundMetric<'a, M> {
 
     #[inline(always)]
     fn update(self, n: i64) {
-        let BoundMetric { word, stats, index, .. } = self;
+        let MetricHandle { word, stats, index, .. } = self;
         word.add_dirty(n, M::BATCH_MASK, move |batches| stats.crossed(index, batches));
     }
 }
 
-impl<U: Unit> BoundMetric<'_, Counter<U>> {
+impl<U: Unit> MetricHandle<'_, Counter<U>> {
     /// Adds to the counter.
     #[inline(always)]
     pub fn add(self, n: u64) {
@@ -114,7 +114,7 @@ impl<U: Unit> BoundMetric<'_, Counter<U>> {
     }
 }
 
-impl<U: Unit> BoundMetric<'_, Gauge<U>> {
+impl<U: Unit> MetricHandle<'_, Gauge<U>> {
     /// Adds `delta`, which may be negative, to the gauge.
     ///
     /// # Examples
@@ -123,7 +123,7 @@ impl<U: Unit> BoundMetric<'_, Gauge<U>> {
     /// # let mut schema = Schema::builder();
     /// # let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
     /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().bound(waiting).adjust(-3);
+    /// tree.root().handle(waiting).adjust(-3);
     /// assert_eq!(tree.root().sum(waiting), -3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -144,8 +144,8 @@ impl<U: Unit> BoundMetric<'_, Gauge<U>> {
     }
 }
 
-impl<M> fmt::Debug for BoundMetric<'_, M> {
+impl<M> fmt::Debug for MetricHandle<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BoundMetric({}[{}])", self.group.path(), self.index)
+        write!(f, "MetricHandle({}[{}])", self.group.path(), self.index)
     }
 }

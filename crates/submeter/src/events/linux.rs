@@ -80,7 +80,7 @@ impl LinuxPmu {
 
     /// Places all events or none.
     #[inline]
-    pub(super) fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
+    pub(crate) fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
         for again in [true, false] {
             let (placed, all) = self.try_place(events.clone());
             if all {
@@ -95,7 +95,7 @@ impl LinuxPmu {
     }
 
     #[inline]
-    pub(super) fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
+    pub(crate) fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
         for handle in events {
             if let Some(opened) = self.opened(handle) {
                 opened.placed = opened.placed.saturating_sub(1);

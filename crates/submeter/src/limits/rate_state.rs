@@ -1,33 +1,11 @@
-//! One group's token buckets.
+//! What a tenant keeps of its rates that is deleted and comes back.
 
 use std::fmt;
 use std::sync::Arc;
 
-use once_cell::race::OnceBox;
 use submeter_percpu::TokenBucket;
 
-use crate::metric::schema::Schema;
 use crate::tree::group::{Group, wrong_schema};
-
-/// The buckets of one group, in slot order; none before its first rate is set.
-#[derive(Default)]
-pub(crate) struct Rates(OnceBox<Arc<[TokenBucket]>>);
-
-impl Rates {
-    pub(crate) fn at(&self, slot: usize) -> Option<&TokenBucket> {
-        Some(&self.0.get()?[slot])
-    }
-
-    pub(crate) fn create(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
-        let buckets = || schema.rate_limits().iter().map(|_| TokenBucket::new()).collect();
-        self.0.get_or_init(|| Box::new(buckets()))
-    }
-
-    /// Takes another group's; returns whether there were none of its own.
-    fn share(&self, buckets: &Arc<[TokenBucket]>) -> bool {
-        self.0.set(Box::new(Arc::clone(buckets))).is_ok()
-    }
-}
 
 /// The rates and weights of a group, with what was taken of them: what a tenant keeps that is
 /// deleted and comes back.

@@ -1,0 +1,57 @@
+//! The totals of a process, as they are read and restored.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The totals of one process at one moment, as [`Tree::totals`](crate::Tree::totals) returns them.
+///
+/// They only grow. Of two with the same epoch, the one with the larger sequence has all that the
+/// other has, so that a reader who keeps the last of each epoch and adds up the epochs has each
+/// count once, whatever was read twice, late or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// The number of the tree among those of all processes: random, and never used again.
+    ///
+    /// A forked child has its parent's, and what the parent had counted, so that a reader takes the
+    /// two for one: make trees after a fork where totals are added up.
+    pub epoch: u64,
+    /// The number of the moment among those of the tree.
+    pub sequence: u64,
+    /// When that was, by the clock of its process.
+    pub at: SystemTime,
+    /// The epochs whose totals were restored, and which therefore have ended.
+    pub follows: Vec<u64>,
+    /// Whether nothing was counted afterwards. If not, that is unknown.
+    pub is_complete: bool,
+    /// Root first, each before its children.
+    pub groups: Vec<GroupTotals>,
+}
+
+/// What one group counted in one process, with its descendants: those that were killed too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupTotals {
+    /// As [`GroupValues::id`](crate::GroupValues::id): another group that has the same path later
+    /// has another one.
+    pub id: u64,
+    /// The id of the group above.
+    pub parent: Option<u64>,
+    /// The path.
+    pub path: Arc<str>,
+    /// Of each counter, in the order of the schema.
+    pub counters: Vec<u64>,
+}
+
+/// Totals of a checkpoint, in the tree to which they were added.
+pub(crate) struct Restored {
+    /// The counts of the process that wrote the checkpoint, then of those before it.
+    pub(crate) past: Vec<Totals>,
+    /// What was added to groups of this tree, descendants included, by the group's id: as words
+    /// of a snapshot.
+    pub(crate) base: HashMap<u64, Box<[i64]>>,
+    /// The same without descendants.
+    #[cfg(feature = "export")]
+    pub(crate) own: HashMap<u64, Box<[i64]>>,
+}

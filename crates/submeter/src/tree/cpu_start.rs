@@ -1,0 +1,25 @@
+//! When a tree began to account for CPU time.
+
+use submeter_sys::{clock, fork};
+
+use crate::metric::schema::Schema;
+
+/// The start of a tree's accounting of CPU time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuStart {
+    pub(crate) process_ns: u64,
+    /// [`fork::generation`] of the process that used it.
+    pub(crate) generation: u32,
+}
+
+impl CpuStart {
+    /// Notes the present moment, if `schema` meters CPU time.
+    pub(crate) fn of(schema: &Schema) -> Option<CpuStart> {
+        schema.cpu_time()?;
+        // Here, and not in the first switch: there its self-test would delay a request, and the
+        // program may already have restricted its system calls.
+        clock::choice();
+        fork::watch();
+        Some(CpuStart { process_ns: clock::process_cpu_ns(), generation: fork::generation() })
+    }
+}
