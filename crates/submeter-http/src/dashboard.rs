@@ -285,8 +285,8 @@ impl Dashboard {
     /// hangs up. The page has a button for it then, which asks first, and one to undo it;
     /// `submeter limit set` does the same from a shell.
     ///
-    /// As with [`on_limits`](Dashboard::on_limits), how a limit is written only the program knows, and
-    /// where other machines reach the page, ask for a [`Token`] as well, or leave this out.
+    /// As with [`on_limits`](Dashboard::on_limits), how a limit is written only the program knows,
+    /// and where other machines reach the page, ask for a [`Token`] as well, or leave this out.
     #[must_use]
     pub fn on_limit<F>(
         mut self,

@@ -213,18 +213,6 @@ impl View {
 
     /// Shows in which part of the last ten seconds a charge of a quota waited for room, as `some
     /// avg10` of Linux' pressure stall information: trouble, which the page calls a stall.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// use submeter_http::wire::Placement;
-    /// use submeter_http::{View, Views};
-    ///
-    /// let stalls = View::pressure("memory_pressure", "Stalls", memory).place(Placement::Table);
-    /// # let _ = Views::new(vec![stalls]);
-    /// ```
     #[must_use]
     pub fn pressure<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
         View::stalls(key, title, move |group| group.pressure(quota).some.avg10)

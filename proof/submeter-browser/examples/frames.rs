@@ -1,6 +1,6 @@
 //! Measures the frames of the page while it shows ten thousand tenants that all change.
 //!
-//! `cargo run --release -p submeter-browser --example frames -- --json FILE`
+//! `cargo run --release -p submeter-browser --features long --example frames -- --json FILE`
 //!
 //! An empty page is measured in turns with it: what it misses, the browser and the machine missed.
 

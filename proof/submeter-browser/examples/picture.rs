@@ -1,6 +1,6 @@
 //! Takes the picture of the page that the README shows.
 //!
-//! `cargo run -p submeter-browser --example picture -- http://127.0.0.1:8080/ docs/images/page.png`
+//! `cargo run -p submeter-browser --features long --example picture -- http://127.0.0.1:8080/ FILE`
 //!
 //! The tenants are those of `cargo run --release -- serve --load 8`.
 

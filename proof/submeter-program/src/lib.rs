@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub use world::World;
 
 /// Longer than any step takes on a loaded machine; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A program to test.
 #[derive(Clone, Copy, Debug)]

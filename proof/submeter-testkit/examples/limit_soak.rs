@@ -1,7 +1,7 @@
 //! Charges a tree whose limits are always reached, and checks every refusal and every total:
 //!
 //! ```text
-//! cargo run --release -p submeter-testkit --example limit_soak -- --seconds 600
+//! cargo run --release -p submeter-testkit --features long --example limit_soak -- --seconds 600
 //! ```
 //!
 //! A limit that is exceeded, a refusal of what fits, a charge that waits in vain and a total that

@@ -1,7 +1,7 @@
 //! Runs updates, flushes, kills and creations on a large tree, and checks every total:
 //!
 //! ```text
-//! cargo run --release -p submeter-testkit --example soak -- --seconds 600 --groups 100000
+//! cargo run --release -p submeter-testkit --features long --example soak -- --seconds 600
 //! ```
 //!
 //! Every half minute, and at the end, the threads pause and every metric of every group is compared

@@ -255,14 +255,6 @@ impl PercpuRef {
 
     /// Waits, on a task, until the release callback has returned. A count of zero comes earlier:
     /// the thread of the last put may still be in the callback, with what it uses.
-    ///
-    /// # Examples
-    /// ```
-    /// # async fn stop(tenant: submeter_percpu::PercpuRef) {
-    /// tenant.kill();
-    /// tenant.released().await;
-    /// # }
-    /// ```
     pub fn released(&self) -> Released<'_> {
         self.core.view().released()
     }

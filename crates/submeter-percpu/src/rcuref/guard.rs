@@ -1,11 +1,11 @@
 //! Holds off the freeing of what a put or a lookup may still touch.
 //!
-//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize; the bench
-//! `epoch_choice` compares them, and `proof/submeter-bench/record/2026-11-21-rcuref.md` has the
-//! figures. Neither bounds what gathers behind a stalled reader. Entering decided, which every
-//! lookup pays, while only the last drop retires: crossbeam's costs less than seize's, unless seize
-//! calls membarrier for every batch it retires. Then they tie, at the price of an interrupt to all
-//! other CPUs on a path that is to make no system call.
+//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize;
+//! `proof/submeter-bench/record/2026-11-21-rcuref.md` compares them. Neither bounds what gathers
+//! behind a stalled reader. Entering decided, which every lookup pays, while only the last drop
+//! retires: crossbeam's costs less than seize's, unless seize calls membarrier for every batch it
+//! retires. Then they tie, at the price of an interrupt to all other CPUs on a path that is to make
+//! no system call.
 
 use std::fmt;
 

@@ -99,16 +99,6 @@ impl<T> RcuSlot<T> {
 
     /// Returns whether it holds nothing: a plain load, without a guard. Out of date when it is
     /// returned; where it holds something, [`peek`](Self::peek) may find nothing a moment later.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_percpu::rcuref::{RcuArc, RcuSlot};
-    ///
-    /// let slot = RcuSlot::empty();
-    /// assert!(slot.is_empty());
-    /// slot.swap(Some(RcuArc::new(7)));
-    /// assert!(!slot.is_empty());
-    /// ```
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -106,13 +106,6 @@ pub struct Event {
 
 impl Event {
     /// Creates an event that counts `kind` in user mode and in the kernel.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Event, EventKind};
-    ///
-    /// assert_eq!(Event::new(EventKind::Software(3)).to_string(), "context-switches");
-    /// ```
     #[must_use]
     pub fn new(kind: EventKind) -> Event {
         Event { kind, user: true, kernel: true }
@@ -166,14 +159,6 @@ pub struct EventGroup {
 
 impl EventGroup {
     /// Creates a group of events. A group without events cannot be attached.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Event, EventGroup, EventKind};
-    ///
-    /// let clock = Event::new(EventKind::Software(1));
-    /// assert_eq!(EventGroup::new(vec![clock], false).to_string(), "task-clock");
-    /// ```
     #[must_use]
     pub fn new(events: Vec<Event>, pinned: bool) -> EventGroup {
         EventGroup { events, pinned }

@@ -190,19 +190,6 @@ impl Group {
     /// Returns how much the group's own rate would let be taken at this moment, or `None` if it has
     /// none. Rates of ancestors may grant less.
     ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Rate, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.rate_limit::<Count>("requests", "Requests");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let hour = std::time::Duration::from_secs(3600);
-    /// tree.root().set_rate(requests, Some(Rate::new(10, hour)))?;
-    /// tree.create("/web")?.try_take(requests, 4)?;
-    /// assert_eq!(tree.root().available(requests), Some(6));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Panics
     /// When the limit is of another tree's schema.
     #[must_use]

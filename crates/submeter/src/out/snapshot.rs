@@ -289,79 +289,24 @@ impl GroupValues {
     }
 
     /// Returns a counter's value. Panics when it is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.counter(requests), 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
         self.place(counter.key).map_or(0, |word| self.words.get(word).cast_unsigned())
     }
 
     /// Returns a gauge's value. Panics when it is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.gauge(waiting), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
         self.place(gauge.key).map_or(0, |word| self.words.get(word))
     }
 
     /// Returns a histogram's distribution. Panics when it is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Buckets, Count, Nanoseconds, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.histogram(latency).count(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
         histogram_at(&self.words, self.place(histogram.key), histogram.buckets)
     }
 
     /// Returns a quota's usage. Panics when it is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.usage(memory).current, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
         self.usage[self.slot(quota.key)]

@@ -290,13 +290,6 @@ pub fn forgotten_guards() -> u64 {
 
 /// Returns how many reads of an event failed at a switch, for lack of a descriptor or a counter. If
 /// not 0, event counters undercount.
-///
-/// # Examples
-/// ```
-/// if submeter::switch::lost_events() > 0 {
-///     eprintln!("event counters undercount: raise the limit of descriptors (ulimit -n)");
-/// }
-/// ```
 #[cfg(feature = "perf")]
 #[must_use]
 pub fn lost_events() -> u64 {

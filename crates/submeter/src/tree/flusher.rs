@@ -126,16 +126,6 @@ impl FlusherBuilder {
     }
 
     /// Sets the time from one flush to the next; the default is two seconds, as in Linux.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let flusher = tree.flusher().period(std::time::Duration::from_millis(100)).start()?;
-    /// # drop(flusher);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn period(self, period: Duration) -> FlusherBuilder {
         FlusherBuilder { period, ..self }
     }

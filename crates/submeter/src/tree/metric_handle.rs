@@ -94,17 +94,6 @@ impl<'a, M: Scalar> MetricHandle<'a, M> {
     }
 
     /// Adds 1 to the counter or gauge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().handle(requests).inc();
-    /// assert_eq!(tree.root().sum(requests), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline(always)]
     pub fn inc(self) {
         self.update(1);

@@ -62,6 +62,7 @@ impl State {
         }
         self.chosen = Some(chosen);
         self.sort_by_a_column();
+        self.arrange();
         Ok(())
     }
 

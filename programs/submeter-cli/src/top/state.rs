@@ -436,7 +436,7 @@ impl State {
     }
 
     /// Decides which rows are shown in which order, and keeps the selection on one of them.
-    fn arrange(&mut self) {
+    pub(super) fn arrange(&mut self) {
         let keep = self.kept();
         let mut shown = Vec::new();
         let mut stack: Vec<usize> = if keep.first() == Some(&true) { vec![0] } else { Vec::new() };

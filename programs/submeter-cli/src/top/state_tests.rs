@@ -188,6 +188,18 @@ fn siblings_are_ordered_below_their_parent() {
 }
 
 #[test]
+fn rows_are_ordered_by_the_first_of_the_columns_that_are_chosen() {
+    let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
+    doc.groups[1].overview.insert("items".to_owned(), Figure(Some(2.0)));
+    doc.groups[2].overview.insert("items".to_owned(), Figure(Some(1.0)));
+    let mut state = State::new();
+    state.update(doc);
+    assert_eq!(paths(&state), ["/", "/q", "/p"], "by requests");
+    state.choose(&["items".to_owned()]).expect("it exists");
+    assert_eq!(paths(&state), ["/", "/p", "/q"]);
+}
+
+#[test]
 fn every_column_orders_by_its_own_figure() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
     let (p, q) = (1, 2);

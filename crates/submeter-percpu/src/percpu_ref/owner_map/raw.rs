@@ -110,19 +110,6 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
 
     /// Returns whether no owner was ever inserted, or none since [`take`](Writing::take): a plain
     /// load, without a guard or a lock. For walks of many maps most of which have nothing.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_percpu::PercpuArc;
-    /// use submeter_percpu::percpu_ref::OwnerMap;
-    ///
-    /// let map = OwnerMap::default();
-    /// assert!(map.is_unused());
-    /// let (owner, _) = PercpuArc::new(7)?;
-    /// map.write().insert(1, owner, |_| true);
-    /// assert!(!map.is_unused());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.index.is_unused()

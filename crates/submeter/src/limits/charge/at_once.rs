@@ -15,14 +15,6 @@ pub struct Amount {
 
 impl<U: Unit> Quota<U> {
     /// Returns an amount of this quota for [`Group::try_charge_all`], in the quota's unit.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema};
-    ///
-    /// let memory = Schema::builder().quota::<Bytes>("memory", "Memory held");
-    /// assert_ne!(memory.amount(60), memory.amount(61));
-    /// ```
     #[must_use]
     pub fn amount(self, n: u64) -> Amount {
         Amount { key: self.key, n }

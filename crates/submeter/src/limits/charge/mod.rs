@@ -54,22 +54,6 @@ impl Group {
     /// what CPUs have in stock as held, up to 64 Ki units for each of a group that was charged. For
     /// limits and counts, and for what happens often in large trees.
     ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// web.set_min(memory, Some(10));
-    /// let usage = web.usage_at_most(memory);
-    /// assert!(usage.current >= 60);
-    /// assert_eq!((usage.limit, usage.min), (None, Some(10)));
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Panics
     /// When the quota is of another tree's schema.
     #[must_use]

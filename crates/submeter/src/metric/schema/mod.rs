@@ -143,17 +143,6 @@ impl Schema {
     }
 
     /// Finds a metric by its name.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// assert!(tree.schema().metric("requests").is_some());
-    /// assert!(tree.schema().metric("request").is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<&Metric> {
         self.inner.metrics.iter().find(|m| m.name == name)

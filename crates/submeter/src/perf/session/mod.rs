@@ -59,16 +59,6 @@ impl Request {
     }
 
     /// Creates a request that counts everything that threads do, also outside any group.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::{Request, Session, parse};
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let session = Session::open(&tree, [Request::everywhere(parse("task-clock")?.remove(0))]);
-    /// assert_eq!(session.counts()[0].path(), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn everywhere(events: EventGroup) -> Request {
         Request { group: None, events }
@@ -259,15 +249,6 @@ impl SessionBuilder {
     }
 
     /// Opens the session: see [`Session::open`].
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::perf::Session;
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert!(Session::builder().open(&tree, []).counts().is_empty());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Panics
     /// When a group belongs to another tree.

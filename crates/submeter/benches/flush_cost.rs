@@ -1,6 +1,6 @@
 //! What a flush costs for each group that it visits, in nanoseconds and in bare increments.
 //!
-//! `cargo run --release -p submeter --example flush_cost [clean groups]`
+//! `cargo bench -p submeter --bench flush_cost [clean groups]`
 //!
 //! The tree has 1 + 10 + 100 + 1000 groups and 16 metrics; before each flush every leaf was
 //! updated, in one metric or in all. The shapes take turns, so that what disturbs the machine
@@ -77,7 +77,7 @@ impl Shape {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let clean = match std::env::args().nth(1) {
+    let clean = match std::env::args().skip(1).find(|it| it != "--bench") {
         None => 1_000_000,
         Some(text) => {
             text.parse().map_err(|_| format!("`{text}` is no number of clean groups: give one"))?

@@ -1,7 +1,7 @@
 //! What the engines cost: how long a first grant takes, how much of a limit can be used when load
 //! moves, and how much of a CPU a fleet takes of Redis.
 //!
-//! `cargo run --release -p submeter-bank --example engine_cost -- 1000 1000` is a fleet of a
+//! `cargo bench -p submeter-bank --bench engine_cost -- 1000 1000` is a fleet of a
 //! thousand members with a thousand budgets each, of which 5 % change from one exchange to the
 //! next.
 
@@ -40,7 +40,8 @@ impl Member for Uses {
 }
 
 fn main() {
-    let mut counts = std::env::args().skip(1).map(|n| n.parse().expect("a number"));
+    let mut counts =
+        std::env::args().skip(1).filter(|it| it != "--bench").map(|n| n.parse().expect("a number"));
     let (members, budgets) = (counts.next().unwrap_or(100), counts.next().unwrap_or(1_000));
     let directory = tempfile::tempdir().expect("a directory");
     let budget = Budget::new("/first", "memory").expect("a name");

@@ -1,7 +1,7 @@
 //! What a scrape costs, in time and in size, of a tree of many tenants of whom few are busy, with
 //! the brakes that an export has unless it is told otherwise.
 //!
-//! `cargo run --release -p submeter --example export_cost [groups] [busy]`
+//! `cargo bench -p submeter --bench export_cost [groups] [busy]`
 //!
 //! Once with tenants who have all counted before, once with tenants of whom the others never have,
 //! and with tenants who all hold something of a quota. Most of the time goes into a look at every
@@ -81,7 +81,7 @@ impl World {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).filter(|it| it != "--bench");
     let mut number = |default: usize| arguments.next().map_or(Ok(default), |n| n.parse());
     let (groups, busy) = (number(100_000)?, number(100)?.max(1));
     println!("{groups} tenants, {busy} of them busy");

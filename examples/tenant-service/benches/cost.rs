@@ -1,7 +1,7 @@
 //! What metering costs: the same program with its layers and without them, in turns.
 //!
 //! ```text
-//! cargo run --release -p tenant-service --example cost -- 20
+//! cargo bench -p tenant-service --bench cost -- 20
 //! ```
 //! Each is a process of its own. In each round both answer the same requests, first one and then
 //! the other, by turns; the ratio is that of the CPU time for each request. Without the layers no
@@ -32,7 +32,7 @@ const ROUNDS: usize = 41;
 const BYTES: usize = 1_000;
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", how, file] => serve(how == "metered", Path::new(file)),
         [] => compare(ROUNDS),

@@ -1,6 +1,6 @@
 //! What an update costs, in nanoseconds and in bare increments.
 //!
-//! `cargo run --release -p submeter --example update_cost [rounds]`
+//! `cargo bench -p submeter --bench update_cost [rounds]`
 //!
 //! A bare increment is the least that counting on the running CPU's own word can cost: one
 //! sequence, one word, no mark, no batch. Every variant is measured once a round, in samples of
@@ -94,7 +94,8 @@ impl<'a> Variant<'a> {
 }
 
 fn main() -> ExitCode {
-    let rounds = match std::env::args().nth(1).map(|rounds| rounds.parse()) {
+    let rounds = std::env::args().skip(1).find(|it| it != "--bench");
+    let rounds = match rounds.map(|rounds| rounds.parse()) {
         None => ROUNDS,
         Some(Ok(rounds @ 1..)) => rounds,
         Some(_) => {

@@ -3,7 +3,7 @@
 //! tenants are that take turns on a thread, and what a source adds to each switch of a thread,
 //! alone and with an interval of CPU time after each wait.
 //!
-//! Run with `cargo run --release -p submeter-sys --example clock_sources`, and with an argument for
+//! Run with `cargo bench -p submeter-sys --bench clock_sources`, and with an argument for
 //! so many threads that take the CPUs away; it takes some seconds.
 #![expect(unsafe_code, reason = "the sequences and the counter are unsafe to call")]
 
@@ -21,7 +21,7 @@ const QUESTIONS: u32 = 2_000;
 const SWITCHES: u32 = 2_000;
 
 fn main() {
-    let busy: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let busy: usize = std::env::args().skip(1).find_map(|n| n.parse().ok()).unwrap_or(0);
     for _ in 0..busy {
         std::thread::spawn(|| {
             loop {

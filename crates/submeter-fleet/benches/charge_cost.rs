@@ -1,6 +1,6 @@
 //! What a charge costs whose limit is leased, beside one whose limit is the process's own.
 //!
-//! `cargo run --release -p submeter-fleet --example charge_cost`
+//! `cargo bench -p submeter-fleet --bench charge_cost`
 
 use std::time::{Duration, Instant};
 
