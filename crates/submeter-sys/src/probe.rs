@@ -82,8 +82,8 @@ impl fmt::Display for SelfTest {
         f.write_str(match self {
             SelfTest::Passed => "passed",
             SelfTest::PassedWithoutBarrier => {
-                "passed for preemptions; for barriers the kernel's release vouches, as no two \
-                 threads ran at the same time"
+                "passed for preemptions; the release vouches for barriers: no two threads ran at \
+                 once"
             }
             SelfTest::CommittedAfterPreemption => {
                 "failed: a sequence committed after a preemption on the same CPU"

@@ -8,7 +8,8 @@
 //!
 //! *Without room* a connection waits, as a sender waits for the window of a TCP peer, in the order
 //! of arrival. It requests the room for a value as a whole, before it holds any, so that two
-//! uploads cannot wait for each other. While one waits, the server closes the connection that has
+//! uploads cannot wait for each other; and for an answer that is a large value before it takes hold
+//! of that, since a value that is evicted meanwhile is in no tenant's account. While one waits, the server closes the connection that has
 //! held room for longest, if that is longer than [`STALLED`]. Refusing the latest request instead
 //! would let a few clients that never end theirs keep all others out; closing connections that held
 //! room only for a moment would punish a burst.
@@ -23,6 +24,7 @@ use tokio::time::sleep;
 
 use super::{Connections, Place, Seat, millis};
 use crate::clock::Clock;
+use crate::server::BUFFER_BYTES;
 
 /// How long a connection that holds memory may wait for its client while others need the memory.
 const STALLED: Duration = Duration::from_secs(1);
@@ -52,6 +54,15 @@ struct Waiting<'a>(&'a AtomicUsize);
 impl Room {
     pub(super) fn new(root: Group, quota: Quota<Bytes>) -> Room {
         Room { root, quota, turn: Mutex::new(()), waiting: AtomicUsize::new(0) }
+    }
+}
+
+impl Connections {
+    /// Returns whether a value of this length must have room before it is held for a client: it is
+    /// more than every connection may have without asking, and others wait for room.
+    pub(crate) fn waits_for_room(&self, bytes: usize) -> bool {
+        // Relaxed: a hint; who misses it holds one value while it waits.
+        bytes > BUFFER_BYTES && self.room.waiting.load(Ordering::Relaxed) > 0
     }
 }
 

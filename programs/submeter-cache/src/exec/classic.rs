@@ -167,7 +167,9 @@ impl Session<'_> {
         Effect::new(Kind::Set)
     }
 
-    /// Looks up keys until none is left or the answer has grown large.
+    /// Looks up keys until none is left or the answer has grown large. While connections wait for
+    /// room, a large value is not taken before there is room for it: an evicted value that waits in
+    /// hand would be in nobody's account.
     pub(crate) fn get(
         &mut self,
         mut paused: Paused,
@@ -193,7 +195,10 @@ impl Session<'_> {
             }
             let before = out.written();
             let account = (metering || rated).then(|| batch.enter(key));
+            // Where it waited for room, it had passed the rate.
+            let has_room = std::mem::take(&mut paused.room) > 0;
             if let Some(account) = account
+                && !has_room
                 && let Err(after) = batch.take(account)
             {
                 if let Some(wait) = self.wait(after) {
@@ -207,6 +212,14 @@ impl Session<'_> {
                 return Next::Go;
             }
             let item = self.fetch(key, paused.touch, guard);
+            if let Some((item, _)) = &item
+                && !has_room
+                && self.cache.connections().waits_for_room(item.value_line().len())
+            {
+                paused.keys_at += keys.len() - rest.len();
+                paused.room = item.value_line().len();
+                return Next::Pause(paused);
+            }
             let hit = item.is_some();
             if kind == Kind::Touch {
                 self.totals().hit_or_miss(hit, Total::GatHits, Total::GatMisses);

@@ -42,7 +42,8 @@ pub(crate) struct Session<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Go,
-    /// The answer has grown large: send it, then call [`Session::get`] for the rest.
+    /// The answer has grown large, or waits for room: send it, then call [`Session::get`] for the
+    /// rest.
     Pause(Paused),
     /// Nothing was done: try again after this time.
     Wait(Duration),
@@ -62,6 +63,8 @@ pub(crate) struct Paused {
     pub(crate) keys_at: usize,
     /// Bytes of the request that were not charged to a key yet.
     bytes_in: usize,
+    /// How many bytes to hold room for before it goes on, where the next value waits for that.
+    pub(crate) room: usize,
 }
 
 impl<'c> Session<'c> {
@@ -117,7 +120,7 @@ impl<'c> Session<'c> {
         }
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
-                let paused = Paused { with_cas, touch, keys_at, bytes_in };
+                let paused = Paused { with_cas, touch, keys_at, bytes_in, room: 0 };
                 return self.get(paused, keys, batch, out);
             }
             Request::Meta(meta) => {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 /// The size of a new buffer: the most that one read takes, unless a value needs more.
-pub(super) const BUFFER_BYTES: usize = 16 << 10;
+pub(crate) const BUFFER_BYTES: usize = 16 << 10;
 
 /// A buffer that has grown beyond this is freed rather than kept.
 const KEEP_BYTES: usize = 64 << 10;

@@ -192,6 +192,10 @@ impl Connection<'_> {
             if let Batch::List(list, bytes_in) = batch {
                 self.list(list, bytes_in).await?;
             }
+            if let Some((Paused { room: room @ 1.., .. }, _)) = self.paused {
+                let held = buffers::excess(self.input.capacity()) + buffers::excess(room);
+                self.hold.set(held, self.session.clock()).await;
+            }
             buffers::give(self.out.take_buffer());
             match batch {
                 Batch::Long | Batch::List(..) => {

@@ -11,6 +11,7 @@ mod sweeper;
 mod tls;
 mod workers;
 
+pub(crate) use buffers::BUFFER_BYTES;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};

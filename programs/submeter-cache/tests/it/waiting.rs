@@ -95,6 +95,27 @@ fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
     eventually("what they held is given back", || buffers(&server) == 0);
 }
 
+/// It would otherwise be held beyond the bound by each client that gets one: once it is evicted it is
+/// in no tenant's account.
+#[test]
+fn a_large_value_waits_for_room_behind_those_that_wait_and_is_counted_once() {
+    let server = small_buffers();
+    let mut reader = server.connect();
+    assert_eq!(reader.set("large", &vec![b'v'; 1 << 20]), "STORED");
+    eventually("nothing is held", || buffers(&server) == 0);
+    let uploads: Vec<Client> = (0..12).map(|n| begin_upload(&server, &format!("k{n}"))).collect();
+    eventually("they hold what there is", || buffers(&server) > BUFFERS - (1 << 20));
+    // Some wait, and the first gets the room of one that has stalled: this one is behind them.
+    reader.send("get large small\r\n");
+    assert_eq!(reader.line(), "VALUE large 0 1048576");
+    assert!(stat(&server, "buffer_kicks") > 0, "it had to wait for the room of others");
+    assert_eq!(reader.bytes((1 << 20) + 2).len(), (1 << 20) + 2);
+    assert_eq!(reader.line(), "END");
+    assert_eq!((stat(&server, "get_hits"), stat(&server, "get_misses")), (1, 1));
+    drop(uploads);
+    eventually("what they held is given back", || buffers(&server) == 0);
+}
+
 #[test]
 fn a_large_buffer_is_given_up_after_use() {
     let server = start_default();
