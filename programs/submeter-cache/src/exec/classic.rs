@@ -212,12 +212,10 @@ impl Session<'_> {
                 return Next::Go;
             }
             let item = self.fetch(key, paused.touch, guard);
-            if let Some((item, _)) = &item
-                && !has_room
-                && self.cache.connections().waits_for_room(item.value_line().len())
-            {
+            paused.room =
+                self.room_for(item.as_ref().filter(|_| !has_room).map(|(item, _)| &**item));
+            if paused.room > 0 {
                 paused.keys_at += keys.len() - rest.len();
-                paused.room = item.value_line().len();
                 return Next::Pause(paused);
             }
             let hit = item.is_some();
@@ -239,15 +237,37 @@ impl Session<'_> {
             }
             rest = after;
         }
+        let last = (!token::first(keys).0.is_empty()).then_some(last);
+        self.end_of_get(last, paused.bytes_in, batch, out)
+    }
+
+    /// Ends an answer, which counts for the last key's account, if there was any.
+    fn end_of_get(
+        &self,
+        last: Option<Account>,
+        bytes_in: usize,
+        batch: &mut Batch<'_>,
+        out: &mut Output,
+    ) -> Next {
         let before = out.written();
         out.line("END");
-        if token::first(keys).0.is_empty() {
-            let nothing = Effect::new(Kind::Other);
-            self.account(batch, Account::ROOT, nothing, paused.bytes_in, out.written() - before);
-        } else if metering {
-            batch.meter.add_bytes(last, paused.bytes_in, out.written() - before);
+        let bytes_out = out.written() - before;
+        match last {
+            None => {
+                self.account(batch, Account::ROOT, Effect::new(Kind::Other), bytes_in, bytes_out);
+            }
+            Some(last) if self.cache.config().metering => {
+                batch.meter.add_bytes(last, bytes_in, bytes_out);
+            }
+            Some(_) => {}
         }
         Next::Go
+    }
+
+    /// Returns how much room this value must have before it is held; 0 for none.
+    fn room_for(&self, item: Option<&Item>) -> usize {
+        let bytes = item.map_or(0, |item| item.value_line().len());
+        if self.cache.connections().waits_for_room(bytes) { bytes } else { 0 }
     }
 
     /// Finds an item, marks it as fetched, and sets its expiry if one is given.

@@ -95,8 +95,8 @@ fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
     eventually("what they held is given back", || buffers(&server) == 0);
 }
 
-/// It would otherwise be held beyond the bound by each client that gets one: once it is evicted it is
-/// in no tenant's account.
+/// Otherwise each client that gets one would hold it beyond the bound: once it is evicted it is in
+/// no tenant's account.
 #[test]
 fn a_large_value_waits_for_room_behind_those_that_wait_and_is_counted_once() {
     let server = small_buffers();
