@@ -42,7 +42,7 @@ pub(super) fn parts(document: Arc<Document>) -> impl Stream<Item = Result<Bytes,
     })
 }
 
-struct Placement {
+struct Cursor {
     sampler: Sampler,
     receiver: Receiver<Tick>,
     /// The number of the sample that the client has, or `None` if it needs everything.
@@ -54,7 +54,7 @@ struct Placement {
 /// Streams events until the server ends, or an event was withdrawn from a client that is slow.
 pub(super) fn stream(sampler: Sampler) -> impl Stream<Item = Result<Bytes, WithdrawnError>> {
     let place =
-        sampler.subscribe().map(|receiver| Placement { sampler, receiver, has: None, event: None });
+        sampler.subscribe().map(|receiver| Cursor { sampler, receiver, has: None, event: None });
     stream::unfold(place, |place| async move {
         let mut place = place?;
         let part = place.part().await?;
@@ -62,7 +62,7 @@ pub(super) fn stream(sampler: Sampler) -> impl Stream<Item = Result<Bytes, Withd
     })
 }
 
-impl Placement {
+impl Cursor {
     async fn part(&mut self) -> Option<Result<Bytes, WithdrawnError>> {
         loop {
             if let Some(event) = &mut self.event
@@ -108,7 +108,7 @@ mod tests {
     async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
         let sampler = Sampler::new(Program::new().shown());
         let receiver = sampler.subscribe().expect("not closed");
-        let mut place = Placement { sampler: sampler.clone(), receiver, has: None, event: None };
+        let mut place = Cursor { sampler: sampler.clone(), receiver, has: None, event: None };
         assert!(place.next().await.is_some(), "everything");
         assert_eq!(place.has, Some(1));
 

@@ -14,6 +14,9 @@ pub(super) const SAMPLES: usize = 120;
 /// grow with what clients can create is worth more than the thousandth sparkline.
 const BYTES_MAX: usize = 12 << 20;
 
+/// How many samples one must have done nothing in before anybody who does takes its place.
+const PAUSE: u64 = 10;
+
 /// Who does so many times as much gets the place of another: of two alike, none.
 const DISPLACES: f64 = 4.0;
 
@@ -126,6 +129,9 @@ impl History {
             .map(|row| (now(row), row.id))
             .partition(|(_, id)| self.rings.contains_key(id));
         without.retain(|(now, _)| *now > 0.0);
+        // One that did nothing in just this second keeps its place.
+        let has_paused = |id: &u32| self.newest - self.rings[id].active >= PAUSE;
+        with.retain(|(now, id)| *now > 0.0 || has_paused(id));
         without.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
         with.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let pairs = with.into_iter().zip(without);

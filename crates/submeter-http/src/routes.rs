@@ -172,6 +172,7 @@ async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
             ("POST", "counting is work for the server: use POST, as submeter stat does\n")
         }
         "/api/limits" => ("POST", "use POST to set limits; /api/tree shows them\n"),
+        "/api/limit" => ("POST", "use POST to set a tenant's limits; /api/tree shows them\n"),
         "/api/group" if deletes => {
             ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n")
         }

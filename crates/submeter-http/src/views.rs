@@ -182,7 +182,7 @@ impl View {
     }
 
     /// Knows the weight with which the group contends for its parent's rate: what is fair, verdicts
-    /// say by it. Of those that have none it is 100. Dashboard nowhere.
+    /// say by it. Of those that have none it is 100. Shown nowhere.
     #[must_use]
     pub fn weight<U: Unit>(key: &str, limit: RateLimit<U>) -> View {
         let level = move |group: &GroupValues| group.rate(limit).1.map(f64::from);
@@ -192,7 +192,7 @@ impl View {
     }
 
     /// Knows how much of a quota is protected from the needs of others: see
-    /// [`protected_by`](View::protected_by). Dashboard nowhere.
+    /// [`protected_by`](View::protected_by). Shown nowhere.
     #[must_use]
     pub fn protection<U: Unit>(key: &str, quota: Quota<U>) -> View {
         let level = move |group: &GroupValues| {

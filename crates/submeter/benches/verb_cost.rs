@@ -88,7 +88,7 @@ fn updates<'a>(web: &'a Group, keys: &'a Keys) -> Vec<Verb<'a>> {
         verb("a call alone", move || _ = black_box(web)),
         verb("add, a count", move || web.add(keys.requests, 1)),
         verb("add, 512 bytes", move || web.add(keys.sent, 512)),
-        verb("add, 64 KiB of bytes", move || web.add(keys.sent, 1 << 16)),
+        verb("add, 128 KiB of bytes", move || web.add(keys.sent, 1 << 17)),
         verb("adjust, up and down", move || {
             web.adjust(keys.waiting, 1);
             web.adjust(keys.waiting, -1);

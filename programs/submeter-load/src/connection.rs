@@ -181,6 +181,10 @@ pub async fn drive_from(
         stopping: false,
     };
     connection.run(socket, &mut stop).await?;
+    // Nothing was answered that was asked after the warm-up.
+    if connection.counts_from.is_some() {
+        connection.tallies.begin();
+    }
     Ok(connection.tallies)
 }
 

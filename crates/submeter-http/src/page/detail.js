@@ -340,12 +340,12 @@ function limiter(path) {
   const sure = button("", () => post(limits()));
   const ask = el("p", { class: "ask", hidden: "" }, sure, button("Leave it", () => { ask.hidden = true; input.focus(); }));
   const undo = el("button", { type: "button", class: "quiet framed", hidden: "", text: "Undo", on: { click: () => post(undo.was) } });
-  const set = button("Set…", () => { setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
+  const set = button("Set…", () => { if (!input.value.trim()) { input.focus(); return; } setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
   const form = el("div", { class: "limiter" }, input,
     el("p", {}, ...sets_limits ? [set] : [], button("Copy line for the file", () => copy(line())), ...sets_limits ? [button("Copy curl", () => copy(command()))] : []),
     ask, said, undo);
   input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); if (sets_limits) set.click(); else copy(line()); }
+    if (event.key === "Enter") { event.preventDefault(); if (event.repeat || !input.value.trim()) return; if (sets_limits) set.click(); else copy(line()); }
     if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); ask.hidden = true; }
   });
   form.fill = (text) => { input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };

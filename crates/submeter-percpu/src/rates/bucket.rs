@@ -352,6 +352,8 @@ impl Bucket {
             let latest_ns = word.due_ns().max(now_ns + known.refill_ns + debt_ns);
             let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
             if self.exchange(word, word.with_due(due_ns)) {
+                // No more than the bucket took: a debt that it does not keep is no share's either.
+                let cost_ns = due_ns.saturating_sub(word.due_ns().max(now_ns));
                 let share = below.map(|below| &below.share);
                 let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
                 if let Some(part) = part {

@@ -3,8 +3,9 @@
 //! Each group with work that waits or is in flight has a **node**. Its parent's node keeps, in
 //! **virtual time**, how far each child has got: what it used, divided by its weight. The one that
 //! has got least far goes next, at each level from the root down; the virtual time of a level is
-//! that of the last one that did. Whoever comes anew begins at that time: it has no credit for when
-//! it wanted nothing. What waits in a group itself contends with the group's children, as one child
+//! that of the last one that did. Whoever comes anew begins one turn after that time: it has no credit
+//! for when it wanted nothing, and groups that are made for one request each do not keep those from
+//! their turns that have had one. What waits in a group itself contends with the group's children, as one child
 //! of the usual weight.
 //!
 //! What work costs is known when it ends. Until then it counts for what work of its group cost on
@@ -18,6 +19,7 @@
 //! Deficit round robin visits all tenants for each round, of which most wait for nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter::successors;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,7 @@ use submeter_percpu::slots::Line;
 
 use super::error::Why;
 use super::parts::{
-    Asked, Average, Bounds, Effects, Kept, Outcome, PARTS, Pace, Setting, State, Used,
+    Asked, Average, Bounds, Comes, Effects, Kept, Outcome, PARTS, Pace, Setting, State, Used,
 };
 use crate::tree::group::Group;
 
@@ -152,10 +154,11 @@ impl Fair {
         waker: Waker,
         deadline: Option<Instant>,
         used: u64,
+        comes: Comes,
         watch: &mut dyn FnMut(&Group) -> Option<u64>,
     ) -> Result<u64, Why> {
         let at = self.node(group, watch);
-        let joined = self.try_join(at, waker, deadline, used);
+        let joined = self.try_join(at, waker, deadline, used, comes);
         self.settle(at);
         joined
     }
@@ -166,10 +169,16 @@ impl Fair {
         waker: Waker,
         deadline: Option<Instant>,
         used: u64,
+        comes: Comes,
     ) -> Result<u64, Why> {
         let length = self.nodes[at].waiters.len();
         let refusal = if self.nodes[at].kept.is_none() {
             Some(Why::Killed)
+        } else if comes.has_place && self.would_enter(at) {
+            // It will not wait, so that no bound on those that do is its.
+            None
+        } else if deadline.is_some_and(|deadline| deadline <= comes.at) {
+            Some(Why::Late)
         } else if length >= self.bounds.by_group {
             Some(Why::FullForGroup)
         } else if self.nodes[ROOT].waiting >= self.bounds.all && !self.make_room(length) {
@@ -186,7 +195,7 @@ impl Fair {
         let node = &mut self.nodes[at];
         if length == 0 && node.own_in_flight == 0 {
             // What it used before is not of this contention.
-            node.seen = used;
+            node.seen = node.seen.max(used);
         }
         node.waiters.insert(number, Waiter { waker, deadline });
         self.resize(at, length);
@@ -195,6 +204,14 @@ impl Fair {
             self.deadlines.insert((deadline, number, at));
         }
         Ok(number)
+    }
+
+    /// Returns whether one that joins here takes the next place: nobody else is ready, and no limit
+    /// keeps it from it.
+    fn would_enter(&self, at: usize) -> bool {
+        let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
+        let mut path = successors(Some(at), below).map(|at| &self.nodes[at]);
+        !self.is_ready() && path.all(|node| node.limit.is_none_or(|most| node.in_flight < most))
     }
 
     /// Throws out the latest of the group with most, if that has more than the one with `length`
@@ -262,6 +279,13 @@ impl Fair {
         }
     }
 
+    /// The same, at this moment.
+    pub(super) fn expire_due(&mut self) {
+        if !self.deadlines.is_empty() {
+            self.expire(Instant::now());
+        }
+    }
+
     /// Ends all waits in a group that was killed, and lets go of it.
     pub(super) fn kill(&mut self, id: u64) {
         let Some(&at) = self.places.get(&id) else { return };
@@ -314,7 +338,11 @@ impl Fair {
         let node = &mut self.nodes[at];
         let cost = match used {
             // Work that used nothing yet still has had its turn.
-            Used::CpuTime(used) => used.saturating_sub(std::mem::replace(&mut node.seen, used)) + 1,
+            // No earlier than what was seen: ends look before they take the lock.
+            Used::CpuTime(used) => {
+                let seen = node.seen.max(used);
+                seen - std::mem::replace(&mut node.seen, seen) + 1
+            }
             Used::Cost(cost) => cost.max(1),
         };
         let cost = i128::from(cost);
@@ -400,13 +428,16 @@ impl Fair {
             std::mem::forget(self.unlink(at, number));
             self.settle(at);
         }
+        let mut killed = Vec::new();
         for node in &mut self.nodes {
-            if let Some(mut kept) = node.kept.take() {
-                let ticket = watch(&kept.group);
-                kept.ticket = ticket.unwrap_or(0);
-                node.kept = ticket.map(|_| kept);
+            if let Some(kept) = &mut node.kept {
+                match watch(&kept.group) {
+                    Some(ticket) => kept.ticket = ticket,
+                    None => killed.push(node.id),
+                }
             }
         }
+        killed.into_iter().for_each(|id| self.kill(id));
     }
 
     /// All groups that are kept, for the end.
@@ -424,7 +455,9 @@ impl Fair {
         // No deeper than groups are.
         let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
-        let place = Place { at: self.nodes[up].now, queued: None };
+        // Behind one turn of those that are there: of groups that come anew for each request, each
+        // would otherwise be before those that have had a turn, for ever.
+        let place = Place { at: self.nodes[up].now + self.debit(), queued: None };
         let node = Node { id: group.id(), up, kept, place, ..Node::default() };
         self.nodes[up].below += 1;
         let at = self.free.pop().unwrap_or(self.nodes.len());
@@ -435,6 +468,11 @@ impl Fair {
         }
         self.places.insert(group.id(), at);
         at
+    }
+
+    /// Returns what a turn takes of the virtual time, on average and at the usual weight.
+    pub(super) fn debit(&self) -> i128 {
+        (self.average.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
     }
 
     fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
@@ -518,7 +556,8 @@ impl Fair {
             return;
         }
         let place = self.nodes[at].place.at;
-        if place > self.nodes[up].now {
+        // One that was killed has no next turn.
+        if place > self.nodes[up].now && self.nodes[at].kept.is_some() {
             self.nodes[up].resting.insert((place, at));
             self.nodes[at].rests_at = Some(place);
         } else if self.nodes[at].is_bare() {
@@ -551,6 +590,11 @@ impl Fair {
             self.nodes.shrink_to_fit();
             self.free = Vec::new();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn knows(&self, group: &Group) -> bool {
+        self.places.contains_key(&group.id())
     }
 
     #[cfg(test)]

@@ -8,7 +8,7 @@ use submeter_percpu::slots::Line;
 
 use super::error::Why;
 use super::fair::{Fair, WEIGHT_USUAL};
-use super::parts::{Bounds, Outcome, Setting, Used};
+use super::parts::{Bounds, Comes, Outcome, Setting, Used};
 use super::tests::{admitted, tree, waits};
 use super::{Admission, Admitting};
 use crate::switch::clock;
@@ -32,6 +32,10 @@ struct Level {
 }
 
 struct Naive(Vec<Level>);
+
+fn nothing_free() -> Comes {
+    Comes { at: Instant::now(), has_place: false }
+}
 
 impl Naive {
     fn new(tree: &Tree, rng: &mut fastrand::Rng) -> Naive {
@@ -107,6 +111,15 @@ impl Naive {
         }
     }
 
+    /// Has groups that nothing is remembered of begin a turn behind the time above.
+    fn come(&mut self, index: usize, fair: &Fair) {
+        for at in self.path(index).into_iter().rev().filter(|&at| at > 0) {
+            if !fair.knows(self.group(at)) {
+                self.0[at].at = self.0[self.0[at].up].now + fair.debit();
+            }
+        }
+    }
+
     fn charge(&mut self, index: usize, cost: i128) {
         let taken = |weight: u32| (cost << 20) / i128::from(weight);
         self.0[index].own_at += taken(WEIGHT_USUAL);
@@ -168,7 +181,9 @@ fn beside_a_naive_queue(rng: &mut fastrand::Rng) {
         let group = naive.group(index).clone();
         match rng.u32(0..100) {
             0..45 if !is_ending && !naive.0[index].is_dead => {
-                let number = fair.join(&group, Waker::noop().clone(), None, 0, &mut watch);
+                naive.come(index, &fair);
+                let (waker, comes) = (Waker::noop().clone(), nothing_free());
+                let number = fair.join(&group, waker, None, 0, comes, &mut watch);
                 naive.0[index].waiters.push(number.expect("no bound"));
                 naive.step();
             }
@@ -186,12 +201,14 @@ fn beside_a_naive_queue(rng: &mut fastrand::Rng) {
                 naive.step();
             }
             85..93 if !naive.0[index].is_dead => {
+                naive.come(index, &fair);
                 let weight = rng.bool().then(|| rng.u32(1..=10_000));
                 fair.configure(&group, Setting::Weight(weight), &mut watch);
                 naive.0[index].weight = weight.unwrap_or(WEIGHT_USUAL);
                 naive.step();
             }
             93..99 if !naive.0[index].is_dead => {
+                naive.come(index, &fair);
                 let limit = rng.bool().then(|| rng.u32(0..3));
                 fair.configure(&group, Setting::Limit(limit), &mut watch);
                 naive.0[index].limit = limit;
@@ -419,11 +436,42 @@ fn work_that_ends_in_its_group_is_charged_before_the_next_is_chosen() {
 fn who_comes_to_a_group_whose_kill_was_told_does_not_wait() {
     let (tree, mut watch) = (tree(), |_: &Group| Some(0));
     let mut fair = Fair::new(Bounds { all: 8, by_group: 8 });
-    let mut join =
-        |fair: &mut Fair| fair.join(tree.root(), Waker::noop().clone(), None, 0, &mut watch);
+    let mut join = |fair: &mut Fair| {
+        fair.join(tree.root(), Waker::noop().clone(), None, 0, nothing_free(), &mut watch)
+    };
     join(&mut fair).expect("room");
     fair.admit();
     fair.kill(tree.root().id());
     // What is in flight still has its node.
     assert_eq!((fair.nodes(), join(&mut fair)), (1, Err(Why::Killed)));
+}
+
+/// Each of them would be before those that have had a turn, for ever.
+#[test]
+fn groups_that_are_made_for_one_request_each_keep_nobody_from_its_turns() {
+    let (tree, admission) = (tree(), Admission::new(1));
+    let long = tree.create("/long").expect("new");
+    let mut held = admission.try_acquire(&long).expect("free");
+    let mut waiting = waits(&admission, &long);
+    let (mut turns, mut fresh) = (0, Vec::new());
+    for request in 0..300 {
+        // There is always one.
+        if fresh.is_empty() {
+            let group = tree.create(&format!("/{request}")).expect("new");
+            fresh.push((waits(&admission, &group), group));
+        }
+        drop(held);
+        if let Some(turn) = admitted(&mut waiting) {
+            turns += 1;
+            waiting = waits(&admission, &long);
+            held = turn;
+        } else {
+            let ready = |(at, one): (usize, &mut (_, _))| Some((at, admitted(&mut one.0)?));
+            let found = fresh.iter_mut().enumerate().find_map(ready);
+            let (at, turn) = found.expect("one has the place");
+            held = turn;
+            fresh.swap_remove(at).1.kill().expect("alive");
+        }
+    }
+    assert!(turns > 50, "{turns} of 300");
 }

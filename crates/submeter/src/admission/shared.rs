@@ -10,7 +10,7 @@ use submeter_sys::fork;
 
 use super::error::{AdmissionError, Refused, Why};
 use super::fair::Fair;
-use super::parts::{Bounds, Effects, Kept, Outcome, State, Used};
+use super::parts::{Bounds, Comes, Effects, Kept, Outcome, State, Used};
 use crate::contain::contain;
 use crate::switch;
 use crate::tree::group::Group;
@@ -62,6 +62,8 @@ impl Shared {
             line.fair.forget_waiting(&mut |group| self.watch(group));
             self.slots.serve(&mut line.fair);
         }
+        // Before anybody is let in: what is late is never.
+        line.fair.expire_due();
         let result = act(&mut line.fair);
         let effects = line.fair.take_effects();
         drop(line);
@@ -105,7 +107,10 @@ impl Shared {
         let joined = self.with(|fair| {
             let now = Instant::now();
             fair.expire(now);
-            let joined = fair.join(group, waker, deadline, used, &mut |group| self.watch(group));
+            let (inside, most) = self.slots.used();
+            let comes = Comes { at: now, has_place: inside < most };
+            let watch = &mut |group: &Group| self.watch(group);
+            let joined = fair.join(group, waker, deadline, used, comes, watch);
             if joined.is_ok() {
                 self.slots.close();
             }
@@ -141,7 +146,7 @@ impl Shared {
             switch::park();
         }
         let used = self.cpu_time(group).map_or(Used::Cost(cost), Used::CpuTime);
-        self.with(|fair| {
+        let ended = self.with(|fair| {
             let now = Instant::now();
             match expected {
                 Some(expected) => fair.complete(group, expected, used, now),
@@ -151,6 +156,10 @@ impl Shared {
             fair.expire(now);
             self.slots.serve(fair);
         });
+        if ended.is_none() {
+            // Of a line that nobody can use, the place alone comes back.
+            self.slots.leave();
+        }
     }
 
     /// What a group has used, if that is what its work costs: a load for each CPU.

@@ -54,6 +54,22 @@ fn a_place_that_comes_free_is_for_who_waits_and_a_drop_hands_it_on() {
     assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
 }
 
+/// With a limit of any group all come by the lock; its bounds are for those that wait.
+#[test]
+fn who_need_not_wait_is_refused_by_no_bound_on_those_that_do() {
+    let tree = tree();
+    let [limited, other] = ["/limited", "/other"].map(|path| tree.create(path).expect("new"));
+    let admission = Admission::builder(4).waiting_max(1).waiting_max_by_group(0).build();
+    admission.set_group_limit(&limited, Some(1));
+    let first = admission.try_acquire(&limited).expect("one may be in flight");
+    assert!(admission.try_acquire(&limited).is_err());
+    let others: Vec<_> = (0..3).map(|_| admission.try_acquire(&other)).collect();
+    assert!(others.iter().all(Result::is_ok), "3 places are free");
+    assert!(admission.try_acquire(&other).is_err());
+    drop(first);
+    assert!(admission.try_acquire(&other).is_ok());
+}
+
 #[test]
 fn waits_end_with_the_kill_of_their_group_and_hold_up_no_release() {
     let (tree, admission) = (tree(), Admission::new(1));

@@ -12,6 +12,9 @@ use crate::metric::schema::RateLimit;
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
+/// What waits for a rate looks again after this time at the latest, as the rate may be another one.
+const LOOK: Duration = Duration::from_secs(1);
+
 impl Group {
     /// Spends `n` in this group and every ancestor, whether they have as much or not: of what was
     /// used already, and could not be known before, such as rows read, bytes of an answer, or
@@ -78,7 +81,8 @@ impl Group {
     /// Waits until [`try_admit`](Group::try_admit) admits work.
     ///
     /// `sleep` is the runtime's, as this crate has no timer. Those that wait for one rate ask again
-    /// at the same time, in no order: where tenants are to have turns, take a queue.
+    /// at the same time, in no order: where tenants are to have turns, take a
+    /// [queue](crate::admission). Each asks once a second at least, and each refusal is counted.
     ///
     /// # Examples
     /// ```
@@ -140,7 +144,7 @@ impl Group {
         loop {
             let Err(refused) = attempt() else { return Ok(()) };
             let Some(after) = refused.retry_after() else { return Err(refused) };
-            let mut timer = pin!(sleep(after));
+            let mut timer = pin!(sleep(after.min(LOOK)));
             let ended = poll_fn(|context| match killed.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(true),
                 Poll::Pending => timer.as_mut().poll(context).map(|_| false),

@@ -102,6 +102,16 @@ impl Extras {
         ns.saturating_sub(made.spent_ns.fetch_max(ns, Ordering::Relaxed))
     }
 
+    /// Notes that `ns` of CPU time are about to be added that are not of this process: nobody owes
+    /// them. Before they are added, so that what is spent meanwhile is too little for a moment.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn restored(&self, ns: u64) {
+        if let Some(made) = self.made.get() {
+            // Relaxed: as in `spent`.
+            made.spent_ns.fetch_add(ns, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn rates(&self) -> &Rates {
         &self.made.get_or_init(Box::default).rates
     }

@@ -4,9 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use submeter::checkpoint::CheckpointFile;
 use submeter::{Count, Metrics, Nanoseconds, Rate, RateLimit, Schema, SchemaError, Tree};
 use tokio::time::sleep;
 
+use super::checkpoint::Directory;
 use super::work::burn;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -183,6 +185,33 @@ fn threads_that_ask_keep_within_the_bound_of_a_budget() {
     let bound = time / 50 + 10 * MS + in_flight + cpus * UNSPENT_NS;
     assert!(used <= bound, "{used} of {bound} in {time}");
     assert_eq!(acme.sum(budget.throttled()), refusals.into_inner());
+}
+
+/// What another process used is nobody's debt here.
+#[test]
+fn cpu_time_that_a_checkpoint_brings_back_is_not_spent() {
+    let directory = Directory::new("budgets");
+    let (before, _) = with_budget();
+    let cpu = before.schema().cpu_time().expect("declared");
+    before.create("/acme").expect("new").add(cpu, 100_000 * MS);
+    let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+    before.restore(&mut file).expect("nothing is there");
+    before.checkpoint_last(file).expect("writable");
+
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+    tree.restore(&mut file).expect("whole").expect("there is one");
+    tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
+    let acme = tree.get_or_create("/acme").expect("room");
+    let since = Instant::now();
+    for _ in 0..10 {
+        acme.run(|| burn(Duration::from_millis(1)));
+    }
+    let (spent, earned) = spent(&tree, budget, since);
+    let used = tree.root().sum(cpu) - 100_000 * MS;
+    let least = used.saturating_sub(2 * UNSPENT_NS + earned);
+    assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
 #[derive(Metrics)]

@@ -211,13 +211,12 @@ impl Session<'_> {
                 self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
                 return Next::Go;
             }
-            let item = self.fetch(key, paused.touch, guard);
-            paused.room =
-                self.room_for(item.as_ref().filter(|_| !has_room).map(|(item, _)| &**item));
+            paused.room = if has_room { 0 } else { self.room_for(key, guard) };
             if paused.room > 0 {
                 paused.keys_at += keys.len() - rest.len();
                 return Next::Pause(paused);
             }
+            let item = self.fetch(key, paused.touch, guard);
             let hit = item.is_some();
             if kind == Kind::Touch {
                 self.totals().hit_or_miss(hit, Total::GatHits, Total::GatMisses);
@@ -264,10 +263,15 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how much room this value must have before it is held; 0 for none.
-    fn room_for(&self, item: Option<&Item>) -> usize {
-        let bytes = item.map_or(0, |item| item.value_line().len());
-        if self.cache.connections().waits_for_room(bytes) { bytes } else { 0 }
+    /// Returns how much room a key's value must have before it is touched and held; 0 for none.
+    fn room_for(&self, key: &[u8], guard: &Guard) -> usize {
+        let connections = self.cache.connections();
+        if !connections.waits_for_room(usize::MAX) {
+            return 0;
+        }
+        let item = self.fetch(key, None, guard);
+        let bytes = item.map_or(0, |(item, _)| item.value_line().len());
+        if connections.waits_for_room(bytes) { bytes } else { 0 }
     }
 
     /// Finds an item, marks it as fetched, and sets its expiry if one is given.

@@ -180,7 +180,9 @@ impl Connection<'_> {
         self.session.begin(self.ready_at.take());
         loop {
             let before = self.at;
-            self.out.set_buffer(buffers::take());
+            if self.out.held() == 0 {
+                self.out.set_buffer(buffers::take());
+            }
             let batch = self.work();
             // A byte more of the same request is no progress: a client could send one a minute.
             if self.at != before || batch != Batch::Drained {
@@ -193,10 +195,15 @@ impl Connection<'_> {
                 self.list(list, bytes_in).await?;
             }
             if let Some((Paused { room: room @ 1.., .. }, _)) = self.paused {
-                let held = buffers::excess(self.input.capacity()) + buffers::excess(room);
+                self.place.seat.enter(Phase::Sending, self.session.now_ms());
+                self.shrink();
+                // What `account` will ask for with the value in `out`, whose buffer stays.
+                let out = buffers::excess(self.out.held() + room);
+                let held = buffers::excess(self.input.capacity().max(self.wanted)) + out;
                 self.hold.set(held, self.session.clock()).await;
+            } else {
+                buffers::give(self.out.take_buffer());
             }
-            buffers::give(self.out.take_buffer());
             match batch {
                 Batch::Long | Batch::List(..) => {
                     self.session.free();
@@ -225,15 +232,21 @@ impl Connection<'_> {
             if self.place.seat.phase() != Phase::Reading {
                 self.place.seat.enter(Phase::Reading, self.session.clock().now().ms);
             }
-            let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
-            if is_large && self.wanted.max(held) <= buffers::BUFFER_BYTES {
-                let mut small = Vec::with_capacity(buffers::BUFFER_BYTES);
-                small.extend_from_slice(&self.input[self.at..]);
-                buffers::give(std::mem::replace(&mut self.input, small));
-                self.at = 0;
-            }
+            self.shrink();
         }
         self.account(self.input.capacity()).await;
+    }
+
+    /// Gives up a large input buffer that is not needed.
+    fn shrink(&mut self) {
+        let held = self.input.len() - self.at;
+        let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
+        if is_large && self.wanted.max(held) <= buffers::BUFFER_BYTES {
+            let mut small = Vec::with_capacity(buffers::BUFFER_BYTES);
+            small.extend_from_slice(&self.input[self.at..]);
+            buffers::give(std::mem::replace(&mut self.input, small));
+            self.at = 0;
+        }
     }
 
     /// Accounts for an input buffer of this size, for the rest of an announced value and for unsent

@@ -105,13 +105,18 @@ fn a_large_value_waits_for_room_behind_those_that_wait_and_is_counted_once() {
     eventually("nothing is held", || buffers(&server) == 0);
     let uploads: Vec<Client> = (0..12).map(|n| begin_upload(&server, &format!("k{n}"))).collect();
     eventually("they hold what there is", || buffers(&server) > BUFFERS - (1 << 20));
-    // Some wait, and the first gets the room of one that has stalled: this one is behind them.
-    reader.send("get large small\r\n");
-    assert_eq!(reader.line(), "VALUE large 0 1048576");
-    assert!(stat(&server, "buffer_kicks") > 0, "it had to wait for the room of others");
-    assert_eq!(reader.bytes((1 << 20) + 2).len(), (1 << 20) + 2);
-    assert_eq!(reader.line(), "END");
-    assert_eq!((stat(&server, "get_hits"), stat(&server, "get_misses")), (1, 1));
+    // Some wait, and the first gets the room of one that has stalled: these are behind them.
+    let mut others: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    reader.send("gat 1000 large small\r\n");
+    others.iter_mut().for_each(|other| other.send("get large\r\n"));
+    for client in std::iter::once(&mut reader).chain(&mut others) {
+        assert_eq!(client.line(), "VALUE large 0 1048576");
+        assert!(stat(&server, "buffer_kicks") > 0, "it had to wait for the room of others");
+        assert_eq!(client.bytes((1 << 20) + 2).len(), (1 << 20) + 2);
+        assert_eq!(client.line(), "END");
+    }
+    let counts = ["get_hits", "get_misses", "touch_hits"].map(|name| stat(&server, name));
+    assert_eq!(counts, [3, 0, 1]);
     drop(uploads);
     eventually("what they held is given back", || buffers(&server) == 0);
 }

@@ -14,11 +14,13 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let now = client.set_limits(&args.path, &args.limits.join(","))?;
     let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
     let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
-    let (url, undo) = (client.url(), show::plain(&now.undo));
-    let path_word = format!("'{}'", now.path.replace('\'', "'\\''"));
+    // The server's words, for a shell.
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let (url, undo, path_word) = (client.url(), quoted(&now.undo), quoted(&now.path));
     let text = format!(
-        "{path}: {limits}\nundo: submeter limit set {url} {} {undo}\n",
-        show::plain(&path_word)
+        "{path}: {limits}\nundo: submeter limit set {url} {} {}\n",
+        show::plain(&path_word),
+        show::plain(&undo)
     );
     show::print(&text).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)

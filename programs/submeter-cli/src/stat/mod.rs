@@ -59,13 +59,14 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         let mut totals = client.connect();
         let mut stopped = std::pin::pin!(signals::arrived(signals));
         let mut left = args.repeat.unwrap_or(1);
+        let mut is_whole = false;
         loop {
             let next = tokio::select! {
                 next = totals.recv() => next,
                 () = &mut stopped => break,
             };
             let Some(next) = next else {
-                printer.end()?;
+                printer.end(false)?;
                 return Err(Failure::new(format_args!(
                     "{} ended the count: is the server still running?",
                     client.url()
@@ -79,13 +80,14 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
             if enough {
                 left -= 1;
                 if left == 0 {
+                    is_whole = true;
                     break;
                 }
                 printer.end_run();
                 totals = client.connect();
             }
         }
-        printer.end()?;
+        printer.end(is_whole)?;
         Ok(ExitCode::SUCCESS)
     });
     // The reading thread would otherwise wait for the server's next totals.

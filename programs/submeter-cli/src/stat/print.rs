@@ -87,9 +87,13 @@ impl Printer {
         text
     }
 
-    /// Prints the totals, or the counts after the last interval and the number of intervals.
-    pub(super) fn end(&mut self) -> Result<(), Failure> {
-        let Some(totals) = self.last.take() else {
+    /// Prints the totals, or the counts after the last interval and the number of intervals. Several
+    /// runs count without a last one that is not whole.
+    pub(super) fn end(&mut self, is_whole: bool) -> Result<(), Failure> {
+        // One that was cut short is no run like the others.
+        let runs = &mut self.runs;
+        let last = self.last.take().filter(|_| is_whole || runs.is_empty());
+        let Some(totals) = last.or_else(|| runs.pop()) else {
             tell(&format!("nothing was counted: {} has not answered yet", self.url));
             return Ok(());
         };

@@ -244,6 +244,10 @@ impl Group {
     /// Adds to words of a counter or histogram, by their place in it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
+        if self.schema().cpu_time().is_some_and(|cpu_time| cpu_time.key == metric.key) {
+            let restored = words.iter().map(|&(_, n)| n.cast_unsigned()).sum();
+            self.inner.extras.restored(restored);
+        }
         for &(place, n) in words {
             // As `add` and `record_many`: the sum of a histogram's values needs no overflow.
             let batch_mask = match (metric.kind(), place) {

@@ -108,8 +108,10 @@ fn anew(args: &ServeArgs) -> Result<Limits, String> {
 pub(super) struct Limiter {
     cache: Cache,
     args: ServeArgs,
-    set: Mutex<Vec<(String, TenantLimits)>>,
+    set: Mutex<Settings>,
 }
+
+type Settings = Vec<(String, TenantLimits)>;
 
 impl Limiter {
     /// Knows the limits that the cache began with.
@@ -120,7 +122,9 @@ impl Limiter {
 
     /// Changes the limits of one tenant, until all are read again.
     fn change(&self, path: &str, change: &str) -> Result<LimitDoc, String> {
-        let mut settings = self.set.lock().clone();
+        // Held to the end, or a change beside this one would be set over.
+        let mut set = self.set.lock();
+        let mut settings = set.clone();
         let at = settings.iter().position(|(known, _)| known == path);
         let before = at.map_or_else(TenantLimits::default, |at| settings[at].1);
         let (after, undo) = cli::changed(&before, change)?;
@@ -131,19 +135,21 @@ impl Limiter {
         settings.retain(|(_, limits)| *limits != TenantLimits::default());
         let of = |(path, limits)| (TenantLimit { path, limits }, "the request".to_owned());
         let (limits, places) = settings.into_iter().map(of).unzip();
-        self.set(&Limits { limits, places })?;
+        self.replace(&mut set, &Limits { limits, places })?;
         Ok(LimitDoc { path: path.to_owned(), limits: cli::limits_text(&after), undo })
     }
 
     /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
     /// after. It says which limits are gone: that may be a mistake.
     fn set(&self, limits: &Limits) -> Result<usize, String> {
+        self.replace(&mut self.set.lock(), limits)
+    }
+
+    fn replace(&self, set: &mut Settings, limits: &Limits) -> Result<usize, String> {
         let settings = limits.settings();
         fleet::check(&self.args, &settings).map_err(|failure| failure.line().to_owned())?;
-        let mut set = self.set.lock();
         self.cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
-        let before = std::mem::replace(&mut *set, settings.clone());
-        drop(set);
+        let before = std::mem::replace(set, settings.clone());
         let lifted = lifted(&before, &settings);
         if !lifted.is_empty() {
             log::warn!("limits that are set no more: {}", some(&lifted));
