@@ -8,11 +8,11 @@
 //!
 //! *Without room* a connection waits, as a sender waits for the window of a TCP peer, in the order
 //! of arrival. It requests the room for a value as a whole, before it holds any, so that two
-//! uploads cannot wait for each other. A retrieval of a large value by `get` does so too where others
-//! wait: if the value is evicted meanwhile, it is in no tenant's account. While one waits, the
-//! server closes the connection that has held room for longest, if that is longer than
-//! [`STALLED`]. Refusing the latest request instead would let a few clients that never end theirs
-//! keep all others out; closing connections that held room only for a moment would punish a burst.
+//! uploads cannot wait for each other. A `get` of a large value does so too where others wait: if
+//! the value is evicted meanwhile, it is in no tenant's account. While one waits, the server closes
+//! the connection that has held room for longest, if that is longer than [`STALLED`]. Refusing the
+//! latest request instead would let a few clients that never end theirs keep all others out;
+//! closing connections that held room only for a moment would punish a burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -87,8 +87,8 @@ impl Printer {
         text
     }
 
-    /// Prints the totals, or the counts after the last interval and the number of intervals. Several
-    /// runs count without a last one that is not whole.
+    /// Prints the totals, or the counts after the last interval and the number of intervals. Of
+    /// several runs a last one that is not whole does not count.
     pub(super) fn end(&mut self, is_whole: bool) -> Result<(), Failure> {
         // One that was cut short is no run like the others.
         let runs = &mut self.runs;

@@ -212,7 +212,7 @@ fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
         text(&output.stdout)
     };
     let said = set(&["rate=1/h"]);
-    let undo = format!("submeter limit set {page} '/acme' rate=none");
+    let undo = format!("submeter limit set {page} '/acme' 'rate=none'");
     assert_eq!(said, format!("/acme: memory=64k,rate=1/3600s\nundo: {undo}\n"));
     assert_eq!(ask(&client, STORE), "STORED");
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many requests"));
