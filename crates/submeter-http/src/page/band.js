@@ -37,7 +37,10 @@ const band = {
   // Who comes must have a fifth more than who goes, or two alike would take turns.
   choose() {
     const all = [];
-    for (const group of model.groups.values()) if (group.sum > 0 && model.isTenant(group)) all.push(group);
+    // After a pause the same tenants are other objects.
+    const now = (group) => { const known = group && model.groups.get(group.id); return known && known.path === group.path ? known : null; };
+    this.tenants = this.tenants.map(now);
+    for (const group of model.groups.values()) if (group.sum > 1e-9 && model.isTenant(group)) all.push(group);
     const rank = (group) => group.sum * (this.tenants.includes(group) ? 1.2 : 1);
     all.sort((a, b) => rank(b) - rank(a));
     const chosen = new Set(all.slice(0, BANDS));

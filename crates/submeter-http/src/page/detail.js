@@ -32,7 +32,8 @@ const detail = {
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
-    if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; }
+    // A chart that goes under the pointer is not left by it.
+    if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; moment.set(null); }
     if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
     table.refresh(true);

@@ -82,10 +82,10 @@ const table = {
   refresh(structure) {
     const still = !structure && !this.structure && Date.now() < this.hoverUntil;
     if (!still) this.rows = model.rows();
+    else this.rows = this.rows.filter((group) => model.groups.get(group.id) === group);
     this.showSort();
     const bound = model.columns.map((column) => column.bound).join();
     if (this.bound !== bound) { this.bound = bound; this.fit(); }
-    else this.rows = this.rows.filter((group) => model.groups.get(group.id) === group);
     this.structure = false;
     const shown = this.rows.filter((group) => model.isTenant(group) && model.matches(group)).length;
     const all = model.tenants();

@@ -54,8 +54,8 @@ mod node_pressure;
 mod node_usage;
 #[cfg(not(loom))]
 mod node_wait;
-#[cfg(not(loom))]
 mod path;
+#[cfg(not(loom))]
 mod pressure;
 #[cfg(not(loom))]
 mod rows;
