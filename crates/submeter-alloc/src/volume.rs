@@ -64,13 +64,13 @@ impl Metrics for Volume {
             ),
             freed_bytes: schema.thread_count(
                 "heap_freed_bytes",
-                "Heap memory freed, as it was asked for, whoever had allocated it",
+                "Heap memory freed, as it was asked for, whichever group allocated it",
                 &ThreadCounts,
                 2,
             ),
             freed_blocks: schema.thread_count(
                 "heap_freed_blocks",
-                "Blocks of heap memory freed, whoever had allocated them",
+                "Blocks of heap memory freed, whichever group allocated them",
                 &ThreadCounts,
                 3,
             ),

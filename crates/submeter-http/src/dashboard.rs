@@ -350,8 +350,7 @@ impl Offence<'_> {
     /// Returns a figure of the group by the key of its view.
     #[must_use]
     pub fn figure(&self, key: &str) -> Option<f64> {
-        let at = self.views.docs().position(|view| view.key == key)?;
-        self.figures[at].0
+        self.figures[self.views.place(key)?].0
     }
 }
 

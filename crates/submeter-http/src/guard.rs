@@ -31,7 +31,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::token::Token;
 
-/// Where it is asked whether the server runs: whoever asks, and however many others there are.
+/// The address that says whether the server runs: to every client, also when all places are taken.
 pub(super) const HEALTH: &str = "/healthz";
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");

@@ -440,7 +440,7 @@ impl Views {
         self.place(self.0[refusals].refused_by.as_ref()?)
     }
 
-    fn place(&self, key: &str) -> Option<usize> {
+    pub(super) fn place(&self, key: &str) -> Option<usize> {
         self.0.iter().position(|view| view.doc.key == *key)
     }
 

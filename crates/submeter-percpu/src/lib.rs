@@ -59,7 +59,7 @@ mod sync;
 #[cfg(not(loom))]
 mod uptime;
 #[cfg(any(test, not(loom)))]
-mod wake;
+pub mod wake;
 
 #[cfg(not(loom))]
 pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};

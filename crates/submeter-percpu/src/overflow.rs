@@ -17,8 +17,8 @@ pub(crate) fn batch_overflow(before: i64, n: i64, mask: u64) -> i64 {
 }
 
 /// As [`batch_overflow`], of batches whose boundaries lie [`CENTRE`] below those: of adds that mark
-/// their line, whose sequences refuse what leaves such a batch. Whoever posts what crosses must
-/// find the same boundaries.
+/// their line, whose sequences refuse what leaves such a batch. The code that posts a crossing
+/// must find the same boundaries.
 #[inline]
 pub(crate) fn marked_overflow(before: i64, n: i64, mask: u64) -> i64 {
     batch_overflow(before.wrapping_add(CENTRE.into()), n, mask)

@@ -1,7 +1,29 @@
 //! Wakers run a user's code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+
+/// Returns a waker of the calling thread, which [parks](thread::park) while it waits. Allocates.
+///
+/// # Examples
+/// ```
+/// submeter_percpu::wake::this_thread().wake();
+/// std::thread::park(); // returns at once
+/// ```
+#[must_use]
+pub fn this_thread() -> Waker {
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
 
 /// Wakes all of them.
 ///

@@ -118,6 +118,7 @@ mod stats;
 pub mod switch;
 mod tree;
 pub mod unit;
+mod until;
 mod visible;
 
 #[cfg(feature = "aggregator")]

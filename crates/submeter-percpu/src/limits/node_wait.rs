@@ -1,8 +1,8 @@
 //! Charges of a [`LimitNode`] that wait for room.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::level::{Cause, Refusal};
@@ -11,7 +11,7 @@ use super::path::Path;
 use super::tree::{charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
-use crate::wake::let_go;
+use crate::wake::{let_go, this_thread};
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
 #[derive(Debug, Default)]
@@ -188,7 +188,7 @@ impl LimitNode {
         timeout: Duration,
         mut ask: impl FnMut(&LimitTurn) -> bool,
     ) -> Result<(), Refused> {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = this_thread();
         let mut context = Context::from_waker(&waker);
         let (mut turn, start) = (LimitTurn::default(), Instant::now());
         let mut asks = true;
@@ -265,20 +265,12 @@ fn charge_uncounted(node: &Arc<NodeInner>, n: u64) -> Result<(), (usize, Refusal
     try_charge(node, n)
 }
 
-/// Wakes a thread that blocks.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::iter::zip;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
 
     use super::*;
     use crate::limits::wait::Queue;

@@ -5,9 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
@@ -20,7 +18,7 @@ use super::switch::{After, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::wake::wake_all;
+use crate::wake::{this_thread, wake_all};
 
 /// The mode that a count starts in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -415,7 +413,7 @@ impl Life {
         // `None` is later than any clock will show.
         let deadline = Instant::now().checked_add(timeout);
         let mut waiting = self.released();
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = this_thread();
         let mut context = Context::from_waker(&waker);
         loop {
             if Pin::new(&mut waiting).poll(&mut context).is_ready() {
@@ -429,14 +427,6 @@ impl Life {
             }
             std::thread::park_timeout(left);
         }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) struct Bucket {
     slots: [Slot; 2],
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
-    /// Whether it grants what it would refuse. Writer: whoever sets it.
+    /// Whether it is soft: it then grants what it would refuse. Writer: `set_soft`.
     soft: AtomicBool,
     /// What of the levels below wants a share of the rate.
     contenders: Contenders,

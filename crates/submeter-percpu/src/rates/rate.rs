@@ -163,7 +163,11 @@ pub const WEIGHTS: RangeInclusive<u32> = 1..=10_000;
 pub struct InvalidWeightError(u32);
 
 impl InvalidWeightError {
-    pub(super) fn check(weight: u32) -> Result<u32, InvalidWeightError> {
+    /// Returns the weight if it is one of [`WEIGHTS`].
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn check(weight: u32) -> Result<u32, InvalidWeightError> {
         if WEIGHTS.contains(&weight) { Ok(weight) } else { Err(InvalidWeightError(weight)) }
     }
 }

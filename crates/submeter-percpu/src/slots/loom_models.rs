@@ -86,7 +86,7 @@ impl Model {
         left
     }
 
-    /// Whoever was handed a place leaves it, until nobody is inside.
+    /// Leaves each place that was handed out, until none is taken.
     fn must_come_to_an_end(&self) {
         while self.slots.used().0 > 0 {
             self.leave();

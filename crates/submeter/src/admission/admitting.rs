@@ -1,18 +1,21 @@
 //! Waiting for a place, and having one.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use submeter_percpu::wake::this_thread;
 
 use super::error::{AdmissionError, Why};
 use super::parts::{Asked, Outcome};
 use super::shared::{Begun, Shared};
 use crate::switch;
 use crate::tree::group::Group;
+use crate::until::until;
 
 /// A future that is ready once its work may begin. Created by
 /// [`Admission::acquire`](super::Admission::acquire).
@@ -70,7 +73,7 @@ impl Admitted {
     }
 
     /// Says what the work has cost, such as rows read or tokens made: 1 if nothing is said. Of no
-    /// effect where it is the CPU time that counts, and as 1 if it is 0: whoever had a turn had it.
+    /// effect where it is the CPU time that counts, and as 1 if it is 0: a turn is a turn.
     ///
     /// # Examples
     /// ```
@@ -136,13 +139,8 @@ impl Admitting {
     ///
     /// # Errors
     /// As those of [`acquire`](super::Admission::acquire), and when the timer was ready first.
-    pub async fn until(mut self, timer: impl Future) -> Result<Admitted, AdmissionError> {
-        let mut timer = pin!(timer);
-        poll_fn(|context| match Pin::new(&mut self).poll(context) {
-            Poll::Pending => timer.as_mut().poll(context).map(|_| self.give_up()),
-            ready => ready,
-        })
-        .await
+    pub async fn until(self, timer: impl Future) -> Result<Admitted, AdmissionError> {
+        until(self, timer, Self::give_up).await
     }
 
     fn give_up(&mut self) -> Result<Admitted, AdmissionError> {
@@ -161,7 +159,7 @@ impl Admitting {
         }
         // What the thread has used by now is not to wait with it.
         switch::park();
-        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        let waker = this_thread();
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(admitted) = Pin::new(&mut self).poll(&mut context) {
@@ -201,7 +199,6 @@ impl Asks {
         let Asks { shared, group, .. } = self;
         let waker = context.waker().clone();
         let asked = shared.with(|fair| {
-            fair.expire(Instant::now());
             let asked = fair.ask(group, number, waker);
             shared.slots().serve(fair);
             asked
@@ -254,14 +251,6 @@ impl Drop for Admitting {
         if let Some(asks) = &mut self.asks {
             asks.cancel();
         }
-    }
-}
-
-struct Unparks(Thread);
-
-impl Wake for Unparks {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -86,7 +86,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter_percpu::{InvalidWeightError, TokenBucket};
+use submeter_percpu::InvalidWeightError;
 
 pub use admitting::{Admitted, Admitting};
 pub use error::AdmissionError;
@@ -131,14 +131,16 @@ impl Admission {
     ///
     /// # Examples
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use submeter::admission::Admission;
     /// use submeter::{Schema, Tree};
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = Admission::builder(8).waiting_max(1000).waiting_max_by_group(0).build();
     /// let held: Vec<_> = (0..8).map(|_| admission.try_acquire(tree.root())).collect();
-    /// let refused = admission.try_acquire(tree.root()).expect_err("none may wait");
-    /// assert!(refused.is_full_for_group());
+    /// let refused = admission.acquire_blocking(tree.root(), Duration::from_secs(1));
+    /// assert!(refused.is_err_and(|error| error.is_full_for_group()), "none may wait");
     /// # drop(held);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -270,8 +272,7 @@ impl Admission {
     /// # Errors
     /// When the weight is out of range; nothing changes then.
     pub fn set_weight(&self, group: &Group, weight: Option<u32>) -> Result<(), InvalidWeightError> {
-        // A rate's weights are in the same range, and it is a rate that checks them.
-        TokenBucket::new().set_weight(weight)?;
+        let weight = weight.map(InvalidWeightError::check).transpose()?;
         self.change(|shared, fair| {
             fair.configure(group, Setting::Weight(weight), &mut |group| shared.watch(group));
         });

@@ -106,7 +106,6 @@ impl Shared {
         let used = self.cpu_time(group).unwrap_or(0);
         let joined = self.with(|fair| {
             let now = Instant::now();
-            fair.expire(now);
             let (inside, most) = self.slots.used();
             let comes = Comes { at: now, has_place: inside < most };
             let watch = &mut |group: &Group| self.watch(group);
@@ -153,7 +152,6 @@ impl Shared {
                 None => fair.complete_other(group, used, now),
             }
             self.slots.leave();
-            fair.expire(now);
             self.slots.serve(fair);
         });
         if ended.is_none() {

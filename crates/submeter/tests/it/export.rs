@@ -1,7 +1,7 @@
 //! An export as Prometheus sees it: increases over scrapes, for each of two scrapers, are those of
 //! the tree, whatever groups come and go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn scrape(&mut self, text: &str) {
-        let mut now = HashMap::new();
+        let (mut now, gauges) = (HashMap::new(), gauges(text));
         for (series, value) in samples(text) {
             let new = match self.last.get(series) {
                 None => 0.0,
-                Some(&last) if value < last => {
+                Some(&last) if value < last && !gauges.contains(name(series)) => {
                     self.resets += 1;
                     value
                 }
@@ -44,13 +44,23 @@ impl Server {
 
     /// The increase of all series of a metric together, `sum(increase(metric))`.
     fn sum(&self, metric: &str) -> f64 {
-        let of = |(series, _): &(&String, &f64)| series.split('{').next() == Some(metric);
+        let of = |(series, _): &(&String, &f64)| name(series) == metric;
         self.increase.iter().filter(of).map(|(_, increase)| increase).sum()
     }
 
     pub(crate) fn of(&self, series: &str) -> f64 {
         self.increase.get(series).copied().unwrap_or(0.0)
     }
+}
+
+fn name(series: &str) -> &str {
+    series.split('{').next().expect("there is a first part")
+}
+
+/// The names of the metrics that may fall.
+fn gauges(text: &str) -> HashSet<&str> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|metric| metric.strip_suffix(" gauge")).collect()
 }
 
 pub(crate) fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {

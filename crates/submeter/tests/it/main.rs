@@ -23,6 +23,7 @@ mod guards;
 mod high;
 mod hostile;
 mod http;
+#[path = "../../../submeter-percpu/tests/it/met.rs"]
 mod met;
 mod metric_handle;
 mod naive;

@@ -197,10 +197,8 @@ impl Connection<'_> {
             if let Some((Paused { room: room @ 1.., .. }, _)) = self.paused {
                 self.place.seat.enter(Phase::Sending, self.session.now_ms());
                 self.shrink();
-                // What `account` will ask for with the value in `out`, whose buffer stays.
-                let out = buffers::excess(self.out.held() + room);
-                let held = buffers::excess(self.input.capacity().max(self.wanted)) + out;
-                self.hold.set(held, self.session.clock()).await;
+                // With the buffer of `out`, which stays.
+                self.account(self.input.capacity(), room).await;
             } else {
                 buffers::give(self.out.take_buffer());
             }
@@ -234,7 +232,7 @@ impl Connection<'_> {
             }
             self.shrink();
         }
-        self.account(self.input.capacity()).await;
+        self.account(self.input.capacity(), 0).await;
     }
 
     /// Gives up a large input buffer that is not needed.
@@ -249,11 +247,11 @@ impl Connection<'_> {
         }
     }
 
-    /// Accounts for an input buffer of this size, for the rest of an announced value and for unsent
-    /// answers, waiting for room.
-    async fn account(&mut self, input: usize) {
+    /// Accounts for an input buffer of this size, for the rest of an announced value, for unsent
+    /// answers and for a value of `room` bytes that is to be one, waiting for room.
+    async fn account(&mut self, input: usize, room: usize) {
         let input = if self.at < self.input.len() { input.max(self.wanted) } else { input };
-        let held = buffers::excess(input) + buffers::excess(self.out.held());
+        let held = buffers::excess(input) + buffers::excess(self.out.held() + room);
         self.hold.set(held, self.session.clock()).await;
     }
 
@@ -273,7 +271,7 @@ impl Connection<'_> {
             // less than a buffer: the end of the line may be anywhere.
             let missing = self.wanted.saturating_sub(held);
             let room = missing.clamp(buffers::BUFFER_BYTES, held.max(buffers::BUFFER_BYTES));
-            self.account((held + room).max(self.input.capacity())).await;
+            self.account((held + room).max(self.input.capacity()), 0).await;
             self.input.reserve_exact(room);
         }
         if self.is_last && held == 0 {
@@ -453,7 +451,7 @@ impl Connection<'_> {
         }
         self.place.seat.enter(Phase::Sending, self.session.clock().now().ms);
         while !self.out.is_empty() {
-            self.account(self.input.capacity()).await;
+            self.account(self.input.capacity(), 0).await;
             self.stream.writable().await?;
             self.send_now()?;
         }

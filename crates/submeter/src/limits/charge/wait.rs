@@ -1,8 +1,8 @@
 //! Charges that wait for room.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::{Charge, LimitError, count_soft};
 use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
+use crate::until::until;
 
 /// A future that is ready once a charge was granted. Created by [`Group::charge`].
 ///
@@ -162,13 +163,8 @@ impl Charging {
     ///
     /// # Errors
     /// As those of [`charge_blocking`](Group::charge_blocking).
-    pub async fn until(mut self, timer: impl Future) -> Result<Charge, LimitError> {
-        let mut timer = pin!(timer);
-        poll_fn(|context| match Pin::new(&mut self).poll(context) {
-            Poll::Pending => timer.as_mut().poll(context).map(|_| self.give_up()),
-            ready => ready,
-        })
-        .await
+    pub async fn until(self, timer: impl Future) -> Result<Charge, LimitError> {
+        until(self, timer, Self::give_up).await
     }
 
     fn give_up(&mut self) -> Result<Charge, LimitError> {
