@@ -194,7 +194,8 @@ impl Connection<'_> {
             if let Batch::List(list, bytes_in) = batch {
                 self.list(list, bytes_in).await?;
             }
-            if let Some((Paused { room: room @ 1.., .. }, _)) = self.paused {
+            let room = self.session.room_wanted();
+            if room > 0 {
                 self.place.seat.enter(Phase::Sending, self.session.now_ms());
                 self.shrink();
                 // With the buffer of `out`, which stays.
@@ -303,7 +304,7 @@ impl Connection<'_> {
     /// Executes what the input holds.
     fn batch(&mut self, batch: &mut exec::Batch<'_>) -> Batch {
         for _ in 0..BATCH_MAX {
-            if self.paused.is_some() || self.out.is_full() {
+            if self.paused.is_some() || self.session.is_full(&self.out) {
                 match self.go_on(batch) {
                     Some(ended) => return ended,
                     None => continue,
@@ -361,6 +362,7 @@ impl Connection<'_> {
                     return Batch::List(list, consumed);
                 }
                 Next::Wait(time) => return Batch::Throttled(time),
+                Next::Again => return Batch::Long,
                 Next::PauseFor(paused, time) => {
                     self.paused = Some((paused, consumed));
                     return Batch::Throttled(time);
@@ -405,7 +407,7 @@ impl Connection<'_> {
 
     /// Resumes an interrupted retrieval. Returns why there are no more answers now.
     fn go_on(&mut self, batch: &mut exec::Batch<'_>) -> Option<Batch> {
-        if self.out.is_full() {
+        if self.session.is_full(&self.out) {
             return Some(Batch::Long);
         }
         let (paused, consumed) = self.paused.take()?;
