@@ -19,7 +19,7 @@ pub use file::{Destination, read_file, read_open_file, try_file, without_mark, w
 pub use figures::{
     BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time,
 };
-pub use output::{plain, print, stream, tell};
+pub use output::{plain, print, shell_word, stream, tell};
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive
 /// of crates.io.
