@@ -234,7 +234,7 @@ fn copied(names: &[&str]) -> Option<String> {
     let write = "names.map((name, i) => `${inFile(name)} ${i + 1}k\\n`).join('')";
     let script = format!(
         "{}\nconst names = {names};\nprocess.stdout.write({write});",
-        include_str!("../../../../crates/submeter-http/src/page/visible.js")
+        include_str!("../../../../crates/submeter-http/src/page/client/visible.js")
     );
     let output = Command::new("node").args(["-e", &script]).output().ok()?;
     assert!(output.status.success(), "{}", text(&output.stderr));
