@@ -327,8 +327,7 @@ impl Connection<'_> {
                     next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
-                    let users = self.users.as_ref();
-                    let entered = users.and_then(|users| users.enter(login, &self.place));
+                    let entered = self.users.as_ref().and_then(|u| u.enter(login, &self.place));
                     if let Some(ended) = self.logged_in(entered, consumed, batch) {
                         return ended;
                     }

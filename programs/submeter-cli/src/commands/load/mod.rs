@@ -41,16 +41,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
                 })?;
         }
     }
-    if let Some(json) = args.json.as_ref().filter(|json| args.hdr.as_ref() == Some(json)) {
-        let what = if *json == Destination::Output { "standard output" } else { "one file" };
-        return Err(Failure::new(format_args!(
-            "--json and --hdr both write to {what}: name a file of its own by --hdr"
-        )));
-    }
-    let results = [(&args.json, "--json"), (&args.hdr, "--hdr")];
-    for (to, flag) in results {
-        to.as_ref().map_or(Ok(()), |to| to.check(flag)).map_err(Failure::new)?;
-    }
+    let results = results(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -81,7 +72,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         ]
         .concat();
         // Standard output is the result's that was to go there: people read the other.
-        match results.iter().any(|(to, _)| **to == Some(Destination::Output)) {
+        match results.iter().any(|(to, _)| *to == Some(&Destination::Output)) {
             true => show::tell(&text),
             false => show::print(&text).map_err(Failure::new)?,
         }
@@ -95,6 +86,23 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         }
         Ok(if total.corrupt == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
+}
+
+/// Returns where results go, each with its flag, as far as they can be written there.
+fn results(args: &LoadArgs) -> Result<[(Option<&Destination>, &'static str); 2], Failure> {
+    let results = [(args.json.as_ref(), "--json"), (args.hdr.as_ref(), "--hdr")];
+    if let [(Some(json), _), (Some(hdr), _)] = results
+        && json == hdr
+    {
+        let what = if *json == Destination::Output { "standard output" } else { "one file" };
+        return Err(Failure::new(format_args!(
+            "--json and --hdr both write to {what}: name a file of its own by --hdr"
+        )));
+    }
+    for (to, flag) in results {
+        to.map_or(Ok(()), |to| to.check(flag)).map_err(Failure::new)?;
+    }
+    Ok(results)
 }
 
 /// Finds the address of `HOST:PORT`.

@@ -87,20 +87,18 @@ impl Server {
 
     /// Returns what asks for a view, of each group.
     fn query(&self, view: &Value) -> Option<String> {
-        const RANGE: &str = "{instance=~\"$instance\"}[$__rate_interval]";
-        const NOW: &str = "{instance=~\"$instance\"}";
         Some(match source(Server::text(view, "key")) {
-            Source::Rate(metrics) => self.sum("rate", metrics, RANGE),
+            Source::Rate(metrics) => self.sum("rate", metrics, RECENT),
             Source::Ratio(part, whole) => {
-                let [part, whole] = [&[part][..], whole].map(|all| self.sum("rate", all, RANGE));
+                let [part, whole] = [&[part][..], whole].map(|all| self.sum("rate", all, RECENT));
                 format!("{part} / {whole}")
             }
             Source::Level(metric) => format!("sum by (group) ({}{NOW})", self.series(metric, "")),
             Source::Refused(quota) => {
-                format!("sum by (group) (rate({}{RANGE}))", self.series(quota, "refused"))
+                format!("sum by (group) (rate({}{RECENT}))", self.series(quota, "refused"))
             }
             Source::P99(metric) => format!(
-                "histogram_quantile(0.99, sum by (group, le) (rate({}_bucket{RANGE})))",
+                "histogram_quantile(0.99, sum by (group, le) (rate({}_bucket{RECENT})))",
                 self.series(metric, "")
             ),
             Source::None => return None,
@@ -149,34 +147,26 @@ impl Server {
 
     /// Makes the dashboard, a panel a line.
     pub(super) fn dashboard(&self) -> String {
-        let here = "{instance=~\"$instance\"}";
-        let recent = "{instance=~\"$instance\"}[$__rate_interval]";
-        let mut panels: Vec<Value> = Vec::new();
-        let mut panel = |title: &str, help: &str, unit: &str, targets: &[(String, String)]| {
-            let at = panels.len();
-            let target = |(n, (name, query)): (usize, &(String, String))| {
-                let letter = char::from(b'A' + u8::try_from(n).expect("few"));
-                json!({ "refId": letter.to_string(), "expr": query, "legendFormat": name })
-            };
-            let style = json!({ "fillOpacity": 10, "showPoints": "never" });
-            let legend =
-                json!({ "displayMode": "table", "placement": "right", "calcs": ["lastNotNull"] });
-            panels.push(json!({
-                "id": at + 1, "type": "timeseries", "title": title, "description": help,
-                "datasource": { "type": "prometheus", "uid": "${datasource}" },
-                "gridPos": { "h": 8, "w": 12, "x": at % 2 * 12, "y": at / 2 * 8 },
-                "fieldConfig": { "defaults": { "unit": unit, "min": 0, "custom": style }, "overrides": [] },
-                "options": { "legend": legend, "tooltip": { "mode": "multi", "sort": "desc" } },
-                "targets": targets.iter().enumerate().map(target).collect::<Vec<_>>(),
-            }));
-        };
-        let by_group = |query: String| vec![("{{group}}".to_owned(), format!("topk(10, {query})"))];
+        let mut panels = Panels::default();
+        self.views_of_groups(&mut panels);
+        self.limits(&mut panels);
+        let verdicts = format!("sum by (verdict) (submeter_cache_verdict_tenants{NOW}) > 0");
+        let help = "How many tenants the page says it of: `submeter top` has their names.";
+        panels.add("Verdicts", help, "short", &[("{{verdict}}".to_owned(), verdicts)]);
+        let process = format!("sum(rate(submeter_cache_process_cpu_seconds_total{RECENT}))");
+        let groups = format!("sum(rate({}{RECENT}))", self.series("cpu", ""));
+        let none = ("no group".to_owned(), format!("{process} - {groups}"));
+        let help = "What the process used and no group was charged with.";
+        panels.add("CPU of no group", help, "short", &[none, ("process".to_owned(), process)]);
+        panels.fleet();
+        panels.text()
+    }
+
+    fn views_of_groups(&self, panels: &mut Panels) {
         let own =
             "What each group has itself: groups do not overlap, so that lines may be added up.";
-        for view in self.all("views") {
-            let Some(query) = self.query(view).filter(|_| view["is_trouble"] == false) else {
-                continue;
-            };
+        for view in self.all("views").iter().filter(|view| view["is_trouble"] == false) {
+            let Some(query) = self.query(view) else { continue };
             let unit = match Server::text(view, "shape") {
                 "rate" => "ops",
                 "byte_rate" => "Bps",
@@ -191,47 +181,96 @@ impl Server {
             let is_sum = !query.contains(" / ") && !query.starts_with("histogram");
             let help = if help.is_empty() { help } else { help + ". " };
             let help = help + if is_sum { own } else { "" };
-            let help = help.trim_end().to_owned();
-            panel(Server::text(view, "title"), &help, unit, &by_group(query));
+            let by_group = ("{{group}}".to_owned(), format!("topk(10, {query})"));
+            panels.add(Server::text(view, "title"), help.trim_end(), unit, &[by_group]);
         }
+    }
+
+    fn limits(&self, panels: &mut Panels) {
         let counted = |what: Vec<(String, String)>| -> Vec<(String, String)> {
             let ask = |(name, series): (String, String)| {
-                let query = format!("sum by (group) (rate({series}{recent})) > 0");
+                let query = format!("sum by (group) (rate({series}{RECENT})) > 0");
                 (format!("{{{{group}}}} {name}"), query)
             };
             what.into_iter().map(ask).collect()
         };
         let mut refused = counted(self.refusing());
-        let none = format!("sum(rate(submeter_cache_tenants_refused_total{recent})) > 0");
+        let none = format!("sum(rate(submeter_cache_tenants_refused_total{RECENT})) > 0");
         refused.push(("tenants without a place".to_owned(), none));
-        panel("Refusals", "What limits refuse, or keep waiting.", "ops", &refused);
+        panels.add("Refusals", "What limits refuse, or keep waiting.", "ops", &refused);
         let soft = "What was granted beyond limits that only count what they would refuse.";
-        panel("Beyond soft limits", soft, "ops", &counted(self.overdrafts()));
+        panels.add("Beyond soft limits", soft, "ops", &counted(self.overdrafts()));
         let quotas = self.all("schema").iter().filter(|doc| doc["kind"] == "quota");
         let near = quotas.map(|doc| {
             let name = Server::text(doc, "name");
             let [used, limit] = ["subtree", "limit"].map(|part| self.series(name, part));
-            let query = format!("topk(10, max by (group) ({used}{here} / {limit}{here}))");
+            let query = format!("topk(10, max by (group) ({used}{NOW} / {limit}{NOW}))");
             (format!("{{{{group}}}} {name}"), query)
         });
         let help = "Of groups that have a limit, what is used of it, descendants included. A cache \
                     fills its memory.";
-        panel("Nearest to their limits", help, "percentunit", &near.collect::<Vec<_>>());
-        let verdicts = format!("sum by (verdict) (submeter_cache_verdict_tenants{here}) > 0");
-        let help =
-            "How many tenants the page says it of, and which: `submeter top` has their names.";
-        panel("Verdicts", help, "short", &[("{{verdict}}".to_owned(), verdicts)]);
-        let process = format!("sum(rate(submeter_cache_process_cpu_seconds_total{recent}))");
-        let groups = format!("sum(rate({}{recent}))", self.series("cpu", ""));
-        panel(
-            "CPU of no group",
-            "What the process used and no group was charged with.",
-            "short",
-            &[
-                ("no group".to_owned(), format!("{process} - {groups}")),
-                ("process".to_owned(), process),
-            ],
-        );
+        panels.add("Nearest to their limits", help, "percentunit", &near.collect::<Vec<_>>());
+    }
+
+    /// Makes the rules that follow from the views anew, and leaves the others as they are.
+    pub(super) fn rules(&self, text: &str) -> String {
+        let refused = self.refusing().into_iter().map(|(_, series)| {
+            format!("      sum by (instance, group) (increase({series}[5m])) > 0\n")
+        });
+        let refused = refused.collect::<Vec<_>>().join("        or\n");
+        let requests = |function: &str, range| self.sum(function, REQUESTS, range);
+        let made = [
+            ("alert: SubmeterRefusals", format!("|\n{}", refused.trim_end())),
+            ("record: group:submeter_cache_requests:rate1m", requests("rate", "[1m]")),
+            ("record: group:submeter_cache_requests:increase1h", requests("increase", "[1h]")),
+            ("record: group:submeter_cache_cpu_seconds:rate1m", self.sum("rate", &["cpu"], "[1m]")),
+        ];
+        let mut text = text.to_owned();
+        for (rule, query) in made {
+            let rule = text.find(&format!("- {rule}\n")).unwrap_or_else(|| panic!("no {rule}"));
+            let from = rule + text[rule..].find("    expr: ").expect("a query");
+            let lines = text[from..].split_inclusive('\n');
+            // What belongs to the query is indented further.
+            let rest = lines.skip(1).take_while(|line| line.starts_with("      "));
+            let first = text[from..].find('\n').map_or(0, |end| end + 1);
+            let until = from + first + rest.map(str::len).sum::<usize>();
+            text.replace_range(from..until, &format!("    expr: {query}\n"));
+        }
+        text
+    }
+}
+
+/// What asks for the newest value, and for how it has grown, where Grafana knows of which servers.
+const NOW: &str = "{instance=~\"$instance\"}";
+const RECENT: &str = "{instance=~\"$instance\"}[$__rate_interval]";
+
+#[derive(Default)]
+struct Panels(Vec<Value>);
+
+impl Panels {
+    /// Adds one of lines, each with a name and what asks for it.
+    fn add(&mut self, title: &str, help: &str, unit: &str, lines: &[(String, String)]) {
+        let at = self.0.len();
+        let target = |(n, (name, query)): (usize, &(String, String))| {
+            let letter = char::from(b'A' + u8::try_from(n).expect("few"));
+            json!({ "refId": letter.to_string(), "expr": query, "legendFormat": name })
+        };
+        let style = json!({ "fillOpacity": 10, "showPoints": "never" });
+        let defaults = json!({ "unit": unit, "min": 0, "custom": style });
+        let legend =
+            json!({ "displayMode": "table", "placement": "right", "calcs": ["lastNotNull"] });
+        self.0.push(json!({
+            "id": at + 1, "type": "timeseries", "title": title, "description": help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "gridPos": { "h": 8, "w": 12, "x": at % 2 * 12, "y": at / 2 * 8 },
+            "fieldConfig": { "defaults": defaults, "overrides": [] },
+            "options": { "legend": legend, "tooltip": { "mode": "multi", "sort": "desc" } },
+            "targets": lines.iter().enumerate().map(target).collect::<Vec<_>>(),
+        }));
+    }
+
+    /// Adds those of all servers together.
+    fn fleet(&mut self) {
         let fleet = "group_resource:submeter_cache_fleet";
         let rule = "submeter_cache_fleet_rule";
         for (title, help, unit, name, query) in [
@@ -265,11 +304,14 @@ impl Server {
                  have none.",
                 "short",
                 "{{group}} {{resource}}: {{submeter_cache_fleet_rule}}",
-                format!("sum by (group, resource, {rule}) ({rule}{here}) > 0"),
+                format!("sum by (group, resource, {rule}) ({rule}{NOW}) > 0"),
             ),
         ] {
-            panel(&format!("Fleet: {title}"), help, unit, &[(name.to_owned(), query)]);
+            self.add(&format!("Fleet: {title}"), help, unit, &[(name.to_owned(), query)]);
         }
+    }
+
+    fn text(&self) -> String {
         let source = json!({ "type": "prometheus", "uid": "${datasource}" });
         let head = json!({
             "title": "submeter cache", "uid": "submeter-cache", "tags": ["submeter"],
@@ -286,34 +328,7 @@ impl Server {
         });
         let head = head.to_string();
         let head = head.strip_suffix('}').expect("an object");
-        let panels: Vec<String> = panels.iter().map(Value::to_string).collect();
+        let panels: Vec<String> = self.0.iter().map(Value::to_string).collect();
         format!("{head},\n\"panels\":[\n{}\n]}}\n", panels.join(",\n"))
-    }
-
-    /// Makes the rules that follow from the views anew, and leaves the others as they are.
-    pub(super) fn rules(&self, text: &str) -> String {
-        let refused = self.refusing().into_iter().map(|(_, series)| {
-            format!("      sum by (instance, group) (increase({series}[5m])) > 0\n")
-        });
-        let refused = refused.collect::<Vec<_>>().join("        or\n");
-        let requests = |function: &str, range| self.sum(function, REQUESTS, range);
-        let made = [
-            ("alert: SubmeterRefusals", format!("|\n{}", refused.trim_end())),
-            ("record: group:submeter_cache_requests:rate1m", requests("rate", "[1m]")),
-            ("record: group:submeter_cache_requests:increase1h", requests("increase", "[1h]")),
-            ("record: group:submeter_cache_cpu_seconds:rate1m", self.sum("rate", &["cpu"], "[1m]")),
-        ];
-        let mut text = text.to_owned();
-        for (rule, query) in made {
-            let rule = text.find(&format!("- {rule}\n")).unwrap_or_else(|| panic!("no {rule}"));
-            let from = rule + text[rule..].find("    expr: ").expect("a query");
-            let lines = text[from..].split_inclusive('\n');
-            // What belongs to the query is indented further.
-            let rest = lines.skip(1).take_while(|line| line.starts_with("      "));
-            let first = text[from..].find('\n').map_or(0, |end| end + 1);
-            let until = from + first + rest.map(str::len).sum::<usize>();
-            text.replace_range(from..until, &format!("    expr: {query}\n"));
-        }
-        text
     }
 }
