@@ -271,6 +271,24 @@ impl Group {
         self.inner.extras.data()
     }
 
+    /// Sets a value of a library that follows groups, beside the program's own
+    /// ([`set_data`](Group::set_data)): one for all libraries, and once. It is dropped with the
+    /// last handle. The same holds for what it may have.
+    ///
+    /// # Errors
+    /// The value, if one was set before, of whatever type.
+    #[doc(hidden)]
+    pub fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        self.inner.extras.set_companion(value)
+    }
+
+    /// Returns the value that [`set_companion`](Group::set_companion) set, if it is a `T`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn companion<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.inner.extras.companion()
+    }
+
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
     /// without a lock or a retry. Allocates once in each thread, and now and then frees what others
     /// removed.

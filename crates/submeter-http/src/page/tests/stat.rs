@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{Connection, PATIENCE, World};
-use crate::stat::COUNTS_MAX;
+use crate::page::stat::COUNTS_MAX;
 
 const CLOCK: &str = "/api/stat?e=task-clock&g=/acme/web&interval=200";
 

@@ -110,8 +110,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sampler::Sampler;
-    use crate::tests::Program;
+    use crate::page::sampler::Sampler;
+    use crate::page::tests::Program;
 
     #[test]
     fn gzip_is_for_who_asks_for_it() {

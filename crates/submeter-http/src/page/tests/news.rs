@@ -6,11 +6,11 @@ use std::process::Command;
 fn run(test: &str) {
     let script = [
         "\"use strict\"; const location = { pathname: '/' };",
-        include_str!("../page/visible.js"),
-        include_str!("../page/format.js"),
-        include_str!("../page/draw.js"),
-        include_str!("../page/model.js"),
-        include_str!("../page/news.js"),
+        include_str!("../client/visible.js"),
+        include_str!("../client/format.js"),
+        include_str!("../client/draw.js"),
+        include_str!("../client/model.js"),
+        include_str!("../client/news.js"),
         "const assert = require('node:assert');",
         test,
     ]

@@ -11,11 +11,18 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use submeter::http::{HttpMetrics, MeterLayer, MeteredBody, RateLayer};
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::work::burn_ms;
+use crate::{HttpMetrics, MeterLayer, MeteredBody, RateLayer, throttled};
+
+/// Computes until the thread has used `time` on a CPU.
+fn burn(time: Duration) {
+    let start = switch::clock::thread_cpu_ns();
+    while switch::clock::thread_cpu_ns() - start < time.as_nanos() as u64 {
+        std::hint::black_box((0..100u64).sum::<u64>());
+    }
+}
 
 type Data = &'static [u8];
 
@@ -108,7 +115,7 @@ fn both_bodies_are_in_the_group_and_counted_to_the_last_byte() {
             assert_eq!(got.len(), 18);
             let answer = frames(4, move |_| {
                 here(&web);
-                burn_ms(2);
+                burn(Duration::from_millis(2));
                 Ok::<_, Infallible>(b"answer!")
             });
             Ok::<_, Infallible>(Response::new(answer))
@@ -461,13 +468,13 @@ fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
     let _held = secret.try_charge(memory, 8).expect("room");
     let refused = web.try_charge(memory, 8).expect_err("no room");
     assert!(refused.detail().to_string().contains("secret"), "what the operator reads");
-    let response = submeter::http::refused(&refused);
+    let response = crate::refused(&refused);
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
     web.kill().expect("alive");
     let gone = web.charge_blocking(memory, 8, Duration::MAX).expect_err("nobody waits there");
-    let response = submeter::http::refused(&gone);
+    let response = crate::refused(&gone);
     assert_eq!(
         (response.status(), response.body().as_str()),
         (StatusCode::GONE, "the tenant is gone\n")
@@ -486,13 +493,13 @@ fn a_throttled_request_is_told_when_it_would_be_granted() {
     web.set_rate(requests, Some(rate)).expect("it can be kept");
     web.try_take(requests, 3).expect("a burst");
 
-    let response = submeter::http::throttled(&web.try_take(requests, 1).expect_err("all taken"));
+    let response = throttled(&web.try_take(requests, 1).expect_err("all taken"));
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let after: u64 = response.headers()["retry-after"].to_str().expect("text").parse().expect("s");
     assert!((3540..=3600).contains(&after), "{after}");
     assert_eq!(response.body(), "the rate of requests is reached: try again later\n");
 
-    let never = submeter::http::throttled(&web.try_take(requests, 4).expect_err("over a burst"));
+    let never = throttled(&web.try_take(requests, 4).expect_err("over a burst"));
     assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(never.headers().get("retry-after"), None);
     assert_eq!(never.body(), "the rate of requests is reached: ask for less at once\n");
@@ -503,13 +510,13 @@ fn a_throttled_request_is_told_when_it_would_be_granted() {
     tree.root().try_take(requests, 1).expect("a burst");
     let refused = tree.root().try_take(requests, 1).expect_err("all taken");
     let exact = refused.retry_after().expect("some time");
-    let said = submeter::http::throttled(&refused).headers()["retry-after"].clone();
+    let said = throttled(&refused).headers()["retry-after"].clone();
     let said: u64 = said.to_str().expect("text").parse().expect("s");
     assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
 
     // As a rate of a fleet is where nothing is leased.
     tree.root().set_rate(requests, Some(Rate::NOTHING)).expect("it can be kept");
-    let nothing = submeter::http::throttled(&tree.root().try_take(requests, 1).expect_err("taken"));
+    let nothing = throttled(&tree.root().try_take(requests, 1).expect_err("taken"));
     assert_eq!(nothing.headers().get("retry-after"), None);
     assert_eq!(nothing.body(), "the rate of requests is reached: try again later\n");
 }

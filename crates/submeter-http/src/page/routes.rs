@@ -16,13 +16,13 @@ use axum::{Extension, Router};
 use submeter::export::Format;
 use submeter_documents::Document;
 
+use super::client;
 use super::dashboard::Changes;
 use super::deletion;
 use super::events;
 use super::guard::{self, Guard, HEALTH};
 use super::gzip::Coding;
 use super::limits;
-use super::page;
 use super::query;
 use super::sampler::Sampler;
 use super::stat;
@@ -72,12 +72,12 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
 async fn the_page(headers: HeaderMap) -> Response {
     let coding = Coding::of(&headers);
     let page = match coding {
-        Coding::Plain => Bytes::from_static(page::PAGE.as_bytes()),
-        Coding::Gzip => page::GZIP.clone(),
+        Coding::Plain => Bytes::from_static(client::PAGE.as_bytes()),
+        Coding::Gzip => client::GZIP.clone(),
     };
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
-        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY)),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(client::POLICY)),
     ];
     encoded(coding, (headers, page))
 }

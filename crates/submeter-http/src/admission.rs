@@ -4,15 +4,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use submeter::admission::{Admission, Admitted, Admitting};
+use submeter::switch;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::text;
-use crate::admission::{Admission, AdmissionError, Admitted, Admitting};
-use crate::switch;
+use super::not_admitted;
 
 /// Has each request wait for a place in a queue that is fair to tenants, for the group in which it
 /// is handled, and holds the place to the end of the response's body. Those that are not let in are
@@ -28,7 +28,7 @@ use crate::switch;
 /// use http::{Request, Response};
 /// use http_body_util::Full;
 /// use submeter::admission::Admission;
-/// use submeter::http::AdmissionLayer;
+/// use submeter_http::AdmissionLayer;
 /// use submeter::switch::InGroup;
 /// use submeter::{Schema, Tree};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -202,38 +202,6 @@ impl<B: Body> Body for AdmittedBody<B> {
     }
 }
 
-/// Makes the response to a request that was not let in: 429 where too many of its tenant's wait,
-/// 410 where the group was killed, and else 503; with `Retry-After` in whole seconds, one at least.
-/// Its text names no group.
-///
-/// # Examples
-/// ```
-/// use submeter::admission::Admission;
-/// use submeter::{Schema, Tree, http};
-///
-/// let tree = Tree::new(Schema::builder().build()?)?;
-/// let refused = Admission::new(0).try_acquire(tree.root()).expect_err("no places");
-/// let answer = http::not_admitted(&refused);
-/// assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse()?));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub fn not_admitted(error: &AdmissionError) -> Response<String> {
-    if error.is_killed() {
-        return text(StatusCode::GONE, "the tenant is gone\n".to_owned());
-    }
-    let status = if error.is_full_for_group() {
-        StatusCode::TOO_MANY_REQUESTS
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    let mut response = text(status, format!("{error}\n"));
-    let after = error.retry_after().unwrap_or_default();
-    let after_s = (after.as_secs() + u64::from(after.subsec_nanos() > 0)).max(1);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after_s));
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -241,12 +209,13 @@ mod tests {
     use std::task::Waker;
 
     use bytes::Bytes;
+    use http::{StatusCode, header};
     use http_body_util::Full;
+    use submeter::switch::InGroup;
+    use submeter::{Schema, Tree};
     use tower::{ServiceBuilder, ServiceExt, service_fn};
 
     use super::*;
-    use crate::switch::InGroup;
-    use crate::{Schema, Tree};
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))

@@ -6,33 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use submeter::{Bytes, Counter, Group};
 
-use super::layer::{End, Exchange};
-use crate::metric::schema::Counter;
-use crate::metric::unit::Bytes;
-use crate::switch::{Grouped, Inside, Keeper};
-use crate::tree::group::Group;
-
-impl<B: Body> Body for Grouped<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let (body, _entered) = self.enter();
-        body.poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.value().is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.value().size_hint()
-    }
-}
+use super::inside::{Inside, Keeper};
+use super::meter::{End, Exchange};
 
 pin_project! {
     /// The body of a request or of a response that is counted in a group. See

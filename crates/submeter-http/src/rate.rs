@@ -5,13 +5,11 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
+use submeter::{Count, RateLimit, switch};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::throttled;
-use crate::metric::schema::RateLimit;
-use crate::metric::unit::Count;
-use crate::switch;
 
 /// Takes one of a rate limit for each request, in the group in which it is handled, and answers
 /// those for which there is none: see [`throttled`].
@@ -20,13 +18,13 @@ use crate::switch;
 /// is refused, too. A request in no group passes. Bodies of the inner service must be made of text,
 /// as those of axum are, and `Full<Bytes>`.
 ///
-/// Costs a take ([`Group::try_take`](crate::Group::try_take)) for each request.
+/// Costs a take ([`Group::try_take`](submeter::Group::try_take)) for each request.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
 /// use http::{Request, Response};
-/// use submeter::http::RateLayer;
+/// use submeter_http::RateLayer;
 /// use submeter::switch::InGroup;
 /// use submeter::{Rate, Schema, Tree};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};

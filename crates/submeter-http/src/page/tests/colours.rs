@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::page;
+use super::super::client;
 
 type Colours = BTreeMap<&'static str, [f64; 3]>;
 
 /// Reads the opaque colours `--name: #rrggbb` of the block that follows `start`.
 fn colours(start: &str) -> Colours {
-    let (_, block) = page::PAGE.split_once(start).expect(start);
+    let (_, block) = client::PAGE.split_once(start).expect(start);
     let (block, _) = block.split_once('}').expect("an end");
     let declarations = block.split(';').filter_map(|one| one.trim().split_once(": #"));
     declarations.filter_map(|(name, hex)| Some((name, rgb(hex)?))).collect()

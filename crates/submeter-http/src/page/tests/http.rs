@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
+use super::super::client;
 use super::super::connections::CONNECTIONS_MAX;
-use super::super::page;
 use super::super::wire::totals::TotalsDoc;
 use super::super::wire::{DetailDoc, FORMAT, Figure, LimitDoc, TreeDoc, ValueDoc};
 use super::World;
@@ -25,7 +25,7 @@ fn the_page_is_one_file_that_asks_nobody_else() {
 fn no_text_from_the_server_is_ever_parsed_as_markup() {
     let parsers = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser"];
     for parser in parsers.iter().chain(&["createContextualFragment", "eval(", "new Function"]) {
-        assert!(!page::PAGE.contains(parser), "the page uses {parser}");
+        assert!(!client::PAGE.contains(parser), "the page uses {parser}");
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Instant;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use submeter::Group;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::inside::{Inside, Keeper};
 use super::{HttpMetrics, MeteredBody};
-use crate::switch::{Inside, Keeper};
-use crate::tree::group::Group;
 
 /// Handles and counts each request in the group that a function finds for it.
 ///
@@ -24,7 +24,7 @@ use crate::tree::group::Group;
 /// Costs two switches for each poll, and seven updates for each request.
 ///
 /// # Examples
-/// See the [module](super).
+/// See the [crate](super#layers).
 #[derive(Clone, Copy, Debug)]
 pub struct MeterLayer<R> {
     metrics: HttpMetrics,

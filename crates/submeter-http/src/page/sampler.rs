@@ -425,7 +425,7 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::Program;
+    use crate::page::tests::Program;
 
     #[tokio::test]
     async fn all_answers_together_have_one_bound_and_each_has_one_version() {

@@ -102,7 +102,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::Program;
+    use crate::page::tests::Program;
 
     #[tokio::test]
     async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
