@@ -70,6 +70,42 @@ fn a_block_is_its_groups_wherever_it_is_freed() {
 }
 
 #[test]
+fn a_size_that_no_layout_has_once_it_is_aligned_is_refused() {
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/huge").expect("room");
+    let mut block = a.run(|| Vec::<u8>::with_capacity(10));
+    assert!(block.try_reserve_exact(isize::MAX as usize).is_err());
+    assert!(a.run(|| Vec::<u8>::new().try_reserve_exact(isize::MAX as usize)).is_err());
+    drop(block);
+    assert_eq!(books.of(&a), 0);
+}
+
+#[test]
+fn a_group_above_that_is_created_anew_has_nothing_of_those_before_it() {
+    let (books, _alone) = books();
+    let web = books.tree.get_or_create("/renewed/web").expect("room");
+    let kept = web.run(|| vec![0_u8; 5_000]);
+    assert_eq!(books.of(&web), 5_000);
+    web.kill().expect("a leaf");
+    books.tree.get("/renewed").expect("made").kill().expect("a leaf now");
+    drop(web);
+    let again = books.tree.create("/renewed").expect("new");
+    drop(kept);
+    assert_eq!(books.of(&again), 0);
+}
+
+#[test]
+fn what_a_switch_makes_for_a_group_is_not_the_last_groups() {
+    let (books, _alone) = books();
+    let [a, b] = ["/last", "/next"].map(|path| books.tree.create(path).expect("new"));
+    a.run(|| ());
+    let mut entered = a.enter();
+    entered.switch_to(&b);
+    drop(entered);
+    assert_eq!(books.of(&a), 0);
+}
+
+#[test]
 fn a_block_of_nobody_is_nobodys_where_a_groups_block_was() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/was").expect("room");

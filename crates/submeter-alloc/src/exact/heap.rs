@@ -118,6 +118,8 @@ struct Numbers {
 
 struct Entry {
     path: String,
+    /// Those of the group and of all above it: a name may be another's later.
+    ids: Vec<u64>,
     /// Set when the group has ended and nobody has a handle any more.
     ended: Arc<AtomicBool>,
     /// What the tree has of it.
@@ -176,6 +178,8 @@ impl Follower {
     #[cold]
     #[inline(never)]
     fn number_anew(&self, group: &Group) -> u32 {
+        // What is allocated here is no tenant's, also not the last one's, which it would keep.
+        books::works_for(0);
         let root = std::iter::successors(Some(group), |group| group.parent()).last();
         if root != Some(&self.root) {
             return 0;
@@ -205,7 +209,9 @@ impl Follower {
             return 0;
         }
         numbers.last = numbers.last.max(number);
-        let entry = Entry { path: group.path().to_owned(), ended, posted: 0 };
+        let above = std::iter::successors(Some(group), |group| group.parent());
+        let ids = above.map(Group::id).collect();
+        let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
         numbers.new.push((number, entry));
         number
     }
@@ -243,14 +249,16 @@ impl Heap {
         // Handles are dropped after the locks: the last one wakes who waits for its group.
         let mut held = Vec::new();
         let mut entries = lock(&self.entries);
-        entries.extend(lock(&self.numbers).new.drain(..));
+        // Not entered under the lock, which threads that enter groups want.
+        let new = std::mem::take(&mut lock(&self.numbers).new);
+        entries.extend(new);
         let mut free = Vec::new();
         entries.retain(|&number, entry| {
             // Acquire: pairs with the Release when it was set. Before the sums.
             let ended = entry.ended.load(Ordering::Acquire);
             let sum = owners::sum(number);
             if sum != entry.posted {
-                let group = self.holder(number, &entry.path, &mut held);
+                let group = self.holder(&entry.path, &entry.ids, &mut held);
                 group.adjust(self.live.bytes, sum.wrapping_sub(entry.posted));
                 held.push(group);
                 entry.posted = sum;
@@ -274,18 +282,18 @@ impl Heap {
         lock(&self.numbers).last as usize
     }
 
-    /// Returns the group with a number, or the nearest above that lives.
-    fn holder(&self, number: u32, path: &str, held: &mut Vec<Group>) -> Group {
-        if let Some(group) = self.tree.get(path) {
-            if group.companion::<Owner>().is_some_and(|owner| owner.number == number) {
-                return group;
-            }
-            held.push(group);
-        }
+    /// Returns the group of an entry, or the nearest above that lives.
+    fn holder(&self, path: &str, ids: &[u64], held: &mut Vec<Group>) -> Group {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-        let mut above = above.filter(|path| !path.is_empty()).rev();
-        let living = above.find_map(|path| self.tree.get(path));
-        living.unwrap_or_else(|| self.tree.root().clone())
+        let above = above.filter(|path| !path.is_empty()).rev();
+        let paths = std::iter::once(path).chain(above);
+        for (path, id) in paths.zip(ids) {
+            match self.tree.get(path) {
+                Some(group) if group.id() == *id => return group,
+                other => held.extend(other),
+            }
+        }
+        self.tree.root().clone()
     }
 
     /// Flushes, and returns what the books and the tree have: the same, once no thread allocates

@@ -12,8 +12,9 @@
 //! # How exact
 //! Each block is added once and taken off once. What a thread's blocks gained in the group that it
 //! works for *now*, up to 64 KiB, is added when it leaves the group or parks; everything else at
-//! once. So once threads have left their groups, the gauges are exact to the byte; before, they
-//! lack at most 64 KiB for each thread that is in a group.
+//! once. So once threads have left their groups, the gauges are exact to the byte; before, they are
+//! off by at most 64 KiB, either way, for each thread that is in a group. Totals are right; the own
+//! part of a group below which tenants have ended is less by what those had when they ended.
 //!
 //! Sizes are those that the program asked for.
 //!
@@ -35,8 +36,10 @@
 //!
 //! # Where it is right
 //! As [`Metered`](crate::Metered): it neither locks nor logs nor panics in a call of the allocator,
-//! and makes no system call but those of the allocator below. A signal handler may enter groups,
-//! and may allocate if the allocator below permits it. A forked child goes on in its own copy;
+//! and makes no system call but those of the allocators below. A signal handler may enter groups
+//! that some thread has been in, and may allocate if the allocator below permits it. The memory of
+//! the allocator below must come back through this one only. A forked child goes on in its own
+//! copy, without what threads that it does not have kept;
 //! where the fork came in the middle of a [`Heap::flush`], its groups that are new are nobody's.
 
 mod books;

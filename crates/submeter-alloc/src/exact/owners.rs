@@ -39,6 +39,11 @@ fn words(owner: u32) -> Option<&'static Block> {
 pub(super) fn add(owner: u32, bytes: i64) {
     if let Some(words) = words(owner) {
         let word = if bytes < 0 { LOST } else { GAINED };
+        if word == LOST {
+            // Release: pairs with the Acquire in `sum`. What the same thread gained before, as when
+            // a block grows, is seen with what it lost then.
+            fence(Ordering::Release);
+        }
         words.add(word, bytes.wrapping_abs());
     }
 }
@@ -62,8 +67,8 @@ pub(super) fn make(owner: u32) -> io::Result<()> {
 pub(super) fn sum(owner: u32) -> i64 {
     let Some(words) = words(owner) else { return 0 };
     let lost = words.sum(LOST);
-    // Acquire: with what passes a block from the thread that gained it to the one that lost it. Who
-    // sees the loss sees the gain.
+    // Acquire: pairs with the Release in `add`, and with what passes a block from the thread that
+    // gained it to the one that lost it. A look that sees the loss sees the gain.
     fence(Ordering::Acquire);
     words.sum(GAINED).wrapping_sub(lost)
 }

@@ -9,7 +9,7 @@
 //! zeroes there: they are as an owner's block leaves them, so that nobody's block writes nothing.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -26,8 +26,17 @@ const REGION_BITS: u32 = if cfg!(miri) { 20 } else { 30 };
 /// A byte for each granule, and one more: the two bytes of a block that begins in the last granule.
 const LEAF: usize = (1 << (REGION_BITS - GRANULE_BITS)) + 1;
 
-/// The regions of 47 bits, which is all that Linux gives a program that does not ask for more.
-const REGIONS: usize = 1 << (if cfg!(miri) { 40 } else { 47 } - REGION_BITS);
+/// The bits of an address, of what Linux gives a program that does not ask for more.
+const ADDRESS_BITS: u32 = match () {
+    () if cfg!(miri) => 40,
+    () if cfg!(target_arch = "aarch64") => 48,
+    () => 47,
+};
+
+const REGIONS: usize = 1 << (ADDRESS_BITS - REGION_BITS);
+
+/// More is no layout once it is aligned to a granule.
+const SIZE_MAX: usize = isize::MAX as usize - (GRANULE - 1);
 
 /// Stands for an owner that is behind the block.
 const BEHIND: u32 = u8::MAX as u32;
@@ -145,18 +154,19 @@ impl<A: GlobalAlloc> Exact<A> {
     /// Makes the leaf for a block's region, and returns its entry; none where memory is short.
     #[cold]
     #[inline(never)]
-    fn grow(&self, block: *mut u8) -> Option<NonNull<u8>> {
+    fn grow(block: *mut u8) -> Option<NonNull<u8>> {
         let leaf = LEAVES.get(block.addr() >> REGION_BITS)?;
         let layout = Layout::from_size_align(LEAF, GRANULE).ok()?;
-        // SAFETY: 1. The layout is not of size 0. Large allocations are mapped by themselves, and
-        // take memory where they are first written.
-        let made = unsafe { self.inner.alloc_zeroed(layout) };
+        // Not of `inner`, which may be dropped, and may write the zeroes. The system maps what is
+        // large by itself, and it takes memory where it is first written.
+        // SAFETY: 1. The layout is not of size 0.
+        let made = unsafe { System.alloc_zeroed(layout) };
         // AcqRel: a thread that finds the leaf finds zeroes in it, and so does this one in
         // another's.
         let put = leaf.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         if put.is_err() && !made.is_null() {
             // SAFETY: 1. From above, with this layout, and given to nobody.
-            unsafe { self.inner.dealloc(made, layout) };
+            unsafe { System.dealloc(made, layout) };
         }
         entry(block)
     }
@@ -176,6 +186,9 @@ impl<A: GlobalAlloc> Exact<A> {
     #[inline(always)]
     unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
         let size = layout.size();
+        if size > SIZE_MAX {
+            return null_mut();
+        }
         if is_narrow(size) && books::current() >= BEHIND {
             // SAFETY: 1. The caller's promise.
             return unsafe { self.make_behind(layout, books::current(), zeroed) };
@@ -184,7 +197,8 @@ impl<A: GlobalAlloc> Exact<A> {
         let block = unsafe { self.bare(fit(layout), zeroed) };
         // Not before: a register less for what is kept over the call.
         let owner = books::current();
-        if owner == 0 || block.is_null() {
+        // The last where what came in between has changed the owner: it is nobody's.
+        if owner == 0 || block.is_null() || (is_narrow(size) && owner >= BEHIND) {
             return block;
         }
         let Some(at) = entry(block) else {
@@ -207,7 +221,7 @@ impl<A: GlobalAlloc> Exact<A> {
     ///    is none that would be behind it. 2. Nobody else uses it yet.
     #[inline(never)]
     unsafe fn give(&self, block: *mut u8, size: usize, owner: u32) -> *mut u8 {
-        if let Some(at) = entry(block).or_else(|| self.grow(block)) {
+        if let Some(at) = entry(block).or_else(|| Self::grow(block)) {
             // SAFETY: 1 and 2. The caller's promises.
             unsafe { write(at, size, owner) };
             books::count(owner, size as i64);
@@ -226,7 +240,7 @@ impl<A: GlobalAlloc> Exact<A> {
         if block.is_null() {
             return block;
         }
-        let Some(at) = entry(block).or_else(|| self.grow(block)) else {
+        let Some(at) = entry(block).or_else(|| Self::grow(block)) else {
             // It could not be found again how large it is.
             // SAFETY: 1. From above, with this layout, and given to nobody. 2. As above.
             return unsafe {
@@ -320,7 +334,7 @@ unsafe fn owner_behind(block: *mut u8) -> u32 {
 // large and as aligned as was asked for. 2. Nothing unwinds: `books` adds to words, and wraps
 // around.
 // 3. Nothing is called again from within: `books` neither allocates nor frees, and a leaf is of
-// `inner`.
+// the system.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -361,6 +375,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(new) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
+        if size > SIZE_MAX {
+            return null_mut();
+        }
         let at = entry(block);
         // SAFETY: 1 and 2. The caller's promise: the block is in use, with this layout.
         let owner = at.map_or(0, |at| unsafe { read(at, layout.size()) });

@@ -440,7 +440,9 @@ impl Group {
 
     /// Its number, which no other group of this process ever has.
     #[inline]
-    pub(crate) fn id(&self) -> u64 {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn id(&self) -> u64 {
         self.inner.id
     }
 
