@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use fastrand::Rng;
 use submeter::{Charge, Group, Snapshot, Tree};
@@ -59,6 +60,35 @@ fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut()
         watcher.join().expect("the watcher saw nothing wrong");
         results.into_iter().map(|result| result.expect("the worker saw nothing wrong")).collect()
     })
+}
+
+/// Whether the watcher has come upon what its test is named for: a test of things that happen side
+/// by side passes otherwise when one of them was over before the other began.
+struct Witness {
+    begun: Instant,
+    met: AtomicBool,
+}
+
+impl Witness {
+    fn new() -> Witness {
+        // Miri's steps are too few to meet.
+        Witness { begun: Instant::now(), met: AtomicBool::new(cfg!(miri)) }
+    }
+
+    fn met(&self, met: bool) {
+        self.met.fetch_or(met, Ordering::Relaxed);
+    }
+
+    /// Whether a worker goes on after `done` steps: at least `steps`, and then until something was
+    /// met, a minute at most.
+    fn goes_on(&self, done: u64, steps: u64) -> bool {
+        let waits = || !self.met.load(Ordering::Relaxed) && self.begun.elapsed().as_secs() < 60;
+        done < steps || waits()
+    }
+
+    fn assert_met(&self) {
+        assert!(self.met.load(Ordering::Relaxed), "what this is about never happened");
+    }
 }
 
 /// Asserts that in a snapshot, a parent that counts nothing itself is the sum of its children,
@@ -132,10 +162,10 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     let crowd: Vec<Group> =
         (0..crowd).map(|i| tree.get_or_create(&format!("/crowd/{i}")).expect("room")).collect();
     let read = [0, crowd.len() / 2].map(|at| (&crowd[at], AtomicU64::new(0), AtomicU64::new(0)));
-    let done = AtomicU64::new(0);
+    let (done, witness) = (AtomicU64::new(0), Witness::new());
     let adder = |thread| {
         let mut rng = Rng::with_seed(thread);
-        for _ in 0..steps() / 4 {
+        for _ in (0..).take_while(|&n| witness.goes_on(n, steps() / 4)) {
             crowd[rng.usize(..crowd.len())].add(schema.counters[0], 1);
             let (group, begun, returned) = &read[rng.usize(..read.len())];
             let n = rng.u64(..batches);
@@ -159,6 +189,8 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
         let after = begun();
         assert!(reading.value + reading.max_error >= before, "{before} not within {reading:?}");
         assert!(reading.value <= after, "{reading:?} of {after}");
+        // Something was flushed, something was not, and something was added meanwhile.
+        witness.met(reading.value != 0 && reading.max_error != 0 && after > before);
     };
     let of = |counts: [&AtomicU64; 2]| counts.map(|n| n.load(Ordering::SeqCst)).iter().sum::<u64>();
     let watch = || {
@@ -170,6 +202,7 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     };
     with_watcher(work, watch);
     watch();
+    witness.assert_met();
     for (group, _, returned) in &read {
         assert_eq!(group.sum(schema.counters[1]), returned.load(Ordering::SeqCst));
     }
@@ -346,9 +379,10 @@ fn groups_come_and_go_during_flushes(crowd: usize) {
         (0..crowd).map(|i| tree.get_or_create(&format!("/crowd/{i}")).expect("room")).collect();
     let new = tree.get_or_create("/new").expect("room");
     let before = tree.group_count();
+    let (gone, witness) = (AtomicU64::new(0), Witness::new());
     let work = |thread| {
         let (mut rng, mut counted) = (Rng::with_seed(thread), 0);
-        for step in 0..steps() / 20 {
+        for step in (0..).take_while(|&step| witness.goes_on(step, steps() / 20)) {
             if !crowd.is_empty() {
                 (0..4).for_each(|_| crowd[rng.usize(..crowd.len())].add(schema.counters[1], 1));
             }
@@ -356,13 +390,18 @@ fn groups_come_and_go_during_flushes(crowd: usize) {
             group.add(schema.counters[0], 1);
             counted += 1;
             group.kill().expect("nobody else has it");
+            gone.fetch_add(1, Ordering::SeqCst);
         }
         counted
     };
     let flush = || {
-        tree.flush();
+        let gone_before = gone.load(Ordering::SeqCst);
+        let found = tree.flush().groups;
+        // A flush that had something to do, and groups that went meanwhile.
+        witness.met(found > 0 && gone.load(Ordering::SeqCst) > gone_before);
     };
     let counted: u64 = with_watcher(work, flush).into_iter().sum();
+    witness.assert_met();
     assert_eq!(tree.root().sum(schema.counters[0]), counted);
     assert_eq!(tree.group_count(), before);
 }
