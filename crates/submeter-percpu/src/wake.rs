@@ -6,12 +6,6 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 /// Returns a waker of the calling thread, which [parks](thread::park) while it waits. Allocates.
-///
-/// # Examples
-/// ```
-/// submeter_percpu::wake::this_thread().wake();
-/// std::thread::park(); // returns at once
-/// ```
 #[must_use]
 pub fn this_thread() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))

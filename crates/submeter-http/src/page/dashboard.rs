@@ -305,7 +305,9 @@ impl Dashboard {
     }
 
     /// Says how limits are written, as in `rate=500/s`, and has verdicts say which one would end
-    /// what they say: `remedy` returns none where no limit would.
+    /// what they say: `remedy` returns none where no limit would. The line that the page has for a
+    /// file of limits is the path, a blank and the limit; a path with blanks, or with what is not
+    /// seen, stands in quotes there, as in JSON.
     ///
     /// # Examples
     /// ```

@@ -67,9 +67,12 @@ impl History {
         History { views, kept, tenants_max, newest: 0, times, process, rings }
     }
 
-    /// Keeps other headlines from now on; those that were kept before have their past.
+    /// Keeps other headlines from now on; those that were kept before have their past. With more of
+    /// them fewer tenants have room for one: those that did most keep theirs.
     pub(super) fn show(&mut self, views: Views) {
         let kept = kept(&views);
+        self.tenants_max = tenants_max(&kept);
+        self.trim();
         let before = |key: &str| self.kept.iter().position(|before| before.key == key);
         let places: Vec<_> = kept.iter().map(|kept| before(&kept.key)).collect();
         let width = self.kept.len();
@@ -80,8 +83,21 @@ impl History {
             let sample = |sample| places.iter().map(move |place| point(sample, place));
             ring.points = (0..SAMPLES).flat_map(sample).collect();
         }
-        self.tenants_max = tenants_max(&kept);
         (self.views, self.kept) = (views, kept);
+    }
+
+    /// Forgets those with the least of what divides the server, until there is room for all.
+    fn trim(&mut self) {
+        let excess = self.rings.len().saturating_sub(self.tenants_max);
+        if excess == 0 {
+            return;
+        }
+        let sum = |id| self.views.divided().map(|view| self.line(id, view).flatten().sum::<f32>());
+        let mut sums: Vec<_> = self.rings.keys().map(|&id| (sum(id).unwrap_or(0.0), id)).collect();
+        sums.select_nth_unstable_by(excess - 1, |a, b| a.0.total_cmp(&b.0));
+        for (_, id) in &sums[..excess] {
+            self.rings.remove(id);
+        }
     }
 
     /// Takes the sample of one moment: the row of every live tenant, and how many processors the
@@ -321,7 +337,21 @@ mod tests {
         history.push(Instant::now(), &rows, 0.0);
         history.push(Instant::now(), &rows, 0.0);
         assert_eq!(past(&history), 2);
-        let after: usize = history.rings.values().map(|ring| size_of_val(&*ring.points)).sum();
-        assert_eq!(after, bytes);
+        let after = |history: &History| -> usize {
+            history.rings.values().map(|ring| size_of_val(&*ring.points)).sum()
+        };
+        assert_eq!(after(&history), bytes);
+        // More is to be kept of each: fewer have room.
+        let mut s = Schema::builder();
+        let counters: [_; 6] = std::array::from_fn(|n| s.counter(&format!("jobs_{n}"), ""));
+        s.build().expect("distinct names");
+        let more = counters.iter().enumerate().map(|(n, &jobs)| {
+            let view = View::rate::<Count, 1>(&format!("jobs_{n}_per_s"), "Jobs/s", [jobs]);
+            if n == 0 { view.contended() } else { view }
+        });
+        history.show(Views::new(more.collect()));
+        assert!((BYTES_MAX / 2..=BYTES_MAX).contains(&after(&history)), "{}", after(&history));
+        assert!(history.rings.contains_key(&(last as u32)), "who did most has kept its past");
+        assert!(history.is_full());
     }
 }

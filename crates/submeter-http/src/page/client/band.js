@@ -3,6 +3,8 @@
 // How many tenants have a colour of their own; the others are one.
 const BANDS = 8;
 
+const NOBODY = "the page, the network, the program's own housekeeping";
+
 const band = {
   // Those with a colour, in its order: who has one keeps it, and its place in the pile.
   tenants: Array(BANDS).fill(null), parts: null,
@@ -19,19 +21,27 @@ const band = {
     moment.watch(this.slider);
     this.slider.addEventListener("keydown", (event) => moment.key(event));
     const axis = el("p", { class: "axis", "aria-hidden": "true" }, ...["−2 min", "−1 min", "now"].map((text) => el("span", { text })));
-    this.box.append(el("h2", {}, el("span", { text: "Who had the server" }), this.aside), el("div", { class: "both" }, el("div", {}, this.slider, axis), this.legend));
+    this.why = el("p", { class: "why", role: "status", hidden: "" });
+    this.box.append(el("h2", {}, el("span", { text: "Who had the server" }), this.aside), el("div", { class: "both" }, el("div", {}, this.slider, axis), this.legend), this.why);
     // The last two are the other tenants, and what belongs to none.
     this.parts = [...this.tenants.map((_, i) => `c${i}`), "others", "nobody"].map((name) => {
       const path = svg("path", { class: name });
       this.plot.append(path);
       const figures = figure("figure");
       const label = el("bdi", { class: "label", dir: "ltr" });
-      const button = el("button", { type: "button", on: { click: () => part.group && detail.open(part.group.path, true) } }, el("i", { class: name }), label, figures);
+      const button = el("button", { type: "button", on: { click: () => part.group ? detail.open(part.group.path, true) : this.explain() } }, el("i", { class: name }), label, figures);
       const item = el("li", { hidden: "" }, button);
       this.legend.append(item);
       const part = { path, item, button, label, figures, group: null };
       return part;
     });
+    setAttr(this.parts[BANDS + 1].button, "aria-expanded", "false");
+  },
+
+  // What belongs to no tenant, and which alert is about it.
+  explain() {
+    this.why.hidden = !this.why.hidden;
+    setAttr(this.parts[BANDS + 1].button, "aria-expanded", String(!this.why.hidden));
   },
 
   // Who comes must have a fifth more than who goes, or two alike would take turns.
@@ -72,6 +82,11 @@ const band = {
       below = above;
     });
     setText(this.top, format.tick(view.as.show(this.most)));
+    // As the alert has it, over what is shown.
+    const sum = (line) => line.reduce((sum, one) => sum + one, 0);
+    this.isMuch = nobody !== null && sum(nobody) * 2 > sum(whole) && sum(whole) > SLOTS / 2;
+    setText(this.why, `${this.isMuch ? "More than half of the CPU time of these two minutes belongs" : "Some CPU time belongs"} to no tenant: ${NOBODY}. `
+      + "Where that is most of a busy process, threads work outside of groups, and limits and bills miss what they do: the alert SubmeterUnattributedCpu of monitoring/rules.yml says so.");
     this.paintMarks();
     this.paintMoment();
   },
@@ -106,8 +121,9 @@ const band = {
       part.group = group;
       const name = i < BANDS ? visible(group.path) : i === BANDS ? "other tenants" : "no tenant, CPU";
       setText(part.label, name);
-      setAttr(part.button, "title", i < BANDS ? group.title : i === BANDS ? null : "CPU time of the process that belongs to no tenant: its page, its network, its housekeeping");
-      part.button.disabled = i >= BANDS;
+      setAttr(part.button, "title", i < BANDS ? group.title : i === BANDS ? null : `CPU time of the process that belongs to no tenant: ${NOBODY}`);
+      part.button.disabled = i === BANDS;
+      part.figures.classList.toggle("hot", i > BANDS && this.isMuch);
       part.figures.set(i <= BANDS ? format.percent(sum ? line[at] / sum : 0) : view.as.show(line[at]));
       if (line[at] && i <= BANDS) said.push(`${name} ${format.text(format.percent(line[at] / sum))}`);
     });

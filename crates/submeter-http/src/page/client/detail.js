@@ -320,7 +320,7 @@ function limiter(path) {
   const button = (text, click) => el("button", { type: "button", class: "quiet framed", text, on: { click } });
   const limits = () => input.value.trim() || limit_example;
   const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
-  const line = () => `${path} ${limits()}`;
+  const line = () => `${inFile(path)} ${limits()}`;
   const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
   const command = () => `curl -H 'X-Submeter: 1' --data ${quoted(limits())} ${quoted(address)}`;
   const copy = async (text) => {

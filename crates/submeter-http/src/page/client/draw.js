@@ -42,6 +42,8 @@ function figure(className) {
   node.set = ([n, u]) => {
     setText(number, n);
     setText(unit, u);
+    // How many digits are behind the point, by which a column aligns.
+    setAttr(node, "data-digits", (n.split(".")[1] || "").length);
     node.classList.toggle("zero", n === "0" || n === "–" || n === "0.0");
   };
   return node;
