@@ -16,23 +16,27 @@ use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Dashboard, Panel};
 use submeter_terminal::{BOLD, DIM, Failure};
 
-use crate::cli::ServeArgs;
+/// Which file, and how often it is written.
+pub(super) struct Plan {
+    pub(super) path: PathBuf,
+    pub(super) every: Duration,
+}
 
 /// A file whose totals the cache has, and that nothing was written to yet.
 pub(super) struct Opened {
     file: CheckpointFile,
     restored: Option<Restored>,
+    every: Duration,
 }
 
-/// Takes the file for this process, if one is named, and adds what it has to the cache's tree:
+/// Takes the file for this process, and adds what it has to the cache's tree:
 /// once, and before anything is counted or shown. The restored groups become tenants as far as
 /// there are places.
-pub(super) fn open(args: &ServeArgs, cache: &Cache) -> Result<Option<Opened>, Failure> {
-    let Some(path) = &args.checkpoint else { return Ok(None) };
-    let mut file = CheckpointFile::open(path).map_err(|error| refused(&error))?;
+pub(super) fn open(plan: &Plan, cache: &Cache) -> Result<Opened, Failure> {
+    let mut file = CheckpointFile::open(&plan.path).map_err(|error| refused(&error))?;
     let restored = cache.tree().restore(&mut file).map_err(|error| refused(&error))?;
     cache.adopt();
-    Ok(Some(Opened { file, restored }))
+    Ok(Opened { file, restored, every: plan.every })
 }
 
 /// The library's text has the remedy, but for errors of the system.
@@ -50,12 +54,8 @@ fn refused(error: &CheckpointError) -> Failure {
 /// Saves once, so that a folder that cannot be written is an error at the start, and starts to save
 /// from time to time: at most so much is lost with a process that is killed, and a save costs a
 /// snapshot and a write to the disk that is waited for.
-pub(super) async fn start(
-    opened: Option<Opened>,
-    every: Duration,
-    cache: &Cache,
-) -> Result<Option<Saver>, Failure> {
-    let Some(Opened { mut file, restored }) = opened else { return Ok(None) };
+pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Option<Saver>, Failure> {
+    let Some(Opened { mut file, restored, every }) = opened else { return Ok(None) };
     let path = file.path().to_owned();
     let tree = cache.tree().clone();
     let first = tokio::task::spawn_blocking(move || {
@@ -209,8 +209,8 @@ mod tests {
         let cache = || Cache::new(Config::default()).expect("the default configuration");
         let ended = cache();
         let file = CheckpointFile::open(&path).expect("a folder");
-        let opened = Some(Opened { file, restored: None });
-        let saver = start(opened, Duration::from_secs(3600), &ended).await.expect("it is saved");
+        let opened = Some(Opened { file, restored: None, every: Duration::from_secs(3600) });
+        let saver = start(opened, &ended).await.expect("it is saved");
         ended.tree().root().add(ended.metrics().cmd_get, 3);
         give_up(saver, &ended).await;
         let next = cache();

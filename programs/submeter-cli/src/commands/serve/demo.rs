@@ -9,7 +9,7 @@ use submeter::Rate;
 use submeter_cache::TenantLimits;
 use submeter_load::burst::Burst;
 
-use crate::cli::{OverRateArg, ServeArgs, TenantLimit};
+use crate::cli::TenantLimit;
 
 /// The one that bursts mostly writes, so that the others lose items as well as processors.
 const BURSTING: usize = 2;
@@ -24,37 +24,50 @@ const CONNECTIONS: usize = 16;
 const LIMITED: usize = 1;
 const RATE_PER_S: u64 = 1_000;
 
-/// Returns the bursts of a load of so many tenants.
-pub(super) fn burst(args: &ServeArgs, tenants: usize) -> Option<Burst> {
-    let burst = Burst { tenant: BURSTING, connections: CONNECTIONS, every: EVERY, lasts: LASTS };
-    // Between bursts its connections are idle, which the server may not allow.
-    let may_idle = args.idle_timeout.is_none_or(|most| most > EVERY);
-    (args.tenants_file.is_none() && tenants > BURSTING && may_idle).then_some(burst)
+/// What decides whether something is staged.
+pub(super) struct Asked {
+    pub(super) tenants: usize,
+    /// Whether statistics of tenants are named.
+    pub(super) has_file: bool,
+    /// Whether requests over a rate are refused, instead of waiting.
+    pub(super) refuses: bool,
+    pub(super) idle_timeout: Option<Duration>,
 }
 
-/// Returns the limit of the tenant that is over it, unless `given` says something about it.
-pub(super) fn limit(args: &ServeArgs, given: &[TenantLimit]) -> Option<TenantLimit> {
-    let tenants = usize::from(args.load?);
-    // Waiting would hold up the connections that all tenants share, and show no refusal.
-    let is_refused = matches!(args.over_rate, OverRateArg::Refuse);
-    let path = path(LIMITED);
-    let is_staged = args.tenants_file.is_none() && tenants > BURSTING && is_refused;
-    if !is_staged || given.iter().any(|limit| limit.path == path) {
-        return None;
+/// What is staged.
+pub(super) struct Stage {
+    pub(super) burst: Option<Burst>,
+    /// Of the tenant that is over it, unless a file or a flag limits it.
+    pub(super) limit: Option<TenantLimit>,
+}
+
+impl Stage {
+    pub(super) fn new(asked: Asked) -> Stage {
+        let has_tenants = !asked.has_file && asked.tenants > BURSTING;
+        let burst =
+            Burst { tenant: BURSTING, connections: CONNECTIONS, every: EVERY, lasts: LASTS };
+        // Between bursts its connections are idle, which the server may not allow.
+        let may_idle = asked.idle_timeout.is_none_or(|most| most > EVERY);
+        // Waiting would hold up the connections that all tenants share, and show no refusal.
+        let limit = TenantLimit { path: path(LIMITED), limits: limits() };
+        Stage {
+            burst: (has_tenants && may_idle).then_some(burst),
+            limit: (has_tenants && asked.refuses).then_some(limit),
+        }
     }
-    Some(TenantLimit { path, limits: limits() })
-}
 
-/// Says what is staged, for the greeting. `set` are the limits of the cache.
-pub(super) fn line(args: &ServeArgs, set: &[(String, TenantLimits)]) -> Option<String> {
-    let bursts = args.load.and_then(|tenants| burst(args, usize::from(tenants))).map(|b| {
-        let (lasts, every) = (b.lasts.as_secs(), b.every.as_secs());
-        format!("{} bursts for {lasts} s of each {every} s", path(b.tenant))
-    });
-    let is_set = limit(args, &[]).is_some_and(|limit| set.contains(&(limit.path, limit.limits)));
-    let limited = is_set.then(|| format!("{} is limited to {RATE_PER_S}/s", path(LIMITED)));
-    let said: Vec<String> = bursts.into_iter().chain(limited).collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    /// Says what is staged, for the greeting. `set` are the limits of the cache.
+    pub(super) fn line(&self, set: &[(String, TenantLimits)]) -> Option<String> {
+        let bursts = self.burst.as_ref().map(|b| {
+            let (lasts, every) = (b.lasts.as_secs(), b.every.as_secs());
+            format!("{} bursts for {lasts} s of each {every} s", path(b.tenant))
+        });
+        let is_set = |limit: &&TenantLimit| set.contains(&(limit.path.clone(), limit.limits));
+        let limited = self.limit.as_ref().filter(is_set);
+        let limited = limited.map(|limit| format!("{} is limited to {RATE_PER_S}/s", limit.path));
+        let said: Vec<String> = bursts.into_iter().chain(limited).collect();
+        (!said.is_empty()).then(|| said.join(", "))
+    }
 }
 
 fn limits() -> TenantLimits {

@@ -2,22 +2,39 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::time::Duration;
 
-use submeter_cache::{Address, Server, Users};
+use submeter_cache::{Address, Cache, Server, Users};
 use submeter_http::Endpoint;
 use submeter_terminal::Failure;
 use tokio::net::TcpListener;
 
 use super::keys::Tls;
-use crate::cli::ServeArgs;
+use super::no_threads;
 
-/// Returns the cache's address, with the permissions of a socket.
-pub(super) fn address(args: &ServeArgs) -> Address {
-    match args.listen.clone() {
-        Address::Unix { path, .. } => Address::Unix { path, mode: args.unix_mode },
-        address => address,
-    }
+/// Where both ports listen.
+pub(super) struct Plan {
+    pub(super) listen: Address,
+    pub(super) http: SocketAddr,
+    /// How many serve the cache's requests; as many as processors where that is not said.
+    pub(super) threads: Option<NonZero<usize>>,
+}
+
+/// Opens the cache's port and starts the threads that serve it, then opens the page's.
+pub(super) async fn open(
+    plan: &Plan,
+    cache: &Cache,
+) -> Result<(Server, (TcpListener, SocketAddr)), Failure> {
+    let Plan { listen, http, threads } = plan;
+    let server = Server::listen(listen, cache.clone()).await;
+    let server = server.map_err(|error| cannot_listen(listen, &error))?;
+    let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let server = server.threads(threads.unwrap_or_else(cpus)).map_err(|e| no_threads(&e))?;
+    let not_bound = |error| cannot_bind("--http", *http, &error);
+    let page = TcpListener::bind(*http).await.map_err(not_bound)?;
+    let page_at = page.local_addr().map_err(not_bound)?;
+    Ok((server, (page, page_at)))
 }
 
 /// Gives the server what clients have to pass.
@@ -48,21 +65,20 @@ pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> 
 }
 
 /// Refuses to let other machines set limits.
-pub(super) fn check_limits_api(args: &ServeArgs) -> Result<(), Failure> {
-    if args.limits_api && !args.http.ip().to_canonical().is_loopback() {
+pub(super) fn check_limits_api(limits_api: bool, http: SocketAddr) -> Result<(), Failure> {
+    if limits_api && !http.ip().to_canonical().is_loopback() {
         return Err(Failure::new(format_args!(
-            "--limits-api lets clients of {} set limits, which other machines reach: use a \
-             loopback address for --http, such as 127.0.0.1:9411",
-            args.http
+            "--limits-api lets clients of {http} set limits, which other machines reach: use a \
+             loopback address for --http, such as 127.0.0.1:9411"
         )));
     }
     Ok(())
 }
 
 /// Says why the cache cannot listen, and what to do.
-pub(super) fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
+fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
     match address.tcp() {
-        Some(addr) => super::cannot_listen("--listen", addr, error),
+        Some(addr) => cannot_bind("--listen", addr, error),
         None => {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "another server listens there".to_owned(),
@@ -74,6 +90,17 @@ pub(super) fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
             ))
         }
     }
+}
+
+fn cannot_bind(flag: &str, addr: SocketAddr, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
+        _ => error.to_string(),
+    };
+    let free = SocketAddr::new(addr.ip(), 0);
+    Failure::new(format_args!(
+        "cannot listen on {addr}: {why}; choose another ({flag} {free} picks a free one)"
+    ))
 }
 
 /// A port that other machines may reach.

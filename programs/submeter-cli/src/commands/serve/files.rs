@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use submeter_cache::Cache;
-use submeter_load::drive::Plan;
+use submeter_cache::{Cache, Config};
+use submeter_load::drive;
 use submeter_terminal::{Failure, signals};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::{self, Opened};
 use super::keys::Keys;
-use super::reload;
-use crate::cli::ServeArgs;
+use super::plan::Plan;
 
 /// How long the start may take after a signal: a file that is there is read, so that a signal
 /// during the start ends with a summary.
@@ -27,7 +26,7 @@ pub(super) struct Read {
     pub(super) cache: Cache,
     pub(super) totals: Option<Opened>,
     pub(super) keys: Keys,
-    pub(super) plan: Result<Option<Plan>, Failure>,
+    pub(super) load: Result<Option<drive::Plan>, Failure>,
 }
 
 /// The file that is being read, if one is.
@@ -46,22 +45,29 @@ impl Now {
 
 /// Reads all of it. Nothing if a signal ends the start before it is through.
 pub(super) async fn read(
-    args: &ServeArgs,
+    plan: Arc<Plan>,
     stop: watch::Receiver<bool>,
 ) -> Result<Option<Read>, Failure> {
     let now = Now::default();
     // On a thread that may wait: this one has to see signals.
-    let (own, seen) = (args.clone(), now.clone());
+    let seen = now.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let (args, now) = (&own, &seen);
-        let limits = now.reading("--limits", args.limits.as_deref(), || reload::all(args));
-        let cache = super::cache(args, &limits.map_err(Failure::new)?)?;
-        let totals = args.checkpoint.as_deref();
-        let totals = now.reading("--checkpoint", totals, || checkpoint::open(args, &cache))?;
-        let plan = || args.load.map(|tenants| super::plan(args, usize::from(tenants))).transpose();
-        let plan = now.reading("--tenants-file", args.tenants_file.as_deref(), plan);
-        let keys = Keys::read(args, &cache, now)?;
-        Ok(Read { cache, totals, keys, plan })
+        let (plan, now) = (&*plan, &seen);
+        let limits = now.reading("--limits", plan.limits.file.as_deref(), || plan.limits.read());
+        let limits = limits.map_err(Failure::new)?;
+        let cache = Config { tenant_limits: limits.settings(), ..plan.cache.clone() };
+        let cache = Cache::new(cache).map_err(|error| Failure::new(limits.explain(&error)))?;
+        let totals = plan.checkpoint.as_ref().map(|totals| {
+            now.reading("--checkpoint", Some(&totals.path), || checkpoint::open(totals, &cache))
+        });
+        let totals = totals.transpose()?;
+        let load = plan
+            .load
+            .as_ref()
+            .map(|load| now.reading("--tenants-file", load.file.as_deref(), || load.read()));
+        let load = load.transpose();
+        let keys = Keys::read(&plan.keys, &cache, now)?;
+        Ok(Read { cache, totals, keys, load })
     });
     unless_stopped(read, &now, stop, PATIENCE).await
 }

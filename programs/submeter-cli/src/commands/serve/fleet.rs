@@ -21,7 +21,7 @@ use submeter_terminal::Failure;
 use tokio::task::JoinHandle;
 
 use super::shown::requests;
-use crate::cli::{MEMORY, OutageArg, ServeArgs};
+use crate::cli::{FleetLimit, MEMORY, OutageArg, ServiceArgs};
 use crate::fleet::{Engine, EngineError};
 
 /// A part of each limit that a server wants unless it is idle: enough for a first request, and
@@ -42,37 +42,88 @@ pub(super) struct Member {
     asked: Arc<Declaring>,
 }
 
-/// Returns whether any limit of the fleet is a rate.
-pub(super) fn has_rates(args: &ServeArgs) -> bool {
-    budgets(args).any(|(budget, _)| budget.resource() != MEMORY)
+/// Which bank lends what.
+pub(super) struct Plan {
+    pub(super) bank: Option<submeter_address::Address>,
+    pub(super) service: ServiceArgs,
+    /// The name of `--member`.
+    pub(super) name: Option<String>,
+    pub(super) outage: OutageArg,
+    pub(super) leased: Leased,
 }
 
-/// Returns the tenants that the fleet limits, which are to have a place from the start.
-pub(super) fn tenants(args: &ServeArgs) -> Vec<String> {
-    let paths = budgets(args).map(|(budget, _)| budget.path().to_owned());
-    paths.filter(|path| path != "/").collect()
+/// The limits of `--limit-fleet`.
+#[derive(Clone)]
+pub(super) struct Leased(Arc<[(Budget, u64)]>);
+
+impl Leased {
+    pub(super) fn new(limits: &[FleetLimit]) -> Leased {
+        Leased(limits.iter().flat_map(|limit| limit.budgets.iter().cloned()).collect())
+    }
+
+    /// Returns whether any of them is a rate.
+    pub(super) fn has_rates(&self) -> bool {
+        self.0.iter().any(|(budget, _)| budget.resource() != MEMORY)
+    }
+
+    /// Returns whose they are, who are to have a place from the start.
+    pub(super) fn tenants(&self) -> Vec<String> {
+        let paths = self.0.iter().map(|(budget, _)| budget.path().to_owned());
+        paths.filter(|path| path != "/").collect()
+    }
+
+    /// Refuses limits that two say something about.
+    pub(super) fn check(&self, set: &[(String, TenantLimits)]) -> Result<(), Failure> {
+        let mut seen: Vec<&Budget> = Vec::new();
+        for (budget, _) in &*self.0 {
+            let refuse =
+                |why: &str| Err(Failure::new(format_args!("{budget} {why} (--limit-fleet)")));
+            if seen.contains(&budget) {
+                return refuse("has two limits: keep one");
+            }
+            seen.push(budget);
+            let is_memory = budget.resource() == MEMORY;
+            if is_memory && budget.path() == "/" {
+                return refuse("is the whole server's, which --memory says: name a tenant");
+            }
+            let own = set.iter().find(|(path, _)| path == budget.path());
+            let is_own = own.is_some_and(|(_, own)| match is_memory {
+                true => own.memory.is_some(),
+                false => own.requests.is_some(),
+            });
+            if is_own {
+                return refuse("is limited by this server alone as well: leave one of them out");
+            }
+        }
+        Ok(())
+    }
 }
 
-fn budgets(args: &ServeArgs) -> impl Iterator<Item = &(Budget, u64)> {
-    args.member.limit_fleet.iter().flat_map(|limit| &limit.budgets)
+impl Plan {
+    /// Returns the server's name among those that share limits or are billed together.
+    pub(super) fn name(&self, listen: &Address) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("localhost");
+        match listen.tcp() {
+            Some(addr) => format!("{host}:{}", addr.port()),
+            None => format!("{host}:{listen}"),
+        }
+    }
 }
 
 /// Joins the fleet, if there is a bank. What holds until the bank has answered is `--outage`.
-pub(super) fn join(
-    args: &ServeArgs,
-    cache: &Cache,
-    listen: &Address,
-) -> Result<Option<Member>, Failure> {
-    let member = &args.member;
-    let Some(address) = &member.bank else { return Ok(None) };
-    let engine = Engine::new(address, &member.service)?;
-    check(args, &cache.config().tenant_limits)?;
-    let name = name(args, listen);
+pub(super) fn join(plan: &Plan, cache: &Cache, name: &str) -> Result<Option<Member>, Failure> {
+    let Some(address) = &plan.bank else { return Ok(None) };
+    let engine = Engine::new(address, &plan.service)?;
+    plan.leased.check(&cache.config().tenant_limits)?;
     let metrics = cache.metrics();
-    let mut driver = Driver::new(cache.tree(), &name);
+    let mut driver = Driver::new(cache.tree(), name);
     let mut limits = Vec::new();
-    for (budget, most) in budgets(args) {
-        let (outage, floors) = match member.outage {
+    for (budget, most) in &*plan.leased.0 {
+        let (outage, floors) = match plan.outage {
             OutageArg::Strict => (Outage::Strict, 0),
             OutageArg::Open => (Outage::Open(*most), 0),
             OutageArg::Floor(part) => (Outage::Floor(part.of(*most)), part.of(*most)),
@@ -86,56 +137,23 @@ pub(super) fn join(
         limits.push(Limit { budget: budget.clone(), most: *most, floors, per_member: None });
     }
     let count = limits.len();
-    let asked = Arc::new(Declaring::new(engine, limits));
+    let has_files = plan.service.bank_ca.is_some() || plan.service.bank_cert.is_some();
+    let certificates = has_files.then(|| (address.clone(), plan.service.clone()));
+    let asked = Arc::new(Declaring::new(engine, certificates, limits));
     let fleet = driver.start(Asked(Arc::clone(&asked)));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
-    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching, asked }))
-}
-
-/// Refuses limits that two say something about.
-pub(super) fn check(args: &ServeArgs, set: &[(String, TenantLimits)]) -> Result<(), Failure> {
-    let mut seen: Vec<&Budget> = Vec::new();
-    for (budget, _) in budgets(args) {
-        let refuse = |why: &str| Err(Failure::new(format_args!("{budget} {why} (--limit-fleet)")));
-        if seen.contains(&budget) {
-            return refuse("has two limits: keep one");
-        }
-        seen.push(budget);
-        let is_memory = budget.resource() == MEMORY;
-        if is_memory && budget.path() == "/" {
-            return refuse("is the whole server's, which --memory says: name a tenant");
-        }
-        let own = set.iter().find(|(path, _)| path == budget.path());
-        let is_own = own.is_some_and(|(_, own)| match is_memory {
-            true => own.memory.is_some(),
-            false => own.requests.is_some(),
-        });
-        if is_own {
-            return refuse("is limited by this server alone as well: leave one of them out");
-        }
-    }
-    Ok(())
-}
-
-/// Returns the server's name among those that share limits or are billed together.
-pub(super) fn name(args: &ServeArgs, listen: &Address) -> String {
-    if let Some(name) = &args.member.member {
-        return name.clone();
-    }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("localhost");
-    match listen.tcp() {
-        Some(addr) => format!("{host}:{}", addr.port()),
-        None => format!("{host}:{listen}"),
-    }
+    let (bank, name) = (address.clone(), name.to_owned());
+    Ok(Some(Member { bank, name, limits: count, fleet, watching, asked }))
 }
 
 /// A bank that is told the limits before it is asked, and again after each failure: one that was
 /// started again has forgotten them.
 pub(super) struct Declaring {
     engine: Mutex<Engine>,
+    /// Where the bank is and which files say whom it trusts and who this is, if any do.
+    certificates: Option<(submeter_address::Address, ServiceArgs)>,
     limits: Vec<Limit>,
     known: Mutex<Known>,
     /// Whether what is asked next gives the leases back, which waits for nothing.
@@ -185,16 +203,20 @@ impl Refused {
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Declaring {
-    fn new(engine: Engine, limits: Vec<Limit>) -> Declaring {
+    fn new(
+        engine: Engine,
+        certificates: Option<(submeter_address::Address, ServiceArgs)>,
+        limits: Vec<Limit>,
+    ) -> Declaring {
         let (engine, leaves) = (Mutex::new(engine), AtomicBool::new(false));
-        Declaring { engine, limits, known: Mutex::default(), leaves }
+        Declaring { engine, certificates, limits, known: Mutex::default(), leaves }
     }
 
     /// Reads the files of `--bank-ca`, `--bank-cert` and `--bank-key` again, for connections to the
     /// bank from now on. Waits for what it is being asked.
-    pub(super) fn read_again(&self, args: &ServeArgs) -> Result<(), Failure> {
-        let Some(address) = &args.member.bank else { return Ok(()) };
-        self.engine.lock().read_certificates(address, &args.member.service)
+    pub(super) fn read_again(&self) -> Result<(), Failure> {
+        let Some((address, service)) = &self.certificates else { return Ok(()) };
+        self.engine.lock().read_certificates(address, service)
     }
 
     fn leaves(&self) -> bool {
@@ -361,9 +383,9 @@ impl Member {
         format!("{}, with {} limit{s} from {}", self.name, self.limits, self.bank)
     }
 
-    /// Returns whom it asks, for who renews what that needs.
-    pub(super) fn asked(&self) -> Arc<Declaring> {
-        Arc::clone(&self.asked)
+    /// Returns whom it asks, if files say whom that trusts and who this is: they are read again.
+    pub(super) fn certified(&self) -> Option<Arc<Declaring>> {
+        self.asked.certificates.is_some().then(|| Arc::clone(&self.asked))
     }
 
     /// Shows the leases, and how the bank answers.
@@ -489,7 +511,7 @@ mod tests {
     #[test]
     fn a_member_that_leaves_gives_its_leases_back_however_the_bank_has_refused_it() {
         let engine = Engine::Socket(SocketBank::new("/nowhere/bank.sock"));
-        let bank = Declaring::new(engine, Vec::new());
+        let bank = Declaring::new(engine, None, Vec::new());
         let error = EngineError::refused("wrong password".to_owned());
         bank.known.lock().refused = Some(Refused::again(None, error, Instant::now()));
         let request = Holder::new("a", 1).release(Duration::ZERO, &mut Nobody);

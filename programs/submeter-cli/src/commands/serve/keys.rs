@@ -1,7 +1,7 @@
 //! What clients of both ports have to pass, from files that are replaced while the server runs:
 //! users, the page's token, the certificate and its key. And what a bank has to be shown.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use submeter_cache::{Cache, Users};
@@ -9,9 +9,8 @@ use submeter_http::Token;
 use submeter_terminal::Failure;
 
 use super::files::Now;
-use super::fleet::{Declaring, Member};
+use super::fleet::Declaring;
 use super::reload::in_flags;
-use crate::cli::{ServeArgs, ServiceArgs};
 use crate::secrets;
 
 /// How both ports are encrypted, if they are.
@@ -20,62 +19,67 @@ pub(super) type Tls = crate::tls::Served;
 #[cfg(not(feature = "tls"))]
 pub(super) type Tls = std::convert::Infallible;
 
+/// The files that are there.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) users: Option<PathBuf>,
+    pub(super) token: Option<PathBuf>,
+    /// A certificate and its key.
+    pub(super) tls: Option<(PathBuf, PathBuf)>,
+}
+
 /// Handles of what the files had, by which the server is given what they have now.
 #[derive(Clone)]
 pub(super) struct Keys {
     pub(super) users: Option<Users>,
     pub(super) token: Option<Token>,
     pub(super) tls: Option<Tls>,
+    files: Plan,
     /// A bank that has certificates of files.
     bank: Option<Arc<Declaring>>,
 }
 
 impl Keys {
     /// Reads the files that flags name.
-    pub(super) fn read(args: &ServeArgs, cache: &Cache, now: &Now) -> Result<Keys, Failure> {
-        let (auth, token) = (args.auth_file.as_deref(), args.token_file.as_deref());
+    pub(super) fn read(plan: &Plan, cache: &Cache, now: &Now) -> Result<Keys, Failure> {
+        let (auth, token) = (plan.users.as_deref(), plan.token.as_deref());
         let read = || auth.map(|path| users(path, cache)).transpose();
         let users = now.reading("--auth-file", auth, read)?;
-        let certificate = args.tls_cert.as_deref();
-        let tls = now.reading("--tls-cert, --tls-key", certificate, || tls(args))?;
+        let certificate = plan.tls.as_ref().map(|(certificate, _)| certificate.as_path());
+        let read = || plan.tls.as_ref().map(tls).transpose();
+        let tls = now.reading("--tls-cert, --tls-key", certificate, read)?;
         let read = || token.map(secrets::token).transpose();
         let token = now.reading("--token-file", token, read)?;
-        Ok(Keys { users, token, tls, bank: None })
+        Ok(Keys { users, token, tls, files: plan.clone(), bank: None })
     }
 
-    /// With the bank that a member of a fleet asks, if files say whom it trusts and who it is.
-    pub(super) fn with_bank(self, args: &ServeArgs, member: Option<&Member>) -> Keys {
-        let ServiceArgs { bank_ca, bank_cert, .. } = &args.member.service;
-        let has_files = bank_ca.is_some() || bank_cert.is_some();
-        Keys { bank: member.filter(|_| has_files).map(Member::asked), ..self }
+    /// With a bank that has certificates of files.
+    pub(super) fn with_bank(self, bank: Option<Arc<Declaring>>) -> Keys {
+        Keys { bank, ..self }
     }
 
     /// Returns whether there is no such file.
     pub(super) fn is_empty(&self) -> bool {
-        let Keys { users, token, tls, bank } = self;
+        let Keys { users, token, tls, bank, .. } = self;
         users.is_none() && token.is_none() && tls.is_none() && bank.is_none()
     }
 
     /// Reads each file again; what it says holds for connections from now on. Returns what to say
     /// of each: a bad one changes nothing.
-    pub(super) fn read_again(
-        &self,
-        args: &ServeArgs,
-        cache: &Cache,
-    ) -> Vec<Result<String, String>> {
+    pub(super) fn read_again(&self, cache: &Cache) -> Vec<Result<String, String>> {
         let mut said = Vec::new();
         let mut note = |what: &str, stays: &str, read: Result<String, Failure>| {
             let told = |failure: Failure| format!("{stays}: {}", failure.line());
             said.push(read.map(|how| format!("{what}read again{how}")).map_err(told));
         };
-        if let Some((old, path)) = self.users.as_ref().zip(args.auth_file.as_deref()) {
+        if let Some((old, path)) = self.users.as_ref().zip(self.files.users.as_deref()) {
             let read = users(path, cache).map(|new| {
                 old.replace(&new);
                 format!(", {} of them", new.len())
             });
             note("users   ", "the users stay as they were", read);
         }
-        if let Some((old, path)) = self.token.as_ref().zip(args.token_file.as_deref()) {
+        if let Some((old, path)) = self.token.as_ref().zip(self.files.token.as_deref()) {
             let read = secrets::token(path).map(|new| {
                 old.replace(&new);
                 String::new()
@@ -84,13 +88,13 @@ impl Keys {
         }
         #[cfg(feature = "tls")]
         if let Some(served) = &self.tls
-            && let Some((certificate, key)) = args.tls_cert.as_deref().zip(args.tls_key.as_deref())
+            && let Some((certificate, key)) = &self.files.tls
         {
             let read = served.replace(certificate, key).map(|()| String::new());
             note("tls     ", "the certificate and its key stay as they were", read);
         }
         if let Some(bank) = &self.bank {
-            let read = bank.read_again(args).map(|()| String::new());
+            let read = bank.read_again().map(|()| String::new());
             note("bank    ", "the bank's certificates stay as they were", read);
         }
         said
@@ -107,13 +111,10 @@ fn users(path: &Path, cache: &Cache) -> Result<Users, Failure> {
     })
 }
 
-/// Reads certificate and key, if TLS is asked for.
-fn tls(args: &ServeArgs) -> Result<Option<Tls>, Failure> {
-    let Some((certificate, key)) = args.tls_cert.as_deref().zip(args.tls_key.as_deref()) else {
-        return Ok(None);
-    };
+/// Reads a certificate and its key.
+fn tls((certificate, key): &(PathBuf, PathBuf)) -> Result<Tls, Failure> {
     #[cfg(feature = "tls")]
-    return Tls::read(certificate, key).map(Some);
+    return Tls::read(certificate, key);
     #[cfg(not(feature = "tls"))]
     Err(Failure::new(format_args!(
         "cannot encrypt with {} and {}: {}",

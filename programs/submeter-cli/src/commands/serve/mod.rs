@@ -9,8 +9,10 @@ mod files;
 mod fleet;
 mod keys;
 mod limits;
+mod load;
 mod otlp;
 mod places;
+mod plan;
 mod reload;
 mod service;
 mod shown;
@@ -18,15 +20,13 @@ mod summary;
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit};
-use submeter_cache::{Address, Cache, Config, Server};
+use submeter_cache::{Address, Cache};
 use submeter_http::Dashboard;
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,18 +34,14 @@ use tokio::task::JoinHandle;
 use self::checkpoint::Saver;
 use self::deletion::Deleted;
 use self::keys::Keys;
+use self::plan::Plan;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
 use crate::shortage;
-use submeter_load::drive::{self, Outcome, Plan};
-use submeter_load::tenants_file;
+use submeter_load::drive::{self, Outcome};
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
 use submeter_terminal::{self as show, BOLD, DIM};
-
-/// Connections of `--load`, and requests under way on each: enough to keep the server busy.
-const LOAD_CONNECTIONS: usize = 8;
-const LOAD_PIPELINE: usize = 8;
 
 /// Threads for all that is no request: clients that connect, the page, signals.
 const OTHER_THREADS: usize = 2;
@@ -84,33 +80,31 @@ fn deaf(error: &std::io::Error) -> Failure {
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| deaf(&e))?;
-    doors::check_limits_api(args)?;
-    let Some(read) = files::read(args, signals.clone()).await? else {
+    let plan = Arc::new(Plan::of(args)?);
+    let Some(read) = files::read(Arc::clone(&plan), signals.clone()).await? else {
         log::info!("stopped before it served");
         return Ok(ExitCode::SUCCESS);
     };
-    let files::Read { cache, totals, keys, plan } = read;
-    let plan = plan?;
+    let files::Read { cache, totals, keys, load } = read;
+    let load = load?;
     let Keys { users, token, tls, .. } = keys.clone();
-    let server = listening(args, &cache).await?;
-    let http =
-        TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
+    let (server, (http, page_at)) = doors::open(&plan.doors, &cache).await?;
     let listen = server.address().clone();
-    let name = fleet::name(args, &listen);
-    let exporter = otlp::start(args, &cache, &name)?;
-    let page_at = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
+    let name = plan.fleet.name(&listen);
+    let exporter = plan.otlp.as_ref().map(|plan| otlp::start(plan, &cache, &name)).transpose()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
     let page_port = doors::Port { addr: Some(page_at), is_guarded: token.is_some() };
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
-    let member = fleet::join(args, &cache, &listen)?;
-    let limiter = reload::start(hangups, args, &cache, keys.with_bank(args, member.as_ref()));
+    let member = fleet::join(&plan.fleet, &cache, &name)?;
+    let keys = keys.with_bank(member.as_ref().and_then(fleet::Member::certified));
+    let limiter = reload::start(hangups, Arc::clone(&plan.limits), &cache, keys);
     // Only now: what cannot serve leaves the file as it was.
-    let saver = checkpoint::start(totals, args.checkpoint_seconds, &cache).await?;
+    let saver = checkpoint::start(totals, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());
-    let greeting = greeting(args, &cache, &listen, page_at, scheme, also);
+    let greeting = greeting(&plan, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
     let server = shortage::told(doors::guard(server, users, tls.as_ref()));
 
@@ -118,19 +112,19 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let driven_at = listen.tcp().map(reachable);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
-    let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
+    let watched = load.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted).member(&name);
-    let shown = places::show(asked_for(shown, args, limiter, also), &cache);
+    let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache);
     let shown = token.into_iter().fold(shown, Dashboard::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
     service::ready(&listen, &format!("{scheme}://{page_at}/"));
-    let signals = or_shutdown(signals, cache.clone(), args.end_with_stdin);
-    let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });
+    let signals = or_shutdown(signals, cache.clone(), plan.end.with_stdin);
+    let load = load.zip(driven_at).map(|(load, server)| drive::Plan { server, ..load });
     let driven = tokio::select! {
-        driven = work(plan.as_ref(), args.seconds, signals) => driven,
+        driven = load::work(load.as_ref(), plan.end.after, signals) => driven,
         ended = &mut serving => Err(stopped("the cache", ended)),
         ended = &mut paging => Err(stopped("the page", ended)),
     };
@@ -148,7 +142,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         member.leave().await;
     }
     // The summary first: a receiver may let the last export wait.
-    let code = conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took, saved);
+    let code = conclude(&cache, load.as_ref().zip(outcome.as_ref()), &deleted, took, saved);
     otlp::finish(exporter).await;
     code
 }
@@ -171,57 +165,24 @@ async fn both_ended(
 /// Adds what flags ask for to what the page shows and lets clients do.
 fn asked_for(
     shown: Dashboard,
-    args: &ServeArgs,
+    page: &plan::Page,
     limiter: Arc<reload::Limiter>,
     (member, saver): (Option<&fleet::Member>, Option<&Saver>),
 ) -> Dashboard {
-    let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
+    let shown = page.hosts.iter().fold(shown, |shown, name| shown.host(name));
     let shown = match member {
         Some(member) => member.show(shown),
         None => shown,
     };
     let shown = saver.into_iter().fold(shown, |shown, saver| saver.show(shown));
     // Last: what else is shown is more likely to be news.
-    if !args.limits_api {
+    if !page.limits_api {
         return shown;
     }
     let one = Arc::clone(&limiter);
     shown
         .on_limits(move |text| reload::post(Arc::clone(&limiter), text))
         .on_limit(move |path, text| reload::post_one(Arc::clone(&one), path, text))
-}
-
-/// Opens the cache's port, and starts the threads that serve it.
-async fn listening(args: &ServeArgs, cache: &Cache) -> Result<Server, Failure> {
-    let address = doors::address(args);
-    let server = Server::listen(&address, cache.clone()).await;
-    let server = server.map_err(|e| doors::cannot_listen(&address, &e))?;
-    server.threads(threads(args)).map_err(|e| no_threads(&e))
-}
-
-/// Drives the load, or waits, until it is time or a signal arrives.
-async fn work(
-    plan: Option<&Plan>,
-    seconds: Option<Duration>,
-    signals: watch::Receiver<bool>,
-) -> Result<Option<Outcome>, Failure> {
-    if let Some(plan) = plan {
-        // Clients on threads of their own: the server's are for the server, as in real life.
-        let clients = runtime(None)?;
-        let plan = plan.clone();
-        let driven = clients.spawn(async move { drive::drive(&plan, signals).await }).await;
-        clients.shutdown_background();
-        let outcome = driven.map_err(|e| Failure::new(format_args!("the load ended: {e}")))?;
-        return outcome.map(Some).map_err(Failure::new);
-    }
-    match seconds {
-        Some(seconds) => {
-            // Either way it is time.
-            let _ = tokio::time::timeout(seconds, signals::arrived(signals)).await;
-        }
-        None => signals::arrived(signals).await,
-    }
-    Ok(None)
 }
 
 /// Returns what becomes true when a signal arrives, a client asks for the end, or, if that is asked
@@ -254,7 +215,7 @@ fn or_shutdown(
 /// Prints what was served, whether the sums are exact, and where totals were `saved`.
 fn conclude(
     cache: &Cache,
-    load: Option<(&Plan, &Outcome)>,
+    load: Option<(&drive::Plan, &Outcome)>,
     deleted: &Deleted,
     took: Duration,
     (line, is_saved): (String, bool),
@@ -280,77 +241,8 @@ fn conclude(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn cache(args: &ServeArgs, limits: &reload::Limits) -> Result<Cache, Failure> {
-    let cache = Cache::new(config(args, limits));
-    cache.map_err(|error| Failure::new(limits.explain(&error)))
-}
-
-fn config(args: &ServeArgs, limits: &reload::Limits) -> Config {
-    let default = Config::default();
-    let buffers = default.buffers_max.max(args.value_max.0.saturating_mul(3));
-    Config {
-        delimiter: args.delimiter,
-        memory_max: args.memory.0,
-        tenants_max: usize::try_from(args.tenants_max).unwrap_or(usize::MAX),
-        tenants_kept: fleet::tenants(args),
-        tenant_limits: limits.settings(),
-        rates: fleet::has_rates(args),
-        over_rate: args.over_rate.into(),
-        metering: !args.no_metering,
-        value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
-        evictions: !args.no_evictions,
-        flush_all: !args.no_flush_all,
-        shutdown: args.enable_shutdown,
-        connections_max: usize::try_from(args.connections).unwrap_or(usize::MAX),
-        buffers_max: args.buffers.map_or(buffers, |size| size.0),
-        login_timeout: args.login_timeout,
-        request_timeout: args.request_timeout,
-        idle_timeout: args.idle_timeout,
-        drain: args.drain_seconds,
-        ..default
-    }
-}
-
-fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
-    let Some(server) = args.listen.tcp() else {
-        return Err(Failure::new(format_args!(
-            "--load drives a port, not {}: leave one of them out",
-            args.listen
-        )));
-    };
-    let profiles = match &args.tenants_file {
-        Some(file) => tenants_file::read(file),
-        None => tenants_file::built_in(),
-    };
-    let file = args.tenants_file.as_deref();
-    let burst = demo::burst(args, tenants);
-    let tenants = profiles.and_then(|p| drive::name_tenants(p, Some(tenants), file));
-    let plan = Plan {
-        server,
-        tenants: tenants.map_err(Failure::new)?,
-        delimiter: args.delimiter,
-        seconds: args.seconds,
-        requests: None,
-        rate: None,
-        connections: LOAD_CONNECTIONS,
-        pipeline: LOAD_PIPELINE,
-        seed: args.seed,
-        warm_up: Duration::ZERO,
-        ramp: Duration::ZERO,
-        burst,
-    };
-    let opens = plan.all_connections();
-    if (args.connections as usize) < opens {
-        return Err(Failure::new(format_args!(
-            "--connections {} leaves too few for --load, which opens {opens}: allow more",
-            args.connections
-        )));
-    }
-    Ok(plan)
-}
-
 fn greeting(
-    args: &ServeArgs,
+    plan: &Plan,
     cache: &Cache,
     listen: &Address,
     page: SocketAddr,
@@ -362,19 +254,12 @@ fn greeting(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \
          {DIM}cache{DIM:#}  {listen}, {} for items\n  {DIM}adds{DIM:#}   {}\n",
         env!("CARGO_PKG_VERSION"),
-        show::bytes(args.memory.0),
+        show::bytes(cache.config().memory_max),
         submeter::backend(),
     );
-    if let Some(tenants) = args.load {
-        let source = args.tenants_file.as_ref().map_or_else(
-            || "production statistics of Twitter's caches (OSDI 2020)".to_owned(),
-            |file| file.display().to_string(),
-        );
-        let s = if tenants == 1 { "" } else { "s" };
-        text.push_str(&format!(
-            "  {DIM}load{DIM:#}   {tenants} tenant{s} under /load, from {source}\n"
-        ));
-        if let Some(staged) = demo::line(args, &cache.config().tenant_limits) {
+    if let Some(load) = &plan.load {
+        text.push_str(&format!("  {DIM}load{DIM:#}   {}\n", load.line()));
+        if let Some(staged) = load.stage.line(&cache.config().tenant_limits) {
             text.push_str(&format!("         {staged}\n"));
         }
     }
@@ -384,7 +269,7 @@ fn greeting(
     if let Some(saver) = saver {
         text.push_str(&format!("  {DIM}totals{DIM:#} {}\n", saver.line()));
     }
-    text.push_str(&format!("  {DIM}ends{DIM:#}   {}\n\n", show::end(args.seconds)));
+    text.push_str(&format!("  {DIM}ends{DIM:#}   {}\n\n", show::end(plan.end.after)));
     text
 }
 
@@ -406,25 +291,8 @@ fn runtime(threads: Option<usize>) -> Result<Runtime, Failure> {
     builder.enable_all().build().map_err(|e| no_threads(&e))
 }
 
-/// Returns how many threads serve requests.
-fn threads(args: &ServeArgs) -> NonZero<usize> {
-    let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    args.threads.and_then(|threads| NonZero::new(threads.into())).unwrap_or_else(cpus)
-}
-
 fn no_threads(error: &std::io::Error) -> Failure {
     Failure::new(format_args!("cannot start threads: {error}"))
-}
-
-fn cannot_listen(flag: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {
-    let why = match error.kind() {
-        std::io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
-        _ => error.to_string(),
-    };
-    let free = SocketAddr::new(addr.ip(), 0);
-    Failure::new(format_args!(
-        "cannot listen on {addr}: {why}; choose another ({flag} {free} picks a free one)"
-    ))
 }
 
 type Ended = Result<std::io::Result<()>, tokio::task::JoinError>;

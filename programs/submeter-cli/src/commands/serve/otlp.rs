@@ -1,14 +1,13 @@
 //! `--otlp`: the cache's metrics at a receiver of OpenTelemetry.
 
+use submeter_address::Address;
 use submeter_cache::Cache;
 use submeter_terminal::Failure;
-
-use crate::cli::ServeArgs;
 
 #[cfg(feature = "otlp")]
 use std::time::Duration;
 #[cfg(feature = "otlp")]
-use submeter_address::{Address, Url};
+use submeter_address::Url;
 #[cfg(feature = "otlp")]
 use submeter_otlp::{ExportError, Protocol};
 
@@ -17,20 +16,22 @@ pub(super) type Exporter = submeter_otlp::Exporter;
 #[cfg(not(feature = "otlp"))]
 pub(super) type Exporter = std::convert::Infallible;
 
-/// Starts to export, if that is asked for.
-pub(super) fn start(
-    args: &ServeArgs,
-    cache: &Cache,
-    member: &str,
-) -> Result<Option<Exporter>, Failure> {
-    let Some(url) = &args.otlp else { return Ok(None) };
+/// Where metrics go, and how.
+pub(super) struct Plan {
+    pub(super) receiver: Address,
+    pub(super) protocol: Option<String>,
+}
+
+/// Starts to export.
+pub(super) fn start(plan: &Plan, cache: &Cache, member: &str) -> Result<Exporter, Failure> {
+    let Plan { receiver, protocol } = plan;
     #[cfg(feature = "otlp")]
-    return to(url, args.otlp_protocol.as_deref(), cache, member).map(Some);
+    return to(receiver, protocol.as_deref(), cache, member);
     #[cfg(not(feature = "otlp"))]
     {
-        let _ = (cache, member);
+        let _ = (protocol, cache, member);
         Err(Failure::new(format_args!(
-            "cannot send to {url}: this build has no OTLP: build it with `cargo install submeter-cli \
+            "cannot send to {receiver}: this build has no OTLP: build it with `cargo install submeter-cli \
              --features otlp`"
         )))
     }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -13,9 +14,22 @@ use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::fleet::Leased;
 use super::keys::Keys;
-use super::{demo, fleet, limits};
-use crate::cli::{self, ServeArgs, TenantLimit};
+use super::limits;
+use crate::cli::{self, ConfigFile, TenantLimit};
+
+/// Where limits stand.
+pub(super) struct Plan {
+    /// The file of `--limits`, which goes before that of `--config`.
+    pub(super) file: Option<PathBuf>,
+    pub(super) config: Option<ConfigFile>,
+    pub(super) flags: Vec<TenantLimit>,
+    /// Of the load, which limits its tenant only where neither a file nor a flag does.
+    pub(super) staged: Option<TenantLimit>,
+    /// What a fleet limits, and nobody else may.
+    pub(super) leased: Leased,
+}
 
 /// The limits of all tenants, each with the place where it stands.
 #[derive(Debug, Default)]
@@ -39,13 +53,13 @@ impl Limits {
         self.places.push(flag.to_owned());
     }
 
-    fn with_flags(mut self, args: &ServeArgs) -> Limits {
-        for limit in &args.tenant_limit {
+    fn with_flags(mut self, plan: &Plan) -> Limits {
+        for limit in &plan.flags {
             self.add(limit.clone(), "--tenant-limit");
         }
-        // The load limits its tenant only where the file and the flags do not.
-        if let Some(limit) = demo::limit(args, &self.limits) {
-            self.add(limit, "--load");
+        let is_free = |staged: &&TenantLimit| self.limits.iter().all(|l| l.path != staged.path);
+        if let Some(limit) = plan.staged.as_ref().filter(is_free) {
+            self.add(limit.clone(), "--load");
         }
         self
     }
@@ -79,35 +93,43 @@ pub(super) fn in_flags(text: &str) -> String {
     text.split(' ').map(flag).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the limits of the file and of flags. The error is one line that names the remedy.
-pub(super) fn all(args: &ServeArgs) -> Result<Limits, String> {
-    let limits = match (&args.limits, &args.file) {
-        (Some(path), _) => Limits::of_lines(path.display(), limits::read(path)?),
-        (None, Some(file)) => Limits::of_lines(file.path().display(), file.limits().to_vec()),
-        (None, None) => Limits::default(),
-    };
-    Ok(limits.with_flags(args))
-}
-
-/// As [`all`], of the file as it is now.
-fn anew(args: &ServeArgs) -> Result<Limits, String> {
-    let Some(file) = args.file.as_ref().filter(|_| args.limits.is_none()) else { return all(args) };
-    let now = cli::read_config(file.path())?;
-    let changed = file.changed(&now);
-    if !changed.is_empty() {
-        log::warn!(
-            "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
-            changed.join(", "),
-            file.path().display()
-        );
+impl Plan {
+    /// Returns the limits of the file and of flags. The error is one line that names the remedy.
+    pub(super) fn read(&self) -> Result<Limits, String> {
+        let limits = match (&self.file, &self.config) {
+            (Some(path), _) => Limits::of_lines(path.display(), limits::read(path)?),
+            (None, Some(file)) => Limits::of_lines(file.path().display(), file.limits().to_vec()),
+            (None, None) => Limits::default(),
+        };
+        Ok(limits.with_flags(self))
     }
-    Ok(Limits::of_lines(file.path().display(), now.limits().to_vec()).with_flags(args))
+
+    /// Returns whether there is a file to read again.
+    fn has_file(&self) -> bool {
+        self.file.is_some() || self.config.is_some()
+    }
+
+    /// As [`read`](Plan::read), of the file as it is now.
+    fn read_again(&self) -> Result<Limits, String> {
+        let config = self.config.as_ref().filter(|_| self.file.is_none());
+        let Some(file) = config else { return self.read() };
+        let now = cli::read_config(file.path())?;
+        let changed = file.changed(&now);
+        if !changed.is_empty() {
+            log::warn!(
+                "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
+                changed.join(", "),
+                file.path().display()
+            );
+        }
+        Ok(Limits::of_lines(file.path().display(), now.limits().to_vec()).with_flags(self))
+    }
 }
 
 /// Sets limits in place of those that are set.
 pub(super) struct Limiter {
     cache: Cache,
-    args: ServeArgs,
+    plan: Arc<Plan>,
     set: Mutex<Settings>,
 }
 
@@ -115,9 +137,9 @@ type Settings = Vec<(String, TenantLimits)>;
 
 impl Limiter {
     /// Knows the limits that the cache began with.
-    pub(super) fn new(args: &ServeArgs, cache: &Cache) -> Limiter {
+    fn new(plan: Arc<Plan>, cache: &Cache) -> Limiter {
         let set = Mutex::new(cache.config().tenant_limits.clone());
-        Limiter { cache: cache.clone(), args: args.clone(), set }
+        Limiter { cache: cache.clone(), plan, set }
     }
 
     /// Changes the limits of one tenant, until all are read again.
@@ -147,7 +169,7 @@ impl Limiter {
 
     fn replace(&self, set: &mut Settings, limits: &Limits) -> Result<usize, String> {
         let settings = limits.settings();
-        fleet::check(&self.args, &settings).map_err(|failure| failure.line().to_owned())?;
+        self.plan.leased.check(&settings).map_err(|failure| failure.line().to_owned())?;
         self.cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
         let before = std::mem::replace(set, settings.clone());
         let lifted = lifted(&before, &settings);
@@ -202,7 +224,7 @@ pub(super) async fn post(limiter: Arc<Limiter>, text: String) -> (StatusCode, St
     let is_empty = text.trim().is_empty();
     let said = is_empty.then(|| "the body is empty: to lift all limits, send a comment".to_owned());
     let limits = said.map_or_else(|| limits::parse(text, "the body"), Err);
-    let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&limiter.args));
+    let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&limiter.plan));
     match limits.and_then(|limits| limiter.set(&limits)) {
         Ok(tenants) => {
             log::info!(tenants; "limits set by a client");
@@ -237,8 +259,8 @@ pub(super) fn hangups() -> std::io::Result<Signal> {
 }
 
 /// Starts to read the files again on each signal. Returns what limits the cache.
-pub(super) fn start(hangups: Signal, args: &ServeArgs, cache: &Cache, keys: Keys) -> Arc<Limiter> {
-    let limiter = Arc::new(Limiter::new(args, cache));
+pub(super) fn start(hangups: Signal, plan: Arc<Plan>, cache: &Cache, keys: Keys) -> Arc<Limiter> {
+    let limiter = Arc::new(Limiter::new(plan, cache));
     tokio::spawn(follow(hangups, Arc::clone(&limiter), keys));
     limiter
 }
@@ -246,7 +268,7 @@ pub(super) fn start(hangups: Signal, args: &ServeArgs, cache: &Cache, keys: Keys
 /// Reads the files again on each signal. What is bad in one changes nothing of it.
 async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
     while hangups.recv().await.is_some() {
-        let has_limits = limiter.args.limits.is_some() || limiter.args.file.is_some();
+        let has_limits = limiter.plan.has_file();
         if !has_limits && keys.is_empty() {
             log::warn!(
                 "SIGHUP changes nothing: it has the files of --limits or --config, --auth-file, \
@@ -258,10 +280,10 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
         // On a thread that may wait: a file may be on a disk that is far away.
         let (held, limited) = (keys.clone(), Arc::clone(&limiter));
         let read = tokio::task::spawn_blocking(move || {
-            let said = held.read_again(&limited.args, &limited.cache);
+            let said = held.read_again(&limited.cache);
             said.into_iter().for_each(tell);
             if has_limits {
-                let set = anew(&limited.args).and_then(|limits| limited.set(&limits));
+                let set = limited.plan.read_again().and_then(|limits| limited.set(&limits));
                 let told = |error| format!("the limits stay as they were: {error}");
                 tell(set.map(|n| format!("limits  read again, for {n} tenants")).map_err(told));
             }
