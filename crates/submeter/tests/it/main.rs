@@ -39,6 +39,7 @@ mod reclaim_model;
 mod reclaim_stress;
 mod rstat_flusher;
 mod rstat_reads;
+mod slices;
 mod stop;
 mod subsystems;
 mod surface;
