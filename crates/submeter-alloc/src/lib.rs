@@ -37,9 +37,11 @@
 //! [`thread_count`](submeter::SchemaBuilder::thread_count). Then nothing is added to a block.
 
 mod counts;
+pub mod exact;
 mod raw;
 mod volume;
 
 pub use counts::{Counts, thread_counts};
+pub use exact::Exact;
 pub use raw::Metered;
 pub use volume::{Volume, is_linked};

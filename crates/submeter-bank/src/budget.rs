@@ -74,14 +74,6 @@ impl Budget {
     }
 
     /// Returns the same resource of the parent group, or `None` for the root's.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter_bank::Budget;
-    /// let web = Budget::new("/acme/web", "memory")?;
-    /// assert_eq!(web.parent(), Some(Budget::new("/acme", "memory")?));
-    /// # Ok::<(), submeter_bank::BudgetError>(())
-    /// ```
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (parent, name) = self.path.rsplit_once('/')?;

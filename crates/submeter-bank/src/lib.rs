@@ -53,6 +53,8 @@ mod memory;
 mod redis;
 #[cfg(all(unix, feature = "socket"))]
 mod socket;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod untrusted;
 
 use std::error::Error;
 use std::fmt;

@@ -1,8 +1,54 @@
-//! One line to a live view of any program's tree.
+//! HTTP and tenants: layers that count and limit each tenant's requests, and one line to a live
+//! view of any program's tree.
 //!
 //! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
 //! when](submeter::guide::exporting).
 //!
+//! # Layers
+//! [`MeterLayer`] is a tower layer for hyper, axum and tonic. It finds a request's group, enters it
+//! for the call, for each poll of the response and for each frame of both bodies, and counts what
+//! [`HttpMetrics`] lists. A handler finds the group in the request's extensions, or by
+//! [`switch::current`](submeter::switch::current). To enter groups without counting, use
+//! [`GroupLayer`](submeter::switch::GroupLayer) and, for a body alone,
+//! [`in_group`](submeter::switch::InGroup::in_group).
+//!
+//! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant, and
+//! [`AdmissionLayer`] has them wait for their tenant's turn; [`refused`] makes the answer to one
+//! whose charge was refused.
+//!
+//! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
+//!
+//! ```
+//! use http::{Request, Response};
+//! use http_body_util::{BodyExt, Full};
+//! use submeter_http::{HttpMetrics, MeterLayer};
+//! use submeter::{Schema, Tree};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let mut schema = Schema::builder();
+//! let metrics: HttpMetrics = schema.declare();
+//! let tree = Tree::new(schema.build()?)?;
+//! let web = tree.create("/web")?;
+//!
+//! let tenants = tree.clone();
+//! let tenant = move |request: &Request<Full<&[u8]>>| {
+//!     tenants.get(request.headers().get("tenant")?.to_str().ok()?)
+//! };
+//! let hello = |_| async { Ok::<_, std::io::Error>(Response::new(Full::new(&b"hello"[..]))) };
+//! let service =
+//!     ServiceBuilder::new().layer(MeterLayer::new(metrics, tenant)).service(service_fn(hello));
+//!
+//! let request = Request::get("/").header("tenant", "/web").body(Full::default())?;
+//! let answer = service.oneshot(request).await?.into_body().collect().await?;
+//! assert_eq!(answer.to_bytes(), "hello");
+//! assert_eq!((web.sum(metrics.requests), web.sum(metrics.response_bytes)), (1, 5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The page
 //! [`router`] has a page that shows every group as it changes, the JSON from which `submeter top`
 //! and other programs read the same, counts of events for `submeter stat`, `/metrics` and
 //! `/healthz`. It knows no metric by name: it shows what the tree's schema declares, or the
@@ -42,7 +88,7 @@
 //! `DELETE` and `POST` take the header `X-Submeter: 1`, which no page of another site can send:
 //! `curl -X DELETE -H 'X-Submeter: 1' 'http://HOST/api/group?path=/acme'`.
 //!
-//! # Verdicts
+//! ## Verdicts
 //! Once a sample the figures of all tenants are judged, and who is harmed is named with who is to
 //! blame, in one sentence that the page, `/api/tree` and `submeter top` have alike:
 //!
@@ -68,7 +114,7 @@
 //! `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests have these
 //! roles as far as their kind says which.
 //!
-//! # Costs
+//! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
 //! nobody looks it takes at most 1 % of one processor: it then copies large trees less often, at
 //! least once a minute, which is 1 % at some 250,000 groups. What clients ask for is made on
@@ -84,107 +130,42 @@
 //! [`serve`] has places for 256 connections. Further clients are told so, but `/healthz` answers
 //! them all the same.
 //!
-//! # When not to use it
+//! ## When not to use the page
 //! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it
 //! asks for a [`Token`]. Pages of other sites get no answer in any case. A program without tokio
 //! can write `/metrics` with `submeter::export` alone.
 
 #![forbid(unsafe_code)]
+// docs.rs says which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "page"),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "docs are of the whole, and link to all of it"
+    )
+)]
 
-mod api;
-mod connections;
-mod dashboard;
-mod deletion;
-mod encode;
-mod events;
-mod frame;
-mod guard;
-mod gzip;
-mod history;
-mod limits;
-mod pace;
+mod admission;
+mod body;
+mod inside;
+mod meter;
+mod metrics;
+#[cfg(feature = "page")]
 mod page;
-mod panel;
-mod query;
-mod routes;
-mod sample;
-mod sampler;
-mod stat;
+mod rate;
+mod refusal;
 #[cfg(test)]
 mod tests;
-mod token;
-mod totals;
-mod verdict;
-mod views;
-pub mod wire;
 
-use std::io;
-
-use axum::Router;
-/// What [`Dashboard::on_delete`] and [`Dashboard::on_limits`] may answer, alone or with a text.
-pub use axum::http::StatusCode;
-
-pub use self::connections::Endpoint;
-pub use self::dashboard::{Dashboard, Offence};
-use self::guard::Guard;
-pub use self::panel::{Column, Panel};
-use self::sampler::Sampler;
-
-pub use self::token::{Token, TokenError};
-pub use self::views::{View, Views, Worse};
-
-/// Returns what answers for a program's tree, to be mounted by `nest_service` in any router of axum
-/// or beside any service of tower, under whatever path.
-///
-/// The tree is sampled until the last clone of the router and the last stream of events are gone. A
-/// stream ends when its client hangs up, so a graceful end of the server waits for those who look.
-///
-/// # Panics
-/// Outside of a tokio runtime, on which the sampler runs.
-pub fn router(shown: Dashboard) -> Router {
-    let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
-    let changes = shown.changes.clone();
-    routes::router(Sampler::start(shown), changes, guard)
-}
-
-/// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
-/// streams and returns within seconds.
-///
-/// Other than a server of axum, it bounds the number of connections, and the time for which a
-/// silent or slow client may hold one.
-///
-/// # Examples
-/// ```
-/// use std::future::ready;
-/// use submeter::{Schema, Tree};
-/// use submeter_http::Dashboard;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tree = Tree::new(Schema::builder().build()?)?;
-/// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-/// println!("http://{}/", port.local_addr()?);
-/// submeter_http::serve(port, Dashboard::new("service", &tree), ready(())).await?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// When the listener is not usable. A failing connection is not an error of the server.
-///
-/// # Panics
-/// Outside of a tokio runtime.
-pub async fn serve(
-    door: impl Into<Endpoint>,
-    shown: Dashboard,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let door = door.into();
-    let page = Some((door.scheme(), door.local_addr()?));
-    let guard = Guard::new(page, shown.hosts.clone(), shown.token.clone());
-    let changes = shown.changes.clone();
-    let sampler = Sampler::start(shown);
-    let app = routes::router(sampler.clone(), changes, guard);
-    connections::serve(door, app, shutdown, || sampler.close()).await;
-    Ok(())
-}
+pub use self::admission::{AdmissionFuture, AdmissionLayer, AdmissionService, AdmittedBody};
+pub use self::body::MeteredBody;
+pub use self::meter::{MeterFuture, MeterLayer, MeterService};
+pub use self::metrics::HttpMetrics;
+#[cfg(feature = "page")]
+pub use self::page::{
+    Column, Dashboard, Endpoint, Offence, Panel, StatusCode, Token, TokenError, View, Views, Worse,
+    router, serve, wire,
+};
+pub use self::rate::{RateFuture, RateLayer, RateService};
+pub use self::refusal::{not_admitted, refused, throttled};

@@ -67,9 +67,9 @@
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
-//! limits and reads remain. `tokio`, `futures`, `tower` and `rayon` carry groups into tasks,
-//! streams, services and parallel iterators. `http` counts requests and both of their bodies in the
-//! tenants' groups. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
+//! limits and reads remain. `tokio`, `futures`, `tower`, `http-body` and `rayon` carry groups into
+//! tasks, streams, services, bodies and parallel iterators; the crate `submeter-http` counts and
+//! limits requests. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "max_error": 1023, "age_ns": 1200}`
@@ -105,8 +105,6 @@ mod error;
 #[cfg(feature = "perf")]
 mod events;
 pub mod guide;
-#[cfg(feature = "http")]
-pub mod http;
 mod limits;
 mod metric;
 mod out;

@@ -6,29 +6,10 @@ use crate::error::Error;
 
 /// The maximum length of a group's name in bytes: Linux's `NAME_MAX`, which also bounds a cgroup's
 /// name.
-///
-/// # Examples
-/// ```
-/// use submeter::{NAME_MAX, Schema, Tree};
-///
-/// let tree = Tree::new(Schema::builder().build()?)?;
-/// let long = "x".repeat(NAME_MAX + 1);
-/// assert!(tree.root().create_child(&long).expect_err("too long").is_invalid_name());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub const NAME_MAX: usize = 255;
 
 /// The maximum depth of a group; the root has depth 0. A flush proceeds by level, without
 /// recursion, so this only bounds the cost of a path.
-///
-/// # Examples
-/// ```
-/// use submeter::{DEPTH_MAX, Schema, Tree};
-///
-/// let tree = Tree::new(Schema::builder().build()?)?;
-/// assert!(tree.get_or_create(&"/x".repeat(DEPTH_MAX + 1)).is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub const DEPTH_MAX: usize = 64;
 
 /// Checks one path component.

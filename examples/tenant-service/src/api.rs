@@ -15,10 +15,9 @@ use axum::{Extension, Json, Router};
 use futures_util::future::OptionFuture;
 use futures_util::{StreamExt, stream};
 use rayon::prelude::*;
-use submeter::http::{HttpMetrics, MeterLayer, RateLayer, refused};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
-use submeter_http::Dashboard;
+use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
 use tokio::sync::Mutex;
 
 use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};

@@ -84,6 +84,11 @@ impl Output {
         self.queued >= FULL_BYTES
     }
 
+    /// Returns how many bytes are yet to be sent.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queued == 0
     }

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::output::print;
+
 /// The most that is read of a file that people write, in bytes: far more than they do, and little
 /// enough for any machine.
 const MOST: u64 = 16 << 20;
@@ -56,6 +58,52 @@ fn decode(bytes: Vec<u8>) -> Option<String> {
 #[must_use]
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Where a result goes that people name by a flag: to a file, or for `-` to standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Output,
+    /// The file of this name.
+    File(PathBuf),
+}
+
+impl Destination {
+    /// Finds out whether a file can be written, as [`try_file`] does, before there is something to
+    /// write: a long run must not end with that.
+    ///
+    /// # Errors
+    /// One line that names the file and the flag.
+    pub fn check(&self, flag: &str) -> Result<(), String> {
+        match self {
+            Destination::Output => Ok(()),
+            Destination::File(path) => try_file(path).map_err(|error| cannot(path, &error, flag)),
+        }
+    }
+
+    /// Writes the result, whole or not at all: see [`write_file`].
+    ///
+    /// # Errors
+    /// As [`check`](Destination::check), and when standard output cannot be written to.
+    pub fn write(&self, text: &str, flag: &str) -> Result<(), String> {
+        match self {
+            Destination::Output => print(text),
+            Destination::File(path) => {
+                write_file(path, text).map_err(|error| cannot(path, &error, flag))
+            }
+        }
+    }
+}
+
+impl From<OsString> for Destination {
+    fn from(name: OsString) -> Destination {
+        if name == "-" { Destination::Output } else { Destination::File(name.into()) }
+    }
+}
+
+fn cannot(path: &Path, error: &io::Error, flag: &str) -> String {
+    format!("cannot write {}: {error}; name another file by {flag}", path.display())
 }
 
 /// Writes a file whole or not at all: a full disk leaves what was there before. A device or a pipe

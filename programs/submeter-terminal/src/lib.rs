@@ -3,7 +3,7 @@
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
 //! [`print()`] prints them, [`plain`] shows text of others', [`Failure`] ends a command with an
-//! error, [`write_file`] keeps a result, and [`signals`] reports that it should stop.
+//! error, [`Destination`] keeps a result, and [`signals`] reports that it should stop.
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,12 @@ mod output;
 pub mod signals;
 
 pub use failure::{Failure, one_line, refuse, short};
-pub use file::{read_file, read_open_file, try_file, without_mark, write_file};
+pub use file::{Destination, read_file, read_open_file, try_file, without_mark, write_file};
 
 pub use figures::{
     BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time,
 };
-pub use output::{plain, print, stream, tell};
+pub use output::{plain, print, shell_word, stream, tell};
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive
 /// of crates.io.

@@ -56,6 +56,29 @@ pub fn plain(line: &str) -> Cow<'_, str> {
     Cow::Owned(seen)
 }
 
+/// Returns a text as a word of a shell's command: in single quotes, or as `$'…'`, which bash, zsh
+/// and POSIX since 2024 know, where it has a character that [`plain`] would not show as it is.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    if !text.contains(is_hidden) {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    let mut word = String::from("$'");
+    for c in text.chars() {
+        match c {
+            '\'' | '\\' => word.extend(['\\', c]),
+            // By bytes and in three digits, which nothing behind them continues.
+            c if is_hidden(c) => {
+                let mut bytes = [0; 4];
+                let bytes = c.encode_utf8(&mut bytes).bytes();
+                word.extend(bytes.map(|byte| format!("\\{byte:03o}")));
+            }
+            c => word.push(c),
+        }
+    }
+    word + "'"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,6 +93,10 @@ async fn the_keyboard_moves_through_time_pauses_and_limits() -> Outcome {
     browser.until(&format!("{said}.startsWith('2 seconds ago: ')")).await?;
     browser.press([Key::Escape]).await?;
     browser.until(&format!("{said}.startsWith('now: ')")).await?;
+    // What belongs to no tenant is explained, with the alert that is about it.
+    browser.value("band.parts.at(-1).button.click()").await?;
+    browser.until("!band.why.hidden && band.why.textContent.includes('alert Submeter')").await?;
+    assert_eq!(browser.value("band.parts.at(-1).button.ariaExpanded").await?, "true");
 
     let state =
         |wanted: &str| format!("document.getElementById('state').dataset.state === '{wanted}'");
@@ -183,6 +187,30 @@ async fn each_control_has_a_name_and_the_table_says_how_long_it_is() -> Outcome 
     assert_eq!(browser.value("table.grid.ariaRowCount").await?, "7", "the head counts");
     let chart = "document.querySelector('#detail .chart').getAttribute('aria-label')";
     assert!(browser.value(chart).await?.as_str().is_some_and(|label| label.len() > 10));
+    browser.close().await
+}
+
+#[tokio::test]
+async fn the_points_of_a_column_stand_one_below_the_other_and_its_head_ends_where_they_do()
+-> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let measured = browser
+        .run(
+            "const rows = [...table.nodes.values()], edge = (node, to) => { \
+               const range = document.createRange(); range.setStart(node, 0); \
+               range.setEnd(node, to); return range.getBoundingClientRect().right; }; \
+             const of = (row, n, u) => { const { figure } = row.cells.cells[0]; \
+               figure.set([n, u]); return figure.querySelector('.n').firstChild; }; \
+             const points = [['25.4', 'k'], ['4.77', 'k'], ['881', '']].map(([n, u], i) => \
+               edge(of(rows[i], n, u), `${n}.`.indexOf('.'))); \
+             const head = document.querySelector('.head .v0 span:last-child').firstChild; \
+             const ends = [edge(head, head.length), edge(of(rows[0], '4.77', 'k'), 4)]; \
+             done([points, ends].map((all) => Math.max(...all) - Math.min(...all)));",
+        )
+        .await?;
+    let apart = |at: usize| measured[at].as_f64().ok_or("a number");
+    // In pixels: in some fonts a point is not quite half of a digit.
+    assert!(apart(0)? < 1.5 && apart(1)? < 1.5, "{measured}");
     browser.close().await
 }
 

@@ -1,7 +1,11 @@
-//! A moment of the soak test of limits that `examples/limit_soak.rs` runs for any time.
+//! Limits that are always reached. `SUBMETER_LIMIT_SOAK_SECONDS=N` goes on for as long.
+
+use std::time::{Duration, Instant};
 
 use submeter_testkit::LimitSoak;
 
+/// A limit that is exceeded, a refusal of what fits, a charge that waits in vain and a total that
+/// is wrong are panics, which name them.
 #[test]
 fn limits_that_are_always_reached_are_exact_and_serve_whoever_waits_stress() {
     let steps = if cfg!(miri) { 20 } else { 20_000 };
@@ -13,4 +17,17 @@ fn limits_that_are_always_reached_are_exact_and_serve_whoever_waits_stress() {
     let tally = soak.tally();
     assert!(tally.granted > 0 && tally.exact > 0);
     assert!(cfg!(miri) || (tally.refused > 100 && tally.compared > 10 && tally.waited > 10));
+    let Ok(seconds) = std::env::var("SUBMETER_LIMIT_SOAK_SECONDS") else { return };
+    let time = Duration::from_secs(seconds.parse().expect("a whole number of seconds"));
+    let (start, mut said) = (Instant::now(), Instant::now());
+    while start.elapsed() < time {
+        soak.strict(4, 200_000);
+        soak.wild(50_000);
+        soak.exact(8, 100);
+        if said.elapsed() > Duration::from_secs(10) {
+            said = Instant::now();
+            println!("limit_soak: {:.0} s: {:?}", start.elapsed().as_secs_f64(), soak.tally());
+        }
+    }
+    println!("limit_soak: {:.0} s: {:?}", start.elapsed().as_secs_f64(), soak.tally());
 }

@@ -1,4 +1,4 @@
-//! A few seconds of the soak test that `examples/soak.rs` runs for any time.
+//! The soak, which `torture` runs for any time, where nothing disturbs it.
 
 use std::sync::atomic::AtomicBool;
 

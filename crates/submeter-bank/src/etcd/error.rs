@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::untrusted::untrusted;
+
 /// The error of a bank that etcd keeps. Its text has no password in it.
 #[derive(Debug)]
 pub struct EtcdError {
@@ -43,22 +45,19 @@ impl fmt::Display for EtcdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = &self.server;
         match &self.cause {
-            Cause::Http(error) if is_untrusted(error) => write!(
-                f,
-                "cannot ask {server}: no trusted authority has signed its certificate for this name"
-            ),
-            Cause::Http(_) => write!(f, "cannot ask {server}: start it, or wait for it"),
+            Cause::Http(error) => {
+                let untrusted = untrusted(&error.to_string());
+                write!(
+                    f,
+                    "cannot ask {server}: {}",
+                    untrusted.unwrap_or("start it, or wait for it")
+                )
+            }
             Cause::Answer(why) => write!(f, "{server} has not done it: {why}"),
             Cause::Token => write!(f, "{server} has forgotten this user: ask again"),
             Cause::Refused(why) => write!(f, "{server} refuses: {why}"),
         }
     }
-}
-
-/// Returns whether a server was there, and is not the one that the URL names. By the text, which is
-/// the same whether the client or the system passes on what rustls says.
-fn is_untrusted(error: &ureq::Error) -> bool {
-    error.to_string().contains("invalid peer certificate")
 }
 
 impl Error for EtcdError {

@@ -24,6 +24,7 @@ use self::error::Cause;
 pub use self::error::RedisError;
 use self::said::{AMOUNT_MAX, name_of};
 use crate::budget::check_name;
+use crate::untrusted::untrusted;
 use crate::{Answer, Bank, Budget, Lent, Limit, LimitError, Operate, RefusedError, Request};
 
 /// How long to wait for a connection, and for an answer.
@@ -302,11 +303,10 @@ impl RedisBank {
             self.moved.forget();
             self.failed(match error {
                 error if Cause::is_denied(&error) => Cause::Denied(error),
-                error if is_untrusted(&error) => Cause::Redis(
-                    "no trusted authority has signed its certificate for this name",
-                    error,
-                ),
-                error => Cause::Redis("start it, or wait for it", error),
+                error => {
+                    let untrusted = untrusted(&error.to_string());
+                    Cause::Redis(untrusted.unwrap_or("start it, or wait for it"), error)
+                }
             })
         };
         // Fails where the process has chosen one, which then holds.
@@ -427,12 +427,6 @@ fn replicas(url: &str) -> Result<(&str, u64), String> {
     let number = number.filter(|number| (1..=100).contains(number));
     let wrong = || "write ?replicas=1 to ?replicas=100, at the end of the URL".to_owned();
     Ok((&url[..at], number.ok_or_else(wrong)?))
-}
-
-/// Returns whether a server was there, and is not the one that the URL names. By the text: the
-/// client shows the error of rustls to no one else.
-fn is_untrusted(error: &redis::RedisError) -> bool {
-    error.to_string().starts_with("invalid peer certificate")
 }
 
 fn next<T: redis::FromRedisValue>(values: &mut impl Iterator<Item = Value>) -> Option<T> {

@@ -80,6 +80,21 @@ pub(super) fn remedy(error: &Error) -> Option<&'static str> {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             Some("name the file of its authority by OTEL_EXPORTER_OTLP_CERTIFICATE")
         }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some("name it as its certificate does, or make one for this name"),
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => Some("renew its certificate"),
+        // The type of this cause is that of a crate below rustls.
+        Error::InvalidCertificate(CertificateError::Other(error))
+            if error.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            Some(
+                "its certificate is an authority's, as `openssl req -x509` makes them unless told \
+                 otherwise: make one with basicConstraints=CA:FALSE",
+            )
+        }
         Error::InvalidMessage(_) => Some("if it has no TLS, write http"),
         Error::AlertReceived(
             AlertDescription::CertificateRequired
@@ -150,4 +165,37 @@ fn no_certificate(file: &Path) -> SettingError {
 
 fn alone(file: &Path, missing: &str) -> SettingError {
     SettingError::new(format!("{file:?} is of no use alone: set {missing} too"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Below(&'static str);
+
+    impl std::error::Error for Below {}
+
+    impl std::fmt::Display for Below {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_with_a_certificate_has_its_remedy() {
+        let other = |what| CertificateError::Other(rustls::OtherError(Arc::new(Below(what))));
+        for (error, told) in [
+            (other("CaUsedAsEndEntity"), Some("CA:FALSE")),
+            (other("Unknown"), None),
+            (CertificateError::UnknownIssuer, Some("OTEL_EXPORTER_OTLP_CERTIFICATE")),
+            (CertificateError::Expired, Some("renew")),
+            (CertificateError::NotValidForName, Some("as its certificate does")),
+        ] {
+            let said = remedy(&Error::InvalidCertificate(error));
+            let is_told =
+                told.map_or(said.is_none(), |told| said.is_some_and(|s| s.contains(told)));
+            assert!(is_told, "{told:?}: {said:?}");
+        }
+    }
 }

@@ -34,17 +34,6 @@ impl LimitNode {
 
     /// Returns how many charges were granted beyond this group's limit. O(1), other than its
     /// [`usage`](LimitNode::usage).
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_percpu::{Area, LimitNode};
-    ///
-    /// let root = LimitNode::root(Area::common()?);
-    /// root.set_limit(100);
-    /// root.charge_forced(101);
-    /// assert_eq!((root.overdrafts(), root.may_be_overdrawn()), (1, false));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn overdrafts(&self) -> u64 {
         self.node().level.overdrafts()

@@ -10,23 +10,6 @@ impl LimitNode {
     ///
     /// Not for signal handlers, and 0 in a forked child in which another thread of the parent
     /// stayed behind in the queue: no charge can wait there.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use submeter_percpu::{Area, LimitNode};
-    ///
-    /// let root = LimitNode::root(Area::common()?);
-    /// root.set_limit(100);
-    /// let [web, mail] = [root.child(), root.child()];
-    /// web.try_charge(60).expect("it fits");
-    /// mail.charge_blocking(50, Duration::from_millis(2)).expect_err("60 are held");
-    /// // Mail could not go on at all, while web has something to go on with.
-    /// assert!(mail.pressure().full.total >= Duration::from_millis(1));
-    /// assert_eq!(root.pressure().full.total, Duration::ZERO);
-    /// assert_eq!(root.pressure().some.total, mail.pressure().some.total);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let node = self.node();

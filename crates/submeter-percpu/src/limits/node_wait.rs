@@ -95,23 +95,6 @@ impl LimitNode {
     /// Stops charges of this group from waiting. Those that wait end with [`Cause::Ended`] at the
     /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
     /// A charge that fits is granted as before, and charges of groups below wait as before.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use submeter_percpu::{Area, Cause, LimitNode};
-    ///
-    /// let root = LimitNode::root(Area::common()?);
-    /// let web = root.child();
-    /// root.set_limit(100);
-    /// root.try_charge(60).expect("it fits");
-    /// web.end_waits();
-    /// root.wake_ended();
-    /// let refused = web.charge_blocking(50, Duration::from_secs(60)).expect_err("at once");
-    /// assert_eq!(refused.cause, Cause::Ended);
-    /// assert_eq!(web.try_charge(40), Ok(()));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn end_waits(&self) {
         // Relaxed: the queue's lock orders it, see `wake_ended`.
         self.node().ended.store(true, Ordering::Relaxed);

@@ -38,18 +38,6 @@ impl Rate {
     /// A bucket is empty when it gets its next rate, so that one which begins with this one grants
     /// only what it has earned. Refusals are counted, and no time that they would have to wait.
     /// `check` and `set_rate` take no other rate of 0.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_percpu::{Rate, TokenBucket};
-    ///
-    /// let bucket = TokenBucket::new();
-    /// bucket.set_rate(Some(Rate::NOTHING))?;
-    /// let levels = [Some(&bucket)].into_iter();
-    /// let refused = TokenBucket::try_take(levels, 1, drop).expect_err("nothing");
-    /// assert_eq!((refused.retry_after_ns, refused.throttled_ns), (None, 0));
-    /// # Ok::<(), submeter_percpu::InvalidRateError>(())
-    /// ```
     pub const NOTHING: Rate = Rate { amount: 0, per: Duration::ZERO, burst: 0 };
 
     /// Returns a rate of `amount` in each `per`, all of it at once if need be.

@@ -207,16 +207,6 @@ impl ThreadClock {
     /// Costs no system call either where the thread was switched out a moment ago, as a worker is
     /// that waits for each request. What it used since the last interval is added when the kernel
     /// is asked next, between two intervals.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_sys::clock::ThreadClock;
-    ///
-    /// let mut clock = ThreadClock::new();
-    /// std::thread::yield_now();
-    /// let begin = clock.begin_ns();
-    /// assert!(clock.now_ns() >= begin);
-    /// ```
     #[inline]
     pub fn begin_ns(&mut self) -> u64 {
         if self.home.is_here() && !self.watch.holds(self.armed) {
@@ -228,19 +218,6 @@ impl ThreadClock {
     /// Returns how much of its intervals the thread was off the CPU, as far as the kernel was
     /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which tells of
     /// CPU time alone. Never less than the last answer.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::thread::sleep;
-    /// use std::time::Duration;
-    /// use submeter_sys::clock::{Source, ThreadClock};
-    ///
-    /// let mut clock = ThreadClock::new();
-    /// clock.now_ns();
-    /// sleep(Duration::from_millis(1));
-    /// clock.now_ns();
-    /// assert!(clock.waited_ns() > 0 || clock.source() == Source::Syscall);
-    /// ```
     #[inline]
     #[must_use]
     pub fn waited_ns(&self) -> u64 {
@@ -251,15 +228,6 @@ impl ThreadClock {
     /// down, as far as the kernel was asked: what the thread used outside of them may hide waits.
     /// Waits of less than 20 µs are not in it with [`Source::Ticks`]. Always 0 with
     /// [`Source::Syscall`]. Never less than the last answer.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_sys::clock::ThreadClock;
-    ///
-    /// let mut clock = ThreadClock::new();
-    /// let begin = clock.begin_ns();
-    /// println!("{} ± {} ns", clock.now_ns() - begin, clock.error_ns());
-    /// ```
     #[inline]
     #[must_use]
     pub fn error_ns(&self) -> u64 {

@@ -28,17 +28,6 @@ pub struct Buckets {
 
 impl Buckets {
     /// Buckets for latencies in nanoseconds: 256 ns (2^8) to 69 s (2^36), 114 buckets.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().record(latency, 1_500_000);
-    /// assert_eq!(tree.root().sum_histogram(latency).count(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub const LATENCY_NS: Buckets = Buckets::powers(8, 36);
 
     /// Creates buckets for values from `2^low` to `2^high`.
@@ -59,14 +48,6 @@ impl Buckets {
     }
 
     /// Returns the bucket of `value`.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::Buckets;
-    ///
-    /// let buckets = Buckets::LATENCY_NS;
-    /// assert!(buckets.index(1_000) < buckets.index(1_000_000));
-    /// ```
     #[must_use]
     pub const fn index(self, value: u64) -> usize {
         if value <= 1 << self.low {
@@ -83,14 +64,6 @@ impl Buckets {
     }
 
     /// Returns the largest value of bucket `index`, or `None` for the last bucket, which is open.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::Buckets;
-    ///
-    /// let buckets = Buckets::LATENCY_NS;
-    /// assert_eq!(buckets.upper(buckets.len() - 1), None, "the last one has no end");
-    /// ```
     #[must_use]
     pub const fn upper(self, index: usize) -> Option<u64> {
         if index + 1 >= self.len() {
@@ -175,20 +148,6 @@ impl HistogramSnapshot {
     }
 
     /// Returns the mean, or `None` when nothing was recorded.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// for ms in 1..=100 {
-    ///     tree.root().record(latency, ms * 1_000_000);
-    /// }
-    /// let seen = tree.root().sum_histogram(latency);
-    /// assert_eq!(seen.mean(), Some(50_500_000.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();

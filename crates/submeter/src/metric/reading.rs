@@ -90,72 +90,19 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// Accepts only exact values: flushes if there is any unseen update.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use submeter::Tolerance;
-    ///
-    /// tree.root().add(requests, 1);
-    /// assert_eq!(tree.root().read_within(requests, Tolerance::EXACT).value, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub const EXACT: Tolerance = Tolerance { error: 0, age: Duration::ZERO };
 
     /// Accepts any value: never flushes. The starting point for an [age limit](Tolerance::max_age)
     /// alone.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use submeter::Tolerance;
-    ///
-    /// let reading = tree.root().read_within(requests, Tolerance::ANY); // never flushes
-    /// assert_eq!(reading.value, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub const ANY: Tolerance = Tolerance { error: u64::MAX, age: Duration::MAX };
 
     /// Accepts values of any age that may be off by at most `error`, in the metric's unit.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use submeter::Tolerance;
-    ///
-    /// assert!(tree.root().read_within(requests, Tolerance::max_error(10)).max_error <= 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub const fn max_error(error: u64) -> Tolerance {
         Tolerance { error, ..Tolerance::ANY }
     }
 
     /// Also limits the age of accepted values to `age`.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// use std::time::Duration;
-    /// use submeter::Tolerance;
-    ///
-    /// let fresh = Tolerance::ANY.max_age(Duration::from_millis(100));
-    /// let reading = tree.root().read_within(requests, fresh);
-    /// # let _ = reading;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub const fn max_age(self, age: Duration) -> Tolerance {
         Tolerance { age, ..self }

@@ -24,14 +24,6 @@ pub trait Unit: sealed::Sealed + Copy + Send + Sync + 'static {
 }
 
 /// A [`Unit`] as data, for code that handles metrics of any unit.
-///
-/// # Examples
-/// ```
-/// use submeter::UnitKind;
-///
-/// assert_eq!(UnitKind::Nanoseconds.base_name(), "seconds");
-/// assert_eq!(UnitKind::Nanoseconds.per_base(), 1_000_000_000);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnitKind {
@@ -109,38 +101,14 @@ const _: () = {
 pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();
 
 /// Plain events or things.
-///
-/// # Examples
-/// ```
-/// use submeter::{Count, Schema};
-///
-/// let requests = Schema::builder().counter::<Count>("requests", "Requests answered");
-/// # let _ = requests;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Count;
 
 /// Bytes.
-///
-/// # Examples
-/// ```
-/// use submeter::{Bytes, Schema};
-///
-/// let sent = Schema::builder().counter::<Bytes>("sent", "Bytes of answers");
-/// # let _ = sent;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
 /// Nanoseconds.
-///
-/// # Examples
-/// ```
-/// use submeter::{Nanoseconds, Schema};
-///
-/// let waited = Schema::builder().counter::<Nanoseconds>("waited", "Time spent in the queue");
-/// # let _ = waited;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Nanoseconds;
 

@@ -175,20 +175,6 @@ impl Snapshot {
     }
 
     /// Finds a group by its path: O(1), except for the first search, which visits every group.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert!(snapshot.get("/mail").is_none());
-    /// assert_eq!(root.counter(requests), 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&GroupValues> {
         self.index.get_or_init(|| Index::new(&self.groups)).find(&self.groups, path)
@@ -313,21 +299,6 @@ impl GroupValues {
     }
 
     /// Returns the value of any metric of this snapshot's schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.create("/web")?.add(requests, 3);
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// for metric in snapshot.schema().metrics() {
-    ///     println!("{} = {}", metric.name(), root.value(metric));
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Panics
     /// When the metric is of another schema.

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::Entered;
 use crate::tree::group::Group;
 
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
@@ -75,8 +74,9 @@ pin_project! {
     ///
     /// It is a [`Future`] if the value is one. With the feature `futures` the same holds for
     /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead`, `AsyncBufRead`, `AsyncSeek` and
-    /// `AsyncWrite`, with `http` for `http_body::Body`, and with `rayon` for `ParallelIterator` and
-    /// `IndexedParallelIterator`, which enter the group on every thread that they use.
+    /// `AsyncWrite`, with `http-body` for `http_body::Body`, and with `rayon` for
+    /// `ParallelIterator` and `IndexedParallelIterator`, which enter the group on every thread that
+    /// they use.
     ///
     /// # Examples
     /// ```
@@ -89,108 +89,58 @@ pin_project! {
     /// ```
     #[must_use = "it does nothing unless it is polled"]
     pub struct Grouped<T> {
-        #[pin]
-        inside: Inside<T, Option<Group>>,
-    }
-}
-
-pin_project! {
-    /// A value that is polled and dropped in the group of its keeper, if that has one.
-    pub(crate) struct Inside<T, K: Keeper> {
-        // `None` while being dropped or taken, and where it has ended.
+        // `None` while being dropped or taken.
         #[pin]
         value: Option<T>,
-        keeper: K,
+        group: Option<Group>,
     }
 
-    impl<T, K: Keeper> PinnedDrop for Inside<T, K> {
+    impl<T> PinnedDrop for Grouped<T> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if this.value.is_some() {
                 // Its values may do work when they are dropped.
-                let _entered = this.keeper.group().map(Group::enter);
+                let _entered = this.group.as_ref().map(Group::enter);
                 this.value.set(None);
             }
         }
     }
 }
 
-impl<T, K: Keeper + fmt::Debug> fmt::Debug for Inside<T, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.keeper.fmt(f)
-    }
-}
-
-/// What keeps the handle of a group.
-pub(crate) trait Keeper {
-    fn group(&self) -> Option<&Group>;
-}
-
-impl Keeper for Option<Group> {
-    fn group(&self) -> Option<&Group> {
-        self.as_ref()
-    }
-}
-
-impl<T, K: Keeper> Inside<T, K> {
-    pub(crate) fn new(value: T, keeper: K) -> Inside<T, K> {
-        Inside { value: Some(value), keeper }
-    }
-
-    #[cfg(any(feature = "futures", feature = "http", feature = "tokio", feature = "rayon"))]
-    pub(crate) fn value(&self) -> Option<&T> {
-        self.value.as_ref()
-    }
-
-    pub(crate) fn keeper(&self) -> &K {
-        &self.keeper
-    }
-
-    /// Enters the group, and returns the value and its keeper with the guard, which is dropped
-    /// after the poll, and when the poll panics. A value that has ended is set to `None` before the
-    /// guard is dropped, as the end of the whole would enter the group once more.
-    #[inline]
-    pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut Option<T>>, &mut K, Option<Entered>) {
-        let this = self.project();
-        let entered = this.keeper.group().map(Group::enter);
-        (this.value, this.keeper, entered)
-    }
-}
-
 impl<T> Grouped<T> {
     /// A value that is in a group only if there is one.
     pub(crate) fn new(value: T, group: Option<Group>) -> Grouped<T> {
-        Grouped { inside: Inside::new(value, group) }
+        Grouped { value: Some(value), group }
     }
 
     /// Returns the group.
     #[must_use]
     pub fn group(&self) -> Option<&Group> {
-        self.inside.keeper().as_ref()
+        self.group.as_ref()
     }
 
     /// Enters the group, and returns the value with the guard, which is dropped after the poll, and
     /// when the poll panics.
-    #[cfg(any(feature = "futures", feature = "http", feature = "tokio"))]
+    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio"))]
     #[inline]
-    pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<Entered>) {
-        let (value, _, entered) = self.project().inside.enter();
+    pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<super::Entered>) {
+        let this = self.project();
+        let entered = this.group.as_ref().map(Group::enter);
         // It is missing while being dropped or taken, when nobody has a reference to poll by, and
         // for a future that has ended, which nobody may poll.
-        (value.as_pin_mut().expect("not polled after its end"), entered)
+        (this.value.as_pin_mut().expect("not polled after its end"), entered)
     }
 
     /// Returns the value where no poll is needed to ask it.
-    #[cfg(any(feature = "futures", feature = "http", feature = "tokio", feature = "rayon"))]
+    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio", feature = "rayon"))]
     pub(crate) fn value(&self) -> &T {
-        self.inside.value().expect("borrowed while it exists")
+        self.value.as_ref().expect("borrowed while it exists")
     }
 
     /// Takes the value out.
     #[cfg(feature = "rayon")]
     pub(crate) fn take(mut self) -> (T, Option<Group>) {
-        let Inside { value, keeper } = &mut self.inside;
-        (value.take().expect("taken once"), keeper.take())
+        (self.value.take().expect("taken once"), self.group.take())
     }
 }
 
@@ -198,10 +148,13 @@ impl<F: Future> Future for Grouped<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let (mut future, _, _entered) = self.project().inside.enter();
-        let polled = future.as_mut().as_pin_mut().expect("not polled after its end").poll(context);
+        let mut this = self.project();
+        let _entered = this.group.as_ref().map(Group::enter);
+        let future = this.value.as_mut().as_pin_mut().expect("not polled after its end");
+        let polled = future.poll(context);
         if polled.is_ready() {
-            future.set(None);
+            // Before the guard is dropped: the end of the whole would enter the group once more.
+            this.value.set(None);
         }
         polled
     }
@@ -209,6 +162,6 @@ impl<F: Future> Future for Grouped<F> {
 
 impl<T> fmt::Debug for Grouped<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grouped").field("group", self.inside.keeper()).finish_non_exhaustive()
+        f.debug_struct("Grouped").field("group", &self.group).finish_non_exhaustive()
     }
 }

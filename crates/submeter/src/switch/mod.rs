@@ -64,6 +64,8 @@
 //! propagates.
 
 mod balance;
+#[cfg(feature = "http-body")]
+mod body;
 #[cfg(feature = "tokio")]
 mod counted;
 #[cfg(feature = "futures")]
@@ -96,8 +98,6 @@ pub use balance::CpuBalance;
 #[cfg(feature = "tokio")]
 pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
-#[cfg(feature = "http")]
-pub(crate) use grouped::{Inside, Keeper};
 pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};

@@ -44,6 +44,8 @@ struct Made {
     /// The program's own value. In a box, as a pointer that is swapped in knows no type. Not in a
     /// `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
     data: OnceBox<Data>,
+    /// A library's. In a box, as above.
+    companion: OnceBox<Box<dyn Any + Send + Sync>>,
     /// Made with the first that waits for the kill.
     kill_waits: OnceBox<KillWaits>,
 }
@@ -133,6 +135,20 @@ impl Extras {
     /// Returns the program's value, to be kept beyond the group.
     pub(crate) fn share_data(&self) -> Option<Data> {
         self.made.get()?.data.get().cloned()
+    }
+
+    /// Returns the library's value, if one of this type was set.
+    pub(crate) fn companion<T: Any>(&self) -> Option<&T> {
+        self.made.get()?.companion.get()?.downcast_ref()
+    }
+
+    /// Sets the library's value, or returns it if there is one already.
+    pub(crate) fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        let made = self.made.get_or_init(Box::default);
+        made.companion.set(Box::new(Box::new(value))).map_err(|value| {
+            let mine = value.downcast().ok().map(|mine| *mine);
+            mine.unwrap_or_else(|| unreachable!("a `T` from above"))
+        })
     }
 
     pub(crate) fn kill_waits(&self) -> &KillWaits {

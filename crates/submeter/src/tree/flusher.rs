@@ -62,20 +62,6 @@ pub struct Flusher {
 type Urgent = Box<dyn Fn(&Tree) -> bool + Send>;
 
 /// A builder of a [`Flusher`]; see [`Tree::flusher`].
-///
-/// # Examples
-/// ```
-/// # use submeter::{Count, Schema, Tree};
-/// # let mut schema = Schema::builder();
-/// # let requests = schema.counter::<Count>("requests", "Requests answered");
-/// # let tree = Tree::new(schema.build()?)?;
-/// use std::time::Duration;
-///
-/// let period = Duration::from_millis(100);
-/// let flusher = tree.flusher().period(period).when(requests, 10_000).start()?;
-/// # drop(flusher);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[must_use = "it does nothing until `start`"]
 pub struct FlusherBuilder {
     tree: Tree,
@@ -100,16 +86,6 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 impl Tree {
     /// Starts to configure a thread that flushes this tree, for readers of cached totals. It is
     /// optional: see [`Flusher`].
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let flusher = tree.flusher().start()?;
-    /// # drop(flusher);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn flusher(&self) -> FlusherBuilder {
         FlusherBuilder::new(self.clone())
     }
@@ -154,32 +130,12 @@ impl FlusherBuilder {
 
     /// Runs `also` after each flush on the flusher's thread, for example to flush aggregators. If
     /// it panics, that is counted, and it runs again after the next flush.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let flusher = tree.flusher().also(|| println!("flushed")).start()?;
-    /// # drop(flusher);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn also(mut self, also: impl FnMut() + Send + 'static) -> FlusherBuilder {
         self.also.push(Box::new(also));
         self
     }
 
     /// Starts the thread.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let refused = tree.flusher().period(std::time::Duration::ZERO).start();
-    /// assert!(refused.is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// A period of 0, or a failure to start the thread: an `io::Error`, like that of

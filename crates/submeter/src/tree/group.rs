@@ -271,20 +271,27 @@ impl Group {
         self.inner.extras.data()
     }
 
+    /// Sets a value of a library that follows groups, beside the program's own
+    /// ([`set_data`](Group::set_data)): one for all libraries, and once. It is dropped with the
+    /// last handle. The same holds for what it may have.
+    ///
+    /// # Errors
+    /// The value, if one was set before, of whatever type.
+    #[doc(hidden)]
+    pub fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        self.inner.extras.set_companion(value)
+    }
+
+    /// Returns the value that [`set_companion`](Group::set_companion) set, if it is a `T`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn companion<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.inner.extras.companion()
+    }
+
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
     /// without a lock or a retry. Allocates once in each thread, and now and then frees what others
     /// removed.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// assert_eq!(tree.root().child("web"), Some(web));
-    /// assert_eq!(tree.root().child("mail"), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn child(&self, name: &str) -> Option<Group> {
@@ -304,18 +311,6 @@ impl Group {
 
     /// Returns the live children in the order of their names. Takes a reference to each: where only
     /// their number matters use [`child_count`](Group::child_count).
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.create("/web")?;
-    /// tree.create("/mail")?;
-    /// let children = tree.root().children();
-    /// assert_eq!([children[0].name(), children[1].name()], ["mail", "web"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children(&self) -> Vec<Group> {
@@ -326,16 +321,6 @@ impl Group {
 
     /// Returns the live children in no order, without the time that [`children`](Group::children)
     /// takes to sort them: most of it where there are thousands.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.create("/web")?;
-    /// assert_eq!(tree.root().children_unsorted(), [web]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children_unsorted(&self) -> Vec<Group> {
@@ -354,17 +339,6 @@ impl Group {
     }
 
     /// Creates a child.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.root().create_child("web")?;
-    /// assert_eq!((web.path(), web.parent()), ("/web", Some(tree.root())));
-    /// assert!(tree.root().create_child("web").expect_err("exists").is_already_exists());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// A bad name, a child of that name, a group that was killed, or a tree that is full.

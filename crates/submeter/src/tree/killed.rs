@@ -62,24 +62,6 @@ impl Killed {
 
     /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,
     /// if it is a `T`: also when the group is released, as long as this lives.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::sync::atomic::{AtomicBool, Ordering};
-    /// use submeter::{Schema, Tree};
-    ///
-    /// /// A tenant's work looks at this; a `CancellationToken` serves as well.
-    /// #[derive(Default)]
-    /// struct Stop(AtomicBool);
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.get_or_create("/acme/web")?.set_data(Stop::default()).ok();
-    ///
-    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
-    /// let stops = killed.iter().filter_map(|killed| killed.data::<Stop>());
-    /// assert_eq!(stops.map(|stop| stop.0.store(true, Ordering::Relaxed)).count(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.data.as_deref()?.downcast_ref()

@@ -116,17 +116,6 @@ impl<U: Unit> MetricHandle<'_, Counter<U>> {
 
 impl<U: Unit> MetricHandle<'_, Gauge<U>> {
     /// Adds `delta`, which may be negative, to the gauge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().handle(waiting).adjust(-3);
-    /// assert_eq!(tree.root().sum(waiting), -3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline(always)]
     pub fn adjust(self, delta: i64) {
         self.update(delta);

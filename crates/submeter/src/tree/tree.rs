@@ -130,15 +130,6 @@ impl TreeBuilder {
     /// of a process also determines which clock to use, which takes a few milliseconds, and up to
     /// half a second on a busy machine.
     ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::builder(Schema::builder().build()?).build()?;
-    /// # let _ = tree;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// When the kernel refuses to reserve address space, or there is to be no group, not even a
     /// root.
@@ -180,15 +171,6 @@ impl Tree {
     }
 
     /// Returns a builder for a tree with custom bounds.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(1000).build()?;
-    /// # let _ = tree;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn builder(schema: Schema) -> TreeBuilder {
         TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
@@ -297,17 +279,6 @@ impl Tree {
 
     /// Finds a group: hashes each name of the path and probes a table for it, without a lock. Now
     /// and then it frees what others removed. For more than one update, keep the handle.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.get_or_create("/acme/web")?;
-    /// assert_eq!(tree.get("/acme/web"), Some(web));
-    /// assert_eq!(tree.get("/acme/mail"), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self, path: &str) -> Option<Group> {
@@ -324,17 +295,6 @@ impl Tree {
     }
 
     /// Creates one group; its parent must exist.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// assert!(tree.create("/acme/web").expect_err("no /acme").is_not_found());
-    /// tree.create("/acme")?;
-    /// tree.create("/acme/web")?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// An invalid name, a missing parent, an existing group of that name, or a full tree.

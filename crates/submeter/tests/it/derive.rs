@@ -1,9 +1,8 @@
 //! Structs of keys that declare their metrics.
 
-use submeter::http::HttpMetrics;
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, MetricKind, Metrics, Nanoseconds, Quota,
-    RateLimit, Schema, Tree, Unit,
+    RateLimit, Schema, SchemaBuilder, Tree, Unit,
 };
 
 /// Of every kind, with every option of a field.
@@ -35,7 +34,7 @@ struct Keys {
     #[metric(all)]
     io: Io<Bytes>,
     #[metric(all)]
-    http: HttpMetrics,
+    http: Http,
 }
 
 /// A set that a library would bring, in a section of its own.
@@ -49,6 +48,17 @@ where
     written: Counter<U>,
     /// Read
     read: Counter<U>,
+}
+
+/// A set that declares itself.
+struct Http {
+    requests: Counter<Count>,
+}
+
+impl Metrics for Http {
+    fn declare(schema: &mut SchemaBuilder) -> Http {
+        Http { requests: schema.counter("http_requests", "Requests received") }
+    }
 }
 
 #[test]

@@ -22,7 +22,6 @@ mod export_stalls;
 mod guards;
 mod high;
 mod hostile;
-mod http;
 #[path = "../../../submeter-percpu/tests/it/met.rs"]
 mod met;
 mod metric_handle;

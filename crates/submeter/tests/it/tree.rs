@@ -7,7 +7,6 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
 };
 
-use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
 struct Fixture {
@@ -278,130 +277,6 @@ fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
     web.set_limit(f.memory, Some(45));
     let told = web.try_charge(f.memory, 6).expect_err("its own limit").to_string();
     assert_eq!(told, "6 more of memory would exceed the limit: 40 of 45 held");
-}
-
-#[test]
-fn a_limit_is_never_exceeded_stress() {
-    let f = fixture();
-    f.tree.root().set_limit(f.memory, Some(1000));
-    let groups: Vec<_> =
-        (0..4).map(|n| f.tree.get_or_create(&format!("/p/{n}")).expect("created")).collect();
-    let (stop, worst) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let stopping = StopOnDrop(&stop);
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                worst.fetch_max(f.tree.root().usage(f.memory).current, Ordering::Relaxed);
-            }
-        });
-        let workers: Vec<_> = groups
-            .iter()
-            .map(|group| {
-                scope.spawn(|| {
-                    let mut held = Vec::new();
-                    for i in 0..20_000u64 {
-                        if let Ok(charge) = group.try_charge(f.memory, i % 97 + 1) {
-                            held.push(charge);
-                        } else if held.len() > 2 {
-                            held.truncate(held.len() / 2);
-                        }
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
-        drop(stopping);
-    });
-    assert!(worst.into_inner() <= 1000);
-    let usage = f.tree.root().usage(f.memory);
-    assert_eq!(usage.current, 0);
-    assert!(usage.refused > 0 && usage.peak <= 1000);
-}
-
-/// Readers check value and bound against the updates that returned before the read and those that
-/// began before it ended.
-#[test]
-fn a_read_is_within_its_bound_of_the_truth_stress() {
-    let f = fixture();
-    let leaves: Vec<_> =
-        (0..6).map(|n| f.tree.get_or_create(&format!("/p/{n}")).expect("created")).collect();
-    let parent = f.tree.get("/p").expect("exists");
-    let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let stopping = StopOnDrop(&stop);
-        for worker in [0, 1] {
-            let (f, leaves, begun, done, stop) = (&f, &leaves, &begun, &done, &stop);
-            scope.spawn(move || {
-                let mut i = worker;
-                while !stop.load(Ordering::Relaxed) {
-                    begun.fetch_add(1, Ordering::SeqCst);
-                    leaves[i % 6].add(f.requests, 1);
-                    done.fetch_add(1, Ordering::SeqCst);
-                    i += 1;
-                }
-            });
-        }
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                f.tree.flush();
-                std::thread::sleep(std::time::Duration::from_micros(300));
-            }
-        });
-        until_met(if cfg!(miri) { 50 } else { 50_000 }, || {
-            let least = done.load(Ordering::SeqCst);
-            let read = parent.read(f.requests);
-            let most = begun.load(Ordering::SeqCst);
-            assert!(read.value + read.max_error >= least, "{read:?} but {least} had returned");
-            assert!(read.value <= most + read.max_error, "{read:?} but only {most} had begun");
-            // Something was flushed, something was not, and something happened meanwhile.
-            read.value != 0 && read.max_error != 0 && most > least
-        });
-        drop(stopping);
-    });
-    assert_eq!(parent.sum(f.requests), done.into_inner());
-    assert_eq!(parent.read(f.requests).max_error, 0, "nothing changed since the flush");
-    leaves[0].add(f.requests, 1);
-    assert!(parent.read(f.requests).max_error > 0, "something did");
-}
-
-#[test]
-fn flushes_create_kill_and_updates_race_and_conserve_totals_stress() {
-    let f = fixture();
-    let (stop, expected) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let stopping = StopOnDrop(&stop);
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let snapshot = f.tree.snapshot();
-                for (index, group) in snapshot.groups().iter().enumerate() {
-                    let children = snapshot.groups().iter().filter(|g| g.parent() == Some(index));
-                    let sum: u64 = children.map(|child| child.counter(f.requests)).sum();
-                    assert!(sum <= group.counter(f.requests), "{}", group.path());
-                }
-            }
-        });
-        let workers: Vec<_> = (0..3u64)
-            .map(|worker| {
-                let (tree, expected) = (&f.tree, &expected);
-                scope.spawn(move || {
-                    for round in 0..300u64 {
-                        let path = format!("/w{worker}/t{}", round % 7);
-                        let group = tree.get_or_create(&path).expect("created");
-                        for n in 0..50 {
-                            group.add(f.requests, n);
-                        }
-                        expected.fetch_add(1225, Ordering::Relaxed);
-                        if round % 3 == 0 {
-                            group.kill().expect("a leaf of this worker");
-                        }
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
-        drop(stopping);
-    });
-    assert_eq!(f.tree.root().sum(f.requests), expected.into_inner());
 }
 
 #[test]

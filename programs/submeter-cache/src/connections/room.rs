@@ -58,10 +58,10 @@ impl Room {
 }
 
 impl Connections {
-    /// Returns whether a value of this length must have room before it is held for a client: it is
+    /// Returns whether so many bytes must have room before they are held for a client: they are
     /// more than every connection may have without asking, and others wait for room.
     pub(crate) fn waits_for_room(&self, bytes: usize) -> bool {
-        // Relaxed: a hint; who misses it holds one value while it waits.
+        // Relaxed: a hint; who misses it holds one answer while it waits.
         bytes > BUFFER_BYTES && self.room.waiting.load(Ordering::Relaxed) > 0
     }
 }

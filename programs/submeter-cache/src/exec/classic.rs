@@ -167,9 +167,7 @@ impl Session<'_> {
         Effect::new(Kind::Set)
     }
 
-    /// Looks up keys until none is left or the answer has grown large. While connections wait for
-    /// room, a large value is not taken before there is room for it: an evicted value that waits in
-    /// hand would be in nobody's account.
+    /// Looks up keys until none is left or the answer has grown large.
     pub(crate) fn get(
         &mut self,
         mut paused: Paused,
@@ -188,7 +186,7 @@ impl Session<'_> {
             if key.is_empty() {
                 break;
             }
-            if out.is_full() {
+            if self.is_full(out) {
                 paused.keys_at += keys.len() - rest.len();
                 // Each key was charged the bytes up to its end; the first one also those before it.
                 return Next::Pause(paused);
@@ -196,7 +194,7 @@ impl Session<'_> {
             let before = out.written();
             let account = (metering || rated).then(|| batch.enter(key));
             // Where it waited for room, it had passed the rate.
-            let has_room = std::mem::take(&mut paused.room) > 0;
+            let has_room = self.room > 0;
             if let Some(account) = account
                 && !has_room
                 && let Err(after) = batch.take(account)
@@ -211,8 +209,7 @@ impl Session<'_> {
                 self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
                 return Next::Go;
             }
-            paused.room = if has_room { 0 } else { self.room_for(key, guard) };
-            if paused.room > 0 {
+            if self.lacks_room(key, None, guard) {
                 paused.keys_at += keys.len() - rest.len();
                 return Next::Pause(paused);
             }
@@ -261,17 +258,6 @@ impl Session<'_> {
             Some(_) => {}
         }
         Next::Go
-    }
-
-    /// Returns how much room a key's value must have before it is touched and held; 0 for none.
-    fn room_for(&self, key: &[u8], guard: &Guard) -> usize {
-        let connections = self.cache.connections();
-        if !connections.waits_for_room(usize::MAX) {
-            return 0;
-        }
-        let item = self.fetch(key, None, guard);
-        let bytes = item.map_or(0, |(item, _)| item.value_line().len());
-        if connections.waits_for_room(bytes) { bytes } else { 0 }
     }
 
     /// Finds an item, marks it as fetched, and sets its expiry if one is given.

@@ -7,6 +7,7 @@ mod foreign_names;
 mod meta;
 mod meter;
 mod rate;
+mod room;
 mod stats;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use submeter_documents::Document;
 use crate::cache::{Cache, List};
 use crate::clock::{Clock, Tick};
 use crate::output::Output;
-use crate::protocol::{Refusal, Request, reply};
+use crate::protocol::{Refusal, Request, Verb, reply};
 use crate::statistics::{Total, Totals};
 use crate::tenant::Account;
 
@@ -33,6 +34,9 @@ pub(crate) struct Session<'c> {
     /// When the bytes could be read that are being worked on, and when this batch of them began.
     arrival: u64,
     began: u64,
+    /// How many bytes to hold room for before the request in front goes on, where its value waits
+    /// for that.
+    room: usize,
     /// The key, if there is one, whose value is being skipped. Not its tenant: the rest of the
     /// value may take long to arrive, and a waiting connection must not hold a deleted tenant.
     swallowing: Box<[u8]>,
@@ -47,6 +51,8 @@ pub(crate) enum Next {
     Pause(Paused),
     /// Nothing was done: try again after this time.
     Wait(Duration),
+    /// Nothing was done: hold [`Session::room`], then try again.
+    Again,
     /// As [`Next::Pause`], after this time.
     PauseFor(Paused, Duration),
     /// The answer is a list that [`Session::list`] gets.
@@ -63,15 +69,13 @@ pub(crate) struct Paused {
     pub(crate) keys_at: usize,
     /// Bytes of the request that were not charged to a key yet.
     bytes_in: usize,
-    /// How many bytes to hold room for before it goes on, where the next value waits for that.
-    pub(crate) room: usize,
 }
 
 impl<'c> Session<'c> {
     pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
         let arrival = cache.store().clock.raw();
         let now = cache.store().clock.tick(arrival);
-        Session { cache, now, arrival, began: arrival, swallowing: Box::default() }
+        Session { cache, now, arrival, began: arrival, room: 0, swallowing: Box::default() }
     }
 
     /// Begins to work on bytes that could be read since then, or have just arrived.
@@ -115,15 +119,23 @@ impl<'c> Session<'c> {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
-        if let Some(next) = self.admit(&request, bytes_in, batch, out) {
+        // Where it waited for room, it had passed the rate.
+        if self.room == 0
+            && let Some(next) = self.admit(&request, bytes_in, batch, out)
+        {
             return next;
         }
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
-                let paused = Paused { with_cas, touch, keys_at, bytes_in, room: 0 };
+                let paused = Paused { with_cas, touch, keys_at, bytes_in };
                 return self.get(paused, keys, batch, out);
             }
             Request::Meta(meta) => {
+                let wants_value = meta.verb == Verb::Get && meta.flags.value;
+                let guard = batch.resolver.guard();
+                if wants_value && self.lacks_room(&meta.key, meta.flags.cas, guard) {
+                    return Next::Again;
+                }
                 self.totals().count(Total::Meta);
                 self.meta(&meta, batch, out)
             }
@@ -183,6 +195,11 @@ impl<'c> Session<'c> {
     /// Counts that others had their turn before all that had arrived was done.
     pub(crate) fn count_yield(&self) {
         self.totals().count(Total::Yields);
+    }
+
+    /// Returns how much room to hold for the value that waits for it; 0 if none does.
+    pub(crate) fn room_wanted(&self) -> usize {
+        self.room
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -194,7 +194,8 @@ impl Connection<'_> {
             if let Batch::List(list, bytes_in) = batch {
                 self.list(list, bytes_in).await?;
             }
-            if let Some((Paused { room: room @ 1.., .. }, _)) = self.paused {
+            let room = self.session.room_wanted();
+            if room > 0 {
                 self.place.seat.enter(Phase::Sending, self.session.now_ms());
                 self.shrink();
                 // With the buffer of `out`, which stays.
@@ -303,7 +304,7 @@ impl Connection<'_> {
     /// Executes what the input holds.
     fn batch(&mut self, batch: &mut exec::Batch<'_>) -> Batch {
         for _ in 0..BATCH_MAX {
-            if self.paused.is_some() || self.out.is_full() {
+            if self.paused.is_some() || self.session.is_full(&self.out) {
                 match self.go_on(batch) {
                     Some(ended) => return ended,
                     None => continue,
@@ -326,8 +327,7 @@ impl Connection<'_> {
                     next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
-                    let users = self.users.as_ref();
-                    let entered = users.and_then(|users| users.enter(login, &self.place));
+                    let entered = self.users.as_ref().and_then(|u| u.enter(login, &self.place));
                     if let Some(ended) = self.logged_in(entered, consumed, batch) {
                         return ended;
                     }
@@ -361,6 +361,7 @@ impl Connection<'_> {
                     return Batch::List(list, consumed);
                 }
                 Next::Wait(time) => return Batch::Throttled(time),
+                Next::Again => return Batch::Long,
                 Next::PauseFor(paused, time) => {
                     self.paused = Some((paused, consumed));
                     return Batch::Throttled(time);
@@ -405,7 +406,7 @@ impl Connection<'_> {
 
     /// Resumes an interrupted retrieval. Returns why there are no more answers now.
     fn go_on(&mut self, batch: &mut exec::Batch<'_>) -> Option<Batch> {
-        if self.out.is_full() {
+        if self.session.is_full(&self.out) {
             return Some(Batch::Long);
         }
         let (paused, consumed) = self.paused.take()?;

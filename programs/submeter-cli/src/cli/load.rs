@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::size::{Size, delimiter};
-use submeter_terminal::seconds;
+use submeter_terminal::{Destination, seconds};
 
 /// Arguments of `submeter load`.
 #[derive(Args, Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct LoadArgs {
     pub(crate) seconds: Option<Duration>,
     /// Write configuration and results to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    pub(crate) json: Option<Destination>,
     /// Statistics (CSV) to draw tenants from, instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     pub(crate) tenants_file: Option<PathBuf>,
@@ -53,9 +53,10 @@ pub(crate) struct LoadArgs {
     /// Start the connections one after the other within this time, rather than all at once
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) ramp: Option<Duration>,
-    /// Write latencies to a file, as HdrHistogram's tools read them: percentiles in milliseconds
+    /// Write latencies to a file, or to standard output with "-", as HdrHistogram's tools read
+    /// them: percentiles in milliseconds
     #[arg(long, value_name = "FILE")]
-    pub(crate) hdr: Option<PathBuf>,
+    pub(crate) hdr: Option<Destination>,
     /// Seed of keys and operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

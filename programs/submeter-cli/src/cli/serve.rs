@@ -165,8 +165,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
-    /// place of those of --config. What a tenant holds above a limit that was lowered goes soon
-    /// after, unless --no-evictions is given
+    /// place of those of --config. A path with " #" in it or a blank at its end stands in quotes,
+    /// as in JSON. What a tenant holds above a limit that was lowered goes soon after, unless
+    /// --no-evictions is given
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
     /// Let programs of this machine replace the limits of --limits or --config: POST /api/limits

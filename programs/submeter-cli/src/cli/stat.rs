@@ -1,12 +1,12 @@
 //! `submeter stat`.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::page::PageArgs;
+use submeter_terminal::Destination;
 
 /// Arguments of `submeter stat`.
 #[derive(Args, Clone, Debug)]
@@ -49,9 +49,9 @@ pub(crate) struct StatArgs {
     #[arg(short = 'r', long = "repeat", value_name = "N", requires = "timeout",
           conflicts_with = "interval", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: Option<u32>,
-    /// Print the counts to a file instead of standard output
+    /// Print the counts to a file, which is written once there are some [default: standard output]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub(crate) output: Option<Destination>,
     /// Print fields separated by SEP: [time,]value,unit,event,group,run time in ns,percent
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json", value_parser = separator)]
     pub(crate) field_separator: Option<String>,

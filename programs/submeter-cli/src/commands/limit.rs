@@ -15,13 +15,9 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
     let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
     // The server's words, for a shell.
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-    let (url, undo, path_word) = (client.url(), quoted(&now.undo), quoted(&now.path));
-    let text = format!(
-        "{path}: {limits}\nundo: submeter limit set {url} {} {}\n",
-        show::plain(&path_word),
-        show::plain(&undo)
-    );
+    let [undo, path_word] = [&now.undo, &now.path].map(|text| show::shell_word(text));
+    let url = client.url();
+    let text = format!("{path}: {limits}\nundo: submeter limit set {url} {path_word} {undo}\n");
     show::print(&text).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }

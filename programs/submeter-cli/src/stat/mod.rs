@@ -9,8 +9,6 @@ mod figure;
 mod plan;
 mod print;
 
-use std::fs::File;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,20 +17,12 @@ use tokio::runtime;
 use self::client::Client;
 use self::print::{Format, Printer};
 use crate::cli::{Names, StatArgs};
-use submeter_terminal::Failure;
 use submeter_terminal::signals;
+use submeter_terminal::{Destination, Failure};
 
 /// The interval if none is printed and none ends the run: the totals that the server sends in
 /// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
-
-/// Makes the file of `-o`, before anything is counted.
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| {
-        let path = path.display();
-        Failure::new(format_args!("cannot write {path}: {error}; name another file by -o"))
-    })
-}
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
@@ -50,7 +40,8 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         (Some(separator), _) => Format::Fields(separator.clone()),
         (None, _) => Format::People,
     };
-    let out = args.output.as_deref().map(create).transpose()?;
+    let out = args.output.clone().unwrap_or(Destination::Output);
+    out.check(print::FLAG).map_err(Failure::new)?;
     let mut printer = Printer::new(format, client.url().to_owned(), args.interval.is_some(), out);
     let cannot = |e| Failure::new(format_args!("cannot start: {e}"));
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;

@@ -9,7 +9,10 @@ use serde::Serialize;
 use super::figure::{Figure, between};
 use submeter::visible;
 use submeter_http::wire::stat::{CountDoc, StateDoc, TotalsDoc};
-use submeter_terminal::{self as show, Failure, plain};
+use submeter_terminal::{self as show, Destination, Failure, plain};
+
+/// Names the file that the counts go to.
+pub(super) const FLAG: &str = "-o";
 
 /// The output format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,16 +34,19 @@ pub(super) struct Printer {
     printed: u64,
     /// The totals of runs before this one.
     runs: Vec<TotalsDoc>,
-    /// Instead of standard output.
-    out: Option<File>,
+    out: Destination,
+    /// The file that intervals go to, since the first: what was there before is kept until there is
+    /// something to write.
+    file: Option<File>,
     /// Reasons that were printed, because each is printed only once.
     told: Vec<String>,
 }
 
 impl Printer {
-    pub(super) fn new(format: Format, url: String, intervals: bool, out: Option<File>) -> Printer {
-        let (last, shown, printed, runs, told) = (None, None, 0, Vec::new(), Vec::new());
-        Printer { format, url, intervals, last, shown, printed, runs, out, told }
+    pub(super) fn new(format: Format, url: String, intervals: bool, out: Destination) -> Printer {
+        let (last, shown, file, printed, runs, told) =
+            (None, None, None, 0, Vec::new(), Vec::new());
+        Printer { format, url, intervals, last, shown, printed, runs, out, file, told }
     }
 
     /// Keeps what was counted, as another run begins.
@@ -63,9 +69,20 @@ impl Printer {
 
     /// Prints; returns false if the reader closed the pipe, which is how `| head -1` ends a stream.
     fn write(&mut self, text: &str) -> Result<bool, Failure> {
-        let Some(file) = &mut self.out else { return show::stream(text).map_err(Failure::new) };
-        let written = file.write_all(text.as_bytes());
-        written.map(|()| true).map_err(|e| Failure::new(format_args!("cannot write to -o: {e}")))
+        let path = match &self.out {
+            Destination::Output => return show::stream(text).map_err(Failure::new),
+            Destination::File(_) if text.is_empty() => return Ok(true),
+            Destination::File(path) if self.intervals => path,
+            whole => return whole.write(text, FLAG).map(|()| true).map_err(Failure::new),
+        };
+        let file = self.file.take().map_or_else(|| File::create(path), Ok);
+        let written = file.and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            self.file = Some(file);
+            Ok(true)
+        });
+        let path = path.display();
+        written.map_err(|e| Failure::new(format_args!("cannot write {path}: {e} ({FLAG})")))
     }
 
     /// Formats the counts since the previous interval.

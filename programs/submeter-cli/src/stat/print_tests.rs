@@ -24,7 +24,7 @@ fn missing() -> CountDoc {
 }
 
 fn line(format: Format, at_ns: Option<u64>, count: &CountDoc) -> String {
-    Printer::new(format, "http://x".to_owned(), at_ns.is_some(), None).line(
+    Printer::new(format, "http://x".to_owned(), at_ns.is_some(), Destination::Output).line(
         at_ns,
         count,
         2_000_000_000,
@@ -77,7 +77,8 @@ fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> TotalsDoc {
 
 #[test]
 fn an_interval_begins_where_the_last_printed_one_ended() {
-    let mut printer = Printer::new(Format::Fields(",".to_owned()), String::new(), true, None);
+    let mut printer =
+        Printer::new(Format::Fields(",".to_owned()), String::new(), true, Destination::Output);
     assert_eq!(
         printer.interval(totals(1_000_000_000, true, 250_000_000)),
         "1.000000000,250.000000,msec,task-clock,/acme/web,250000000,100.00,0.250,CPUs utilized\n"
@@ -108,7 +109,7 @@ fn several_runs_are_their_mean_and_how_much_it_varies() {
 fn events_that_lack_for_one_reason_are_one_line() {
     let lacks = |event: &str| CountDoc { event: event.to_owned(), ..missing() };
     let counts = vec![lacks("cycles"), clock(7), lacks("branches"), lacks("cycles")];
-    let mut printer = Printer::new(Format::Json, String::new(), true, None);
+    let mut printer = Printer::new(Format::Json, String::new(), true, Destination::Output);
     let totals = TotalsDoc { counts, ..totals(1, false, 0) };
     printer.explain(&totals);
     printer.explain(&totals);

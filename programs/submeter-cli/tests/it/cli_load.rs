@@ -49,6 +49,22 @@ fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
 }
 
 #[test]
+fn latencies_go_to_standard_output_alone_and_no_two_results_to_one_place() {
+    let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-hdr-out", CSV));
+    let (code, out, err) = load(&fake, &csv, &["--requests", "40", "--hdr", "-"]);
+    assert_eq!(code, Some(0), "{err}");
+    let is_alone = out.trim_start().starts_with("Value") && !out.contains("throughput");
+    assert!(is_alone && out.contains("Total count    =           40]"), "{out}");
+    assert!(err.contains("throughput") && err.contains("read back"), "{err}");
+    let args = ["load", "--connect", "127.0.0.1:1", "--json"];
+    let both = |to: &str, said: &str| {
+        SUBMETER.refuses(&[&args[..], &[to, "--hdr", to]].concat(), &[said, "by --hdr"]);
+    };
+    both("-", "standard output");
+    both("some.json", "one file");
+}
+
+#[test]
 fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
     let fake = Fake::start(Lie::None);
     let folder = std::env::temp_dir().join(format!("submeter-full-{}", std::process::id()));

@@ -59,6 +59,15 @@ impl Prometheus {
         let [found] = answer["data"]["result"].as_array()?.as_slice() else { return None };
         found["value"][1].as_str()?.parse().ok()
     }
+
+    /// What is refused or granted beyond a limit is asked for above 0, and found where that is.
+    fn knows_what_the_dashboard_asks_for(&self) {
+        for query in crate::monitoring::queries().iter().filter(|query| !query.contains("> 0")) {
+            let query = query.replace("=~\"$instance\"", "=~\".*\"");
+            let found = self.ask(&format!("count({query})"));
+            assert!(found >= Some(1.0), "{query}: {found:?}");
+        }
+    }
 }
 
 impl Drop for Prometheus {
@@ -124,6 +133,7 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
         last.is_some_and(about)
     });
     println!("{last:?} of {exact}");
+    prometheus.knows_what_the_dashboard_asks_for();
     // No more is leased than there is, once leases rest.
     let leased = "group_resource:submeter_cache_fleet_limit:sum{group=\"/acme\"}";
     until("leases add up to the limit at most", || {

@@ -1,13 +1,15 @@
 //! Limits of `submeter serve`: of flags, and of a file that is read again.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use submeter_program::{Running, TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, line, secret, stat};
+use crate::support::{FREE, SUBMETER, cache_address, get, line, secret, stat};
 
 fn ask(mut client: &TcpStream, request: &str) -> String {
     client.write_all(request.as_bytes()).expect("sent");
@@ -224,4 +226,70 @@ fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
     let page = other.line_with("http://");
     let page = page.split_whitespace().last().expect("an address");
     SUBMETER.refuses(&["limit", "set", page, "/acme", "rate=5/s"], &["--limits-api"]);
+}
+
+/// Has the page's own script write lines of a limit for each name, as its button copies them.
+fn copied(names: &[&str]) -> Option<String> {
+    let names = serde_json::to_string(names).expect("texts");
+    let write = "names.map((name, i) => `${inFile(name)} ${i + 1}k\\n`).join('')";
+    let script = format!(
+        "{}\nconst names = {names};\nprocess.stdout.write({write});",
+        include_str!("../../../../crates/submeter-http/src/page/client/visible.js")
+    );
+    let output = Command::new("node").args(["-e", &script]).output().ok()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn whatever_a_tenants_name_has_a_copied_line_and_a_printed_command_are_of_that_tenant() {
+    let names = [
+        "/two words",
+        "/a,b=c\"",
+        "/ #b",
+        "/a #b",
+        "/a#b",
+        "/a ",
+        "/ a",
+        "/\u{a0}a\u{a0}",
+        "/a\u{2028}b",
+        "/\u{202e}x",
+        "/e\u{e0041}",
+        "/\\u{a}' \"",
+        "/\u{feff}z",
+        "/租 户/é",
+    ];
+    let Some(lines) = copied(&names) else {
+        return println!("skipped: the page's scripts; install node (nodejs.org)");
+    };
+    assert!(lines.starts_with("\"/two words\" 1k\n/a,b=c\" 2k\n"), "{lines}");
+    assert!(!lines.contains(|c| c != '\n' && submeter::is_hidden(c)), "{lines:?}");
+    let file = TempFile::new("copied.limits", &lines);
+    let mut server =
+        SUBMETER.start(&[&FREE[..], &["--limits-api", "--limits", file.path()]].concat());
+    let page = server.address_after("http://");
+    let memory = || -> HashMap<String, u64> {
+        let doc: Value = serde_json::from_str(&get(page, "/api/tree")).expect("JSON");
+        let limit = |group: &Value| {
+            let path = group["path"].as_str()?.to_owned();
+            Some((path, group["values"]["memory"]["limit"].as_u64()?))
+        };
+        doc["groups"].as_array().expect("a list").iter().filter_map(limit).collect()
+    };
+    let before = memory();
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(before.get(*name), Some(&((at as u64 + 1) << 10)), "{name:?} of {lines}");
+    }
+    let url = format!("http://{page}");
+    for name in names {
+        let output = SUBMETER.run(&["limit", "set", &url, name, "memory=77k"]);
+        let said = text(&output.stdout);
+        let Some((_, undo)) = said.split_once("undo: submeter ") else {
+            panic!("{name:?}: {said}")
+        };
+        let undo = format!("{} {undo}", env!("CARGO_BIN_EXE_submeter"));
+        let undone = Command::new("bash").args(["-c", &undo]).output().expect("bash runs");
+        assert!(undone.status.success(), "{undo}: {}", text(&undone.stderr));
+    }
+    assert_eq!(memory(), before, "each is undone, and nobody else is limited");
 }

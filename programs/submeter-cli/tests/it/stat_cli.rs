@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use submeter_program::{Running, text};
+use submeter_program::{Running, TempFile, text};
 
 use crate::support::{FREE, SUBMETER, cache_address};
 
@@ -203,4 +203,28 @@ fn what_cannot_be_counted_at_all_is_one_line() {
         &["127.0.0.1:1", "submeter serve"],
     );
     SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
+}
+
+#[test]
+fn the_file_of_dash_o_keeps_what_it_had_until_something_was_counted() {
+    let (_server, page, _) = server();
+    let file = TempFile::new("stat-out", "earlier");
+    let is = || std::fs::read_to_string(file.path()).expect("readable");
+    let stat = |more: &[&str]| {
+        let args = ["stat", "-e", "task-clock", "-x,", "-o", file.path(), "--timeout", "60"];
+        SUBMETER.run(&[&args[..], more].concat())
+    };
+    for bad in [&["http://127.0.0.1:1"][..], &["-G", "nobody", &page], &["-e", "cylces", &page]] {
+        assert_eq!(stat(bad).status.code(), Some(2), "{bad:?}");
+        assert_eq!(is(), "earlier", "{bad:?}");
+    }
+    let none = ["stat", "-o", "/no/such/file", "http://127.0.0.1:1"];
+    SUBMETER.refuses(&none, &["/no/such/file", "another file by -o"]);
+    for (more, lines) in [(&[][..], 1..2), (&["-I", "20"], 2..8)] {
+        let output = stat(&[more, &[&page]].concat());
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
+        assert!(lines.contains(&is().lines().count()) && is().contains("task-clock"), "{}", is());
+    }
+    let (out, _) = ran(&["stat", "-e", "task-clock", "-x,", "--timeout", "20", "-o-", &page]);
+    assert!(out.contains("task-clock"), "standard output, not a file of that name: {out}");
 }

@@ -86,54 +86,6 @@ fn json_goes_to_standard_output_alone() {
 }
 
 #[test]
-fn percpu_counter_has_the_three_tests_of_the_document() {
-    let file = TempFile::new("bench-counter.json", "");
-    let output = BENCH.run(&["percpu_counter", "--quick", "--json", file.path()]);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    for part in ["lock_fold", "submeter", "atomic", "the document: 1.53×"] {
-        assert!(out.contains(part), "{part} in {out}");
-    }
-    let json = read(file.path());
-    is_coherent(&json);
-    let rows = json["rows"].as_array().expect("a list");
-    let has = |test: u64, path: &str, variant: &str| {
-        rows.iter().any(|row| {
-            let params = &row["params"];
-            params["test"] == test && params["path"] == path && row["variant"] == variant
-        })
-    };
-    let several = json["machine"]["cpus"].as_u64() > Some(1);
-    for variant in ["lock_fold", "submeter", "atomic"] {
-        assert!(has(1, "slow", variant) && has(2, "fast", variant) && has(2, "slow", variant));
-        assert_eq!(has(3, "fast", variant) && has(3, "slow", variant), several, "{variant}");
-    }
-}
-
-#[test]
-fn limits_are_measured_far_at_and_across_and_weighed() {
-    let file = TempFile::new("bench-limits.json", "");
-    let output = BENCH.run(&["limits", "--quick", "--json", file.path()]);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    let json = read(file.path());
-    is_coherent(&json);
-    let rows = json["rows"].as_array().expect("a list");
-    let of = |param: &'static str| rows.iter().filter(move |row| !row["params"][param].is_null());
-    let depths = [1, 4, 16, 64]
-        .map(|depth| of("leaves").filter(|row| row["params"]["levels"] == depth).count());
-    assert!(depths.iter().all(|&rows| rows > 0), "{depths:?}");
-    assert!(of("limit_at").count() > 0 && of("part").count() > 0, "{out}");
-    let weighed: Vec<&str> =
-        of("state").filter_map(|row| row["params"]["state"].as_str()).collect();
-    let states = ["idle", "limited", "active_on_1", "active_on_all"];
-    assert!(
-        states.iter().all(|state| weighed.iter().filter(|w| *w == state).count() == 2),
-        "{out}"
-    );
-}
-
-#[test]
 fn when_interrupted_it_reports_what_it_has() {
     let file = TempFile::new("bench-signal.json", "");
     std::fs::remove_file(file.path()).expect("it was there");

@@ -117,15 +117,6 @@ impl SchemaBuilder {
     }
 
     /// Declares a monotonic sum. Add to it with [`Group::add`](crate::Group::add).
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
-    /// # let _ = sent;
-    /// ```
     pub fn counter<U: Unit>(&mut self, name: &str, help: &str) -> Counter<U> {
         let key = self.push(name, help, MetricKind::Counter, U::KIND, None);
         Counter { key, unit: PhantomData }
@@ -321,30 +312,12 @@ impl SchemaBuilder {
 
     /// Declares a value that goes up and down. Change it with
     /// [`Group::adjust`](crate::Group::adjust).
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Count, Schema};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
-    /// # let _ = waiting;
-    /// ```
     pub fn gauge<U: Unit>(&mut self, name: &str, help: &str) -> Gauge<U> {
         let key = self.push(name, help, MetricKind::Gauge, U::KIND, None);
         Gauge { key, unit: PhantomData }
     }
 
     /// Declares a distribution over `buckets`. Record with [`Group::record`](crate::Group::record).
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Buckets, Nanoseconds, Schema};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let latency = schema.histogram::<Nanoseconds>("latency", "Of answers", Buckets::LATENCY_NS);
-    /// # let _ = latency;
-    /// ```
     pub fn histogram<U: Unit>(&mut self, name: &str, help: &str, buckets: Buckets) -> Histogram<U> {
         let key = self.push(name, help, MetricKind::Histogram, U::KIND, Some(buckets));
         Histogram { key, buckets, unit: PhantomData }
@@ -353,15 +326,6 @@ impl SchemaBuilder {
     /// Declares a quota: something that groups hold, which may be limited. Charge it with
     /// [`Group::try_charge`](crate::Group::try_charge). It takes a word of the first section, which
     /// counts the charges that limits refused.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let _ = memory;
-    /// ```
     pub fn quota<U: Unit>(&mut self, name: &str, help: &str) -> Quota<U> {
         let key = self.push(name, help, MetricKind::Quota, U::KIND, None);
         Quota { key, unit: PhantomData }
@@ -375,17 +339,6 @@ impl SchemaBuilder {
     /// `NAME_throttled` and `NAME_throttled_time`; and how often a soft one would have:
     /// `NAME_overdrafts`. Costs their words; a group that has no rate of
     /// its own takes nothing else.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let sent = schema.rate_limit::<Bytes>("sent", "Bytes sent per time");
-    /// # let _ = sent;
-    /// assert!(schema.build()?.metric("sent_throttled").is_some());
-    /// # Ok::<(), submeter::SchemaError>(())
-    /// ```
     pub fn rate_limit<U: Unit>(&mut self, name: &str, help: &str) -> RateLimit<U> {
         let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));

@@ -7,19 +7,6 @@ use crate::metric::histogram::Buckets;
 use crate::metric::unit::UnitKind;
 
 /// The kind of a metric.
-///
-/// # Examples
-/// ```
-/// # use submeter::{Count, Schema, Tree};
-/// # let mut schema = Schema::builder();
-/// # schema.counter::<Count>("requests", "Requests answered");
-/// # let tree = Tree::new(schema.build()?)?;
-/// use submeter::MetricKind;
-///
-/// let metric = tree.schema().metric("requests").expect("declared above");
-/// assert_eq!((metric.kind(), metric.buckets()), (MetricKind::Counter, None));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MetricKind {

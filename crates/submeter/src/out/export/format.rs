@@ -26,14 +26,6 @@ impl Format {
     ///
     /// A client that names neither is not refused: it gets the text format, as a person with a
     /// browser would.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::export::Format;
-    ///
-    /// assert_eq!(Format::accepted("text/plain;version=0.0.4"), Format::Text);
-    /// assert_eq!(Format::accepted("application/openmetrics-text"), Format::OpenMetrics);
-    /// ```
     #[must_use]
     pub fn accepted(accept: &str) -> Format {
         let quality = |of: &str| {

@@ -305,16 +305,6 @@ impl Export {
     }
 
     /// Adds `prefix_build_info`, whose labels tell what runs: version, commit.
-    ///
-    /// # Examples
-    /// ```
-    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
-    /// let export = submeter::export::Export::new("app").build_info(&[("version", "1.2.3")]);
-    /// let mut text = String::new();
-    /// export.write(&tree, &mut text)?;
-    /// assert!(text.contains("app_build_info{version=\"1.2.3\"} 1\n"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn build_info(self, labels: &[(&str, &str)]) -> Export {
         let name = self.name("build");
@@ -323,16 +313,6 @@ impl Export {
 
     /// Adds `target_info`, whose labels describe the process to OpenTelemetry: `service.name` is
     /// written as `service_name`.
-    ///
-    /// # Examples
-    /// ```
-    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
-    /// let export = submeter::export::Export::new("app").target_info(&[("service.name", "shop")]);
-    /// let mut text = String::new();
-    /// export.write(&tree, &mut text)?;
-    /// assert!(text.contains("target_info{service_name=\"shop\"} 1\n"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn target_info(self, labels: &[(&str, &str)]) -> Export {
         self.with_info("target".to_owned(), "The process", labels)

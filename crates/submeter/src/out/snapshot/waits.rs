@@ -9,18 +9,6 @@ use crate::metric::unit::Unit;
 impl GroupValues {
     /// Returns for how long charges waited for room of a quota, up to the snapshot. Panics when it
     /// is of another schema.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
-    /// assert_eq!(root.pressure(memory).some.avg10, 0.0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
         self.pressure_at(self.slot(quota.key))

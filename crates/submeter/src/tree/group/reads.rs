@@ -130,18 +130,6 @@ impl Group {
     /// anywhere (not even that for a group that never had a child). Joins a flush of this part, of
     /// the tree or of a group above that began after this call. For all groups use
     /// [`Tree::flush`](crate::Tree::flush): one flush is cheaper than many.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Count, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().add(requests, 1);
-    /// tree.root().flush();
-    /// assert_eq!(tree.root().read(requests).value, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn flush(&self) -> FlushReport {
         let first = self.inner.stats.rstat().flush_below(&self.inner.stats);
         let others = self.inner.extras.all().map(|other| &other.stats);
@@ -191,19 +179,6 @@ impl Group {
     /// Flushes the histogram's section in this group and below, then copies its distribution: every
     /// value whose record returned before this call is in. Costs what [`sum`](Group::sum) costs,
     /// and a load for each bucket.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.get_or_create("/web")?.record(latency, 5_000);
-    /// let seen = tree.root().sum_histogram(latency);
-    /// assert!(seen.quantile(0.5).is_some_and(|median| (4_400..=5_600).contains(&median)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Panics
     /// When the histogram is of another tree's schema.

@@ -35,21 +35,6 @@ impl Group {
     /// Adds 1 to a counter or gauge. For bytes and nanoseconds, 1 is rarely what is meant: use
     /// [`add`](Group::add).
     ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Count, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// let open = schema.gauge::<Count>("open", "Open connections");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().inc(requests);
-    /// tree.root().inc(open);
-    /// tree.root().dec(open);
-    /// assert_eq!((tree.root().sum(requests), tree.root().sum(open)), (1, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Panics
     /// When the metric is of another tree's schema.
     #[inline]
@@ -69,19 +54,6 @@ impl Group {
     }
 
     /// Moves a gauge up or down.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Bytes, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let queued = schema.gauge::<Bytes>("queued", "Bytes in the queue");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().adjust(queued, 4096);
-    /// tree.root().adjust(queued, -1024);
-    /// assert_eq!(tree.root().sum(queued), 3072);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Panics
     /// When the gauge is of another tree's schema.
@@ -168,20 +140,6 @@ impl Group {
 
     /// Records a duration, in nanoseconds: more than 584 years count as that.
     ///
-    /// # Examples
-    /// ```
-    /// use std::time::Instant;
-    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
-    /// let tree = Tree::new(schema.build()?)?;
-    /// let start = Instant::now();
-    /// tree.root().record_duration(latency, start.elapsed());
-    /// assert_eq!(tree.root().sum_histogram(latency).count(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Panics
     /// When the histogram is of another tree's schema.
     #[inline]
@@ -191,19 +149,6 @@ impl Group {
     }
 
     /// Records a value `n` times, at the price of once: for what a batch measured together.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().record_many(latency, 5_000, 3);
-    /// let seen = tree.root().sum_histogram(latency);
-    /// assert_eq!((seen.count(), seen.sum()), (3, 15_000));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Panics
     /// When the histogram is of another tree's schema.

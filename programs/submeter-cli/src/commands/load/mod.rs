@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::cli::LoadArgs;
 use submeter_load::drive::{self, Plan};
+use submeter_load::hdr;
 use submeter_load::tenants_file::{self, VALUE_MAX};
 use submeter_load::verb::Verb;
 use submeter_terminal as show;
-use submeter_terminal::Failure;
 use submeter_terminal::signals;
+use submeter_terminal::{Destination, Failure};
 
 /// How long a load takes unless told otherwise.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
@@ -40,8 +41,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
                 })?;
         }
     }
-    args.json.as_deref().map_or(Ok(()), report::try_json).map_err(Failure::new)?;
-    args.hdr.as_deref().map_or(Ok(()), report::try_hdr).map_err(Failure::new)?;
+    let results = results(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -71,20 +71,38 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
             report::verdict(&outcome, &total),
         ]
         .concat();
-        match &args.json {
-            // Standard output is the JSON's: people read the other.
-            Some(path) if path.as_os_str() == "-" => show::tell(&text),
-            _ => show::print(&text).map_err(Failure::new)?,
+        // Standard output is the result's that was to go there: people read the other.
+        match results.iter().any(|(to, _)| *to == Some(&Destination::Output)) {
+            true => show::tell(&text),
+            false => show::print(&text).map_err(Failure::new)?,
         }
-        if let Some(path) = &args.json {
-            report::write_json(&report::json(&plan, &outcome, &total), path)
-                .map_err(Failure::new)?;
-        }
-        if let Some(path) = &args.hdr {
-            report::write_hdr(&total, path).map_err(Failure::new)?;
+        for (to, flag) in results {
+            let Some(to) = to else { continue };
+            let text = match flag {
+                "--json" => format!("{:#}\n", report::json(&plan, &outcome, &total)),
+                _ => hdr::text(&total.latency_ns),
+            };
+            to.write(&text, flag).map_err(Failure::new)?;
         }
         Ok(if total.corrupt == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
+}
+
+/// Returns where results go, each with its flag, as far as they can be written there.
+fn results(args: &LoadArgs) -> Result<[(Option<&Destination>, &'static str); 2], Failure> {
+    let results = [(args.json.as_ref(), "--json"), (args.hdr.as_ref(), "--hdr")];
+    if let [(Some(json), _), (Some(hdr), _)] = results
+        && json == hdr
+    {
+        let what = if *json == Destination::Output { "standard output" } else { "one file" };
+        return Err(Failure::new(format_args!(
+            "--json and --hdr both write to {what}: name a file of its own by --hdr"
+        )));
+    }
+    for (to, flag) in results {
+        to.map_or(Ok(()), |to| to.check(flag)).map_err(Failure::new)?;
+    }
+    Ok(results)
 }
 
 /// Finds the address of `HOST:PORT`.

@@ -1,11 +1,8 @@
 //! What came of a load: a table for people, JSON for programs.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use submeter_load::drive::{Outcome, Plan};
-use submeter_load::hdr;
 use submeter_load::tally::Tally;
 use submeter_load::verb::Verb;
 use submeter_terminal::{self as show, BOLD, DIM};
@@ -93,47 +90,6 @@ pub(crate) fn json(plan: &Plan, outcome: &Outcome, total: &Tally) -> Value {
         "tenants": tenants,
         "corruptions": corruptions,
     })
-}
-
-/// Writes JSON to a file, or to standard output for `-`.
-///
-/// # Errors
-/// One line that names the file.
-pub(crate) fn write_json(value: &Value, path: &Path) -> Result<(), String> {
-    let text = format!("{value:#}\n");
-    if path == Path::new("-") {
-        return show::print(&text);
-    }
-    show::write_file(path, &text).map_err(|e| refused(path, &e))
-}
-
-/// Finds out whether [`write_json`] can write there: a long run must not end with that.
-pub(crate) fn try_json(path: &Path) -> Result<(), String> {
-    if path == Path::new("-") {
-        return Ok(());
-    }
-    show::try_file(path).map_err(|e| refused(path, &e))
-}
-
-fn refused(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; name another file by --json", path.display())
-}
-
-/// Writes latencies in the text format of HdrHistogram, which its plotter reads.
-///
-/// # Errors
-/// One line that names the file.
-pub(crate) fn write_hdr(total: &Tally, path: &Path) -> Result<(), String> {
-    show::write_file(path, &hdr::text(&total.latency_ns)).map_err(|e| refused_hdr(path, &e))
-}
-
-/// As [`try_json`], for [`write_hdr`].
-pub(crate) fn try_hdr(path: &Path) -> Result<(), String> {
-    show::try_file(path).map_err(|e| refused_hdr(path, &e))
-}
-
-fn refused_hdr(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; name another file by --hdr", path.display())
 }
 
 fn tally_json(tally: &Tally, outcome: &Outcome) -> Value {

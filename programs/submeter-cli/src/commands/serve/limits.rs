@@ -1,5 +1,6 @@
 //! Reads tenants' limits from a file: lines of a group's path and its limits. `#` starts a comment,
-//! at the beginning of a line or behind a blank: a tenant whose name has that stands in `--config`.
+//! at the beginning of a line or behind a blank. A path that would be read otherwise, as with
+//! that or a blank at its end, stands in quotes, as in JSON: `"/a #1" 64m`.
 
 use std::path::Path;
 
@@ -22,17 +23,19 @@ pub(super) fn read(path: &Path) -> Result<Vec<(usize, TenantLimit)>, String> {
 pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>, String> {
     let mut limits: Vec<(usize, TenantLimit)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let mut marks = line.match_indices('#').map(|(at, _)| at);
-        let begins = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
-        let comment = marks.find(|&at| begins(at));
-        let line = line[..comment.unwrap_or(line.len())].trim();
-        if line.is_empty() {
-            continue;
-        }
-        // At the last blank: a tenant's name may contain some.
-        let limit = match line.rsplit_once(char::is_whitespace) {
-            Some((path, limits)) => TenantLimit::new(path.trim_end(), limits),
-            None => Err(format!("{:?} has no limit", short(line))),
+        let line = line.trim();
+        let limit = if line.starts_with('"') {
+            quoted(line)
+        } else {
+            let line = without_comment(line);
+            if line.is_empty() {
+                continue;
+            }
+            // At the last blank: a tenant's name may contain some.
+            match line.rsplit_once(char::is_whitespace) {
+                Some((path, limits)) => TenantLimit::new(path.trim_end(), limits),
+                None => Err(format!("{:?} has no limit", short(line))),
+            }
         };
         let number = index + 1;
         let limit = limit.map_err(|e| {
@@ -44,6 +47,27 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>,
         limits.push((number, limit));
     }
     Ok(limits)
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut marks = line.match_indices('#').map(|(at, _)| at);
+    let begins = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    let comment = marks.find(|&at| begins(at));
+    line[..comment.unwrap_or(line.len())].trim_end()
+}
+
+/// Parses a line that begins with a path in quotes.
+fn quoted(line: &str) -> Result<TenantLimit, String> {
+    let mut parts = serde_json::Deserializer::from_str(line).into_iter::<String>();
+    let path = parts.next().and_then(Result::ok);
+    let (path, rest) = path.map(|path| (path, &line[parts.byte_offset()..])).ok_or_else(|| {
+        let line = short(line);
+        format!("{line:?} begins with no path in quotes: write it as in JSON, such as \"/a #1\"")
+    })?;
+    match without_comment(rest).trim_start() {
+        "" => Err(format!("{:?} has no limit", short(line))),
+        limits => TenantLimit::new(&path, limits),
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +103,9 @@ mod tests {
         let limits = parse("/a#b 1k#\n", "l").expect_err("no size");
         assert!(limits.contains("1k#"), "{limits}");
         assert_eq!(parse("/a#b 1k\t# c # d\n", "l").expect("well-formed")[0].1.path, "/a#b");
+        let quoted = r##"  "/a\n #\u202e\"b " 1k # "c""##;
+        let limits = parse(quoted, "l").expect("well-formed");
+        assert_eq!(limits[0].1.path, "/a\n #\u{202e}\"b ");
     }
 
     #[test]
@@ -88,6 +115,9 @@ mod tests {
             ("acme 1k", "acme"),
             ("/acme 1x", "1x"),
             ("/acme rate=5", "N/s"),
+            (r#""/acme 1k"#, "no path in quotes"),
+            (r#""/acme" # 1k"#, "no limit"),
+            (r#""acme" 1k"#, "starts with '/'"),
         ] {
             let error = parse(&format!("/ok 1k\n{line}\n"), "l.txt").expect_err(line);
             assert!(error.starts_with("l.txt line 2: "), "{error}");

@@ -1,0 +1,69 @@
+//! The owners' words: how many bytes each holds.
+//!
+//! An owner's number is a group's for as long as the group or one of its blocks lives, and then
+//! another's. Its words stay. Number 0 is nobody, which has none.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
+
+use submeter_percpu::{Area, Block};
+
+/// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
+pub(super) const OWNERS_MAX: usize = u16::MAX as usize;
+
+/// The number under which a thread looks whether its blocks are noticed.
+pub(super) const PROBE: u32 = OWNERS_MAX as u32;
+
+const CHUNK: usize = 256;
+
+type Chunk = Box<[OnceLock<Block>; CHUNK]>;
+
+static CHUNKS: [OnceLock<Chunk>; OWNERS_MAX.div_ceil(CHUNK)] =
+    [const { OnceLock::new() }; OWNERS_MAX.div_ceil(CHUNK)];
+
+/// The bytes of all blocks that there ever were, and of those that are no more: two words that only
+/// grow, because a sum over CPUs is of no one moment. See [`sum`].
+const GAINED: usize = 0;
+const LOST: usize = 1;
+
+#[inline]
+fn words(owner: u32) -> Option<&'static Block> {
+    let owner = owner as usize;
+    CHUNKS.get(owner / CHUNK)?.get()?[owner % CHUNK].get()
+}
+
+/// Adds to an owner's words. It makes none, which would allocate: that was done before a block had
+/// the number. The probe has none.
+#[inline]
+pub(super) fn add(owner: u32, bytes: i64) {
+    if let Some(words) = words(owner) {
+        let word = if bytes < 0 { LOST } else { GAINED };
+        words.add(word, bytes.wrapping_abs());
+    }
+}
+
+/// Makes an owner's words, unless it has them already.
+pub(super) fn make(owner: u32) -> io::Result<()> {
+    let none = || Box::new([const { OnceLock::new() }; CHUNK]);
+    let chunk = CHUNKS[owner as usize / CHUNK].get_or_init(none);
+    if chunk[owner as usize % CHUNK].get().is_none() {
+        let block = Area::common()?.block(2)?;
+        // Whichever thread was earlier made the same.
+        let _ = chunk[owner as usize % CHUNK].set(block);
+    }
+    Ok(())
+}
+
+/// Returns the bytes of an owner's blocks: exact once the adds are over. Meanwhile it never lacks a
+/// block that is in use throughout, so that it is 0 only where there is none. That is as what is
+/// lost is read first, and is counted after what it was gained by: if the sum of what was gained is
+/// not more when read later, then it was not more at the moment between.
+pub(super) fn sum(owner: u32) -> i64 {
+    let Some(words) = words(owner) else { return 0 };
+    let lost = words.sum(LOST);
+    // Acquire: with what passes a block from the thread that gained it to the one that lost it. Who
+    // sees the loss sees the gain.
+    fence(Ordering::Acquire);
+    words.sum(GAINED).wrapping_sub(lost)
+}

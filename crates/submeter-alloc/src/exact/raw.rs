@@ -1,0 +1,396 @@
+//! The allocator whose blocks know their owner, and the map that says so.
+//!
+//! # Where the owner lies
+//! Beside the heap: one byte for each 16 bytes of address space, in leaves that are made where a
+//! block with an owner lies. Each block begins a granule of 16 bytes and has it for itself, so that
+//! its first granules' bytes are its own for as long as it lives: one byte for a block of 16 bytes
+//! at most, two for all others. Nothing is added to a block, and no power of two is pushed into the
+//! next class of sizes. What one byte cannot name is behind the block instead. What is nobody's has
+//! zeroes there: they are as an owner's block leaves them, so that nobody's block writes nothing.
+#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::books;
+use super::owners::OWNERS_MAX;
+
+/// What a byte of the map stands for; also what every block is aligned to, and its least size.
+const GRANULE: usize = 16;
+const GRANULE_BITS: u32 = GRANULE.trailing_zeros();
+
+/// The address space of one leaf.
+const REGION_BITS: u32 = if cfg!(miri) { 20 } else { 30 };
+
+/// A byte for each granule, and one more: the two bytes of a block that begins in the last granule.
+const LEAF: usize = (1 << (REGION_BITS - GRANULE_BITS)) + 1;
+
+/// The regions of 47 bits, which is all that Linux gives a program that does not ask for more.
+const REGIONS: usize = 1 << (if cfg!(miri) { 40 } else { 47 } - REGION_BITS);
+
+/// Stands for an owner that is behind the block.
+const BEHIND: u32 = u8::MAX as u32;
+
+const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
+
+static LEAVES: [AtomicPtr<u8>; REGIONS] = [const { AtomicPtr::new(null_mut()) }; REGIONS];
+
+/// An allocator that knows which group each block was allocated in. See the
+/// [module](crate::exact).
+///
+/// # Examples
+/// ```
+/// use std::alloc::System;
+/// use submeter_alloc::Exact;
+///
+/// #[global_allocator]
+/// static HEAP: Exact<System> = Exact::new(System);
+///
+/// assert!(Exact::<System>::is_linked());
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exact<A> {
+    inner: A,
+}
+
+/// Whether a block that was asked for with this size has its owner in one byte.
+#[inline(always)]
+fn is_narrow(size: usize) -> bool {
+    size <= GRANULE
+}
+
+/// What is asked of the inner allocator.
+#[inline(always)]
+fn fit(layout: Layout) -> Layout {
+    fit_size(layout, layout.size().max(GRANULE))
+}
+
+/// What is asked of it for a narrow block with its owner behind it.
+fn fit_behind(layout: Layout) -> Layout {
+    fit_size(layout, GRANULE + size_of::<u16>())
+}
+
+#[inline(always)]
+fn fit_size(layout: Layout, size: usize) -> Layout {
+    // SAFETY: 1. The larger of two powers of two is one. 2. Rounded up to that, the size is at most
+    // the layout's own, which is valid, or at most 32 or the alignment, which is so anywhere.
+    unsafe { Layout::from_size_align_unchecked(size, layout.align().max(GRANULE)) }
+}
+
+/// Where the map says whose a block is. None if its region has no leaf: it is nobody's.
+#[inline(always)]
+fn entry(block: *mut u8) -> Option<NonNull<u8>> {
+    let address = block.addr();
+    // Acquire: pairs with the AcqRel in `grow`. That a leaf is seen where it was used for this
+    // address before is the inner allocator's order, which a block follows from thread to thread.
+    let leaf = LEAVES.get(address >> REGION_BITS)?.load(Ordering::Acquire);
+    let granule = (address >> GRANULE_BITS) & ((1 << (REGION_BITS - GRANULE_BITS)) - 1);
+    // SAFETY: 1. `granule` is below the granules of a region, which is the length of the leaf less
+    // one.
+    NonNull::new(leaf).map(|leaf| unsafe { leaf.add(granule) })
+}
+
+/// Writes whose a block is: 0 for nobody.
+///
+/// # Safety
+/// 1. `at` is the entry of a block of `size` bytes, made with what `fit` says. 2. The caller alone
+///    uses that block.
+#[inline(always)]
+unsafe fn write(at: NonNull<u8>, size: usize, owner: u32) {
+    // SAFETY: 1 and 2. The bytes are this block's alone: every block begins a granule, since `fit`
+    // aligns it, so that no other has one of those that it covers: one of a narrow block, and two
+    // or more of a block of more than 16 bytes. (The second of a block at the end of its region is
+    // the leaf's last byte, which stands for nothing else.)
+    unsafe {
+        if is_narrow(size) {
+            at.write(owner as u8);
+        } else {
+            at.cast::<u16>().write_unaligned(owner as u16);
+        }
+    }
+}
+
+/// Reads whose a block is; [`BEHIND`] if a narrow block has that behind it.
+///
+/// # Safety
+/// As of [`write`].
+#[inline(always)]
+unsafe fn read(at: NonNull<u8>, size: usize) -> u32 {
+    // SAFETY: 1 and 2. As in `write`. A leaf that was made after the block has zeroes there.
+    unsafe {
+        if is_narrow(size) { at.read().into() } else { at.cast::<u16>().read_unaligned().into() }
+    }
+}
+
+impl<A> Exact<A> {
+    /// Knows the owners of the blocks of `inner`.
+    pub const fn new(inner: A) -> Exact<A> {
+        Exact { inner }
+    }
+
+    /// Returns the allocator below, as for its statistics.
+    pub const fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// Returns whether the global allocator of this program is one of these.
+    #[must_use]
+    pub fn is_linked() -> bool {
+        books::is_linked()
+    }
+}
+
+impl<A: GlobalAlloc> Exact<A> {
+    /// Makes the leaf for a block's region, and returns its entry; none where memory is short.
+    #[cold]
+    #[inline(never)]
+    fn grow(&self, block: *mut u8) -> Option<NonNull<u8>> {
+        let leaf = LEAVES.get(block.addr() >> REGION_BITS)?;
+        let layout = Layout::from_size_align(LEAF, GRANULE).ok()?;
+        // SAFETY: 1. The layout is not of size 0. Large allocations are mapped by themselves, and
+        // take memory where they are first written.
+        let made = unsafe { self.inner.alloc_zeroed(layout) };
+        // AcqRel: a thread that finds the leaf finds zeroes in it, and so does this one in
+        // another's.
+        let put = leaf.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        if put.is_err() && !made.is_null() {
+            // SAFETY: 1. From above, with this layout, and given to nobody.
+            unsafe { self.inner.dealloc(made, layout) };
+        }
+        entry(block)
+    }
+
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(always)]
+    unsafe fn bare(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        // SAFETY: 1. The caller's promise.
+        unsafe { if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
+    }
+
+    /// Allocates for whom the thread works.
+    ///
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(always)]
+    unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        let size = layout.size();
+        if is_narrow(size) && books::current() >= BEHIND {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { self.make_behind(layout, books::current(), zeroed) };
+        }
+        // SAFETY: 1. `fit` makes no size of 0.
+        let block = unsafe { self.bare(fit(layout), zeroed) };
+        // Not before: a register less for what is kept over the call.
+        let owner = books::current();
+        if owner == 0 || block.is_null() {
+            return block;
+        }
+        let Some(at) = entry(block) else {
+            // SAFETY: 1. From above. 2. It was returned to nobody yet.
+            return unsafe { self.give(block, size, owner) };
+        };
+        // SAFETY: 1 and 2. As above.
+        unsafe { write(at, size, owner) };
+        match books::keep(owner, size as i64) {
+            Ok(false) => block,
+            left => settle(block, owner, size as i64, left.is_ok()),
+        }
+    }
+
+    /// Notes the owner of a new block, counts it, and returns it. Without memory for the map it is
+    /// nobody's.
+    ///
+    /// # Safety
+    /// 1. `block` is one of `inner`, made with what `fit` says for a block of `size`, and `owner`
+    ///    is none that would be behind it. 2. Nobody else uses it yet.
+    #[inline(never)]
+    unsafe fn give(&self, block: *mut u8, size: usize, owner: u32) -> *mut u8 {
+        if let Some(at) = entry(block).or_else(|| self.grow(block)) {
+            // SAFETY: 1 and 2. The caller's promises.
+            unsafe { write(at, size, owner) };
+            books::count(owner, size as i64);
+        }
+        block
+    }
+
+    /// Allocates a narrow block for an owner that one byte cannot name.
+    ///
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[cold]
+    unsafe fn make_behind(&self, layout: Layout, owner: u32, zeroed: bool) -> *mut u8 {
+        // SAFETY: 1. `fit_behind` makes no size of 0.
+        let block = unsafe { self.bare(fit_behind(layout), zeroed) };
+        if block.is_null() {
+            return block;
+        }
+        let Some(at) = entry(block).or_else(|| self.grow(block)) else {
+            // It could not be found again how large it is.
+            // SAFETY: 1. From above, with this layout, and given to nobody. 2. As above.
+            return unsafe {
+                self.inner.dealloc(block, fit_behind(layout));
+                self.bare(fit(layout), zeroed)
+            };
+        };
+        // SAFETY: 1. The entry of the block from above, which nobody else uses yet. 2. What is
+        // behind it was asked for, and is initialised here before anybody reads it.
+        unsafe {
+            write(at, layout.size(), BEHIND);
+            block.add(GRANULE).cast::<u16>().write_unaligned(owner as u16);
+        }
+        books::count(owner, layout.size() as i64);
+        block
+    }
+
+    /// Frees a narrow block with its owner behind it.
+    ///
+    /// # Safety
+    /// 1. The block is in use, with this layout, and `at` is its entry, which says so.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_behind(&self, block: *mut u8, at: NonNull<u8>, layout: Layout) {
+        // SAFETY: 1. The caller's promise: it was made by `make_behind`, with what that asks for.
+        unsafe {
+            let owner = owner_behind(block);
+            write(at, layout.size(), 0);
+            books::count(owner, -(layout.size() as i64));
+            self.inner.dealloc(block, fit_behind(layout));
+        }
+    }
+
+    /// Frees a block of another group than the thread works for, or when it keeps much.
+    ///
+    /// # Safety
+    /// 1. The block is in use, with this layout.
+    #[inline(never)]
+    unsafe fn free_slowly(&self, block: *mut u8, layout: Layout, owner: u32, kept: bool) {
+        books::settled(owner, -(layout.size() as i64), kept);
+        // SAFETY: 1. The caller's promise: it was made with what `fit` says of the same.
+        unsafe { self.inner.dealloc(block, fit(layout)) }
+    }
+
+    /// Gives a block another size where its owner is behind it before or after.
+    ///
+    /// # Safety
+    /// 1. The block is in use, with this layout; the new size is not 0. 2. `owner` is its own.
+    #[cold]
+    unsafe fn replace(&self, block: *mut u8, old: Layout, new: Layout, owner: u32) -> *mut u8 {
+        // SAFETY: 1. The size is not 0; `fit` makes none.
+        let made = unsafe {
+            if is_narrow(new.size()) && owner >= BEHIND {
+                self.make_behind(new, owner, false)
+            } else {
+                let made = self.bare(fit(new), false);
+                if made.is_null() { made } else { self.give(made, new.size(), owner) }
+            }
+        };
+        if !made.is_null() {
+            let kept = old.size().min(new.size());
+            // SAFETY: 1. Two blocks in use, each with that many bytes. 2. The old one is ours to
+            // free.
+            unsafe {
+                block.copy_to_nonoverlapping(made, kept);
+                self.dealloc(block, old);
+            }
+        }
+        made
+    }
+}
+
+/// Counts what [`books::keep`] did not, or posts what it did, and returns the block: so that all of
+/// it is one call, and the last.
+#[cold]
+#[inline(never)]
+fn settle(block: *mut u8, owner: u32, bytes: i64, kept: bool) -> *mut u8 {
+    books::settled(owner, bytes, kept);
+    block
+}
+
+/// # Safety
+/// 1. The block is in use by the caller, and was made by `make_behind`.
+unsafe fn owner_behind(block: *mut u8) -> u32 {
+    // SAFETY: 1. It has two bytes more, which were written when it was made.
+    unsafe { block.add(GRANULE).cast::<u16>().read_unaligned().into() }
+}
+
+// SAFETY: 1. Every block is one of `inner`, which is an allocator, made with what `fit` says of its
+// layout, or `fit_behind` if its entry says so, and goes back with the same. It is at least as
+// large and as aligned as was asked for. 2. Nothing unwinds: `books` adds to words, and wraps
+// around.
+// 3. Nothing is called again from within: `books` neither allocates nor frees, and a leaf is of
+// `inner`.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: 1. The caller's promise.
+        unsafe { self.make(layout, false) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: 1. The caller's promise. What is behind a block is not of it.
+        unsafe { self.make(layout, true) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if let Some(at) = entry(block) {
+            let size = layout.size();
+            // SAFETY: 1 and 2. The caller's promise: the block is in use, with this layout.
+            let owner = unsafe { read(at, size) };
+            if is_narrow(size) && owner == BEHIND {
+                // SAFETY: 1. As above, and its entry says so.
+                return unsafe { self.free_behind(block, at, layout) };
+            }
+            if owner != 0 {
+                // SAFETY: 1 and 2. As above. Before its memory is another's.
+                unsafe { write(at, size, 0) };
+                match books::keep(owner, -(size as i64)) {
+                    Ok(false) => {}
+                    // SAFETY: 1. As above.
+                    left => return unsafe { self.free_slowly(block, layout, owner, left.is_ok()) },
+                }
+            }
+        }
+        // SAFETY: 1. It was made with what `fit` says of the same.
+        unsafe { self.inner.dealloc(block, fit(layout)) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Ok(new) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
+        let at = entry(block);
+        // SAFETY: 1 and 2. The caller's promise: the block is in use, with this layout.
+        let owner = at.map_or(0, |at| unsafe { read(at, layout.size()) });
+        let was_behind = is_narrow(layout.size()) && owner == BEHIND;
+        if was_behind || (is_narrow(size) && owner >= BEHIND) {
+            // SAFETY: 1. As above. 2. The owner is this block's.
+            return unsafe {
+                let owner = if was_behind { owner_behind(block) } else { owner };
+                self.replace(block, layout, new, owner)
+            };
+        }
+        let Some(at) = at.filter(|_| owner != 0) else {
+            // SAFETY: 1. It was made with what `fit` says of the same, which makes no size of 0.
+            return unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
+        };
+        // SAFETY: 1 and 2. As above. Before it is another's: where the block moves, its memory may
+        // have another owner before `inner` returns.
+        unsafe { write(at, layout.size(), 0) };
+        // SAFETY: 1. As above.
+        let moved = unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
+        if moved.is_null() {
+            // SAFETY: 1 and 2. The block is as it was.
+            unsafe { write(at, layout.size(), owner) };
+            return moved;
+        }
+        // SAFETY: 1. From above; what would be behind it was asked about. 2. It was not returned
+        // yet.
+        unsafe { self.give(moved, size, owner) };
+        // Not before: the number of a group that has ended is another's once it has no block.
+        books::count(owner, -(layout.size() as i64));
+        moved
+    }
+}

@@ -1,0 +1,323 @@
+//! Who holds what, beside a ledger that knows each block.
+
+use std::alloc::System;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use submeter::{Group, Schema, Tree};
+use submeter_alloc::exact::{Exact, Heap, Live, StartError};
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
+
+struct Books {
+    tree: Tree,
+    live: Live,
+    heap: Heap,
+}
+
+/// A process has one; a test at a time looks at it.
+fn books() -> (&'static Books, MutexGuard<'static, ()>) {
+    static BOOKS: OnceLock<Books> = OnceLock::new();
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let books = BOOKS.get_or_init(|| {
+        let mut schema = Schema::builder();
+        let live: Live = schema.declare();
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let heap = Heap::start(&tree, live).expect("the first");
+        Books { tree, live, heap }
+    });
+    (books, alone)
+}
+
+impl Books {
+    /// Live bytes.
+    fn of(&self, group: &Group) -> i64 {
+        self.heap.flush();
+        group.sum(self.live.bytes)
+    }
+
+    fn must_balance(&self) {
+        let balance = self.heap.balance();
+        assert_eq!(balance.booked_bytes, balance.attributed_bytes, "{balance:?}");
+    }
+}
+
+#[test]
+fn a_process_has_one_heap_of_one_tree() {
+    let (books, _alone) = books();
+    let error = Heap::start(&books.tree, books.live).expect_err("the second");
+    assert!(matches!(error, StartError::Twice), "{error}");
+    assert!(Exact::<System>::is_linked());
+}
+
+#[test]
+fn a_block_is_its_groups_wherever_it_is_freed() {
+    let (books, _alone) = books();
+    let [a, b] = ["/where/a", "/where/b"].map(|path| books.tree.get_or_create(path).expect("room"));
+    let [mine, there, outside] = a.run(|| [vec![0_u8; 10], vec![0; 200], vec![0; 70_000]]);
+    assert_eq!(books.of(&a), 10 + 200 + 70_000);
+    a.run(|| drop(mine));
+    assert_eq!(books.of(&a), 200 + 70_000);
+    b.run(|| thread::scope(|scope| _ = scope.spawn(move || drop(there)).join()));
+    assert_eq!(books.of(&a), 70_000);
+    drop(outside);
+    assert_eq!((books.of(&a), books.of(&b)), (0, 0));
+    books.must_balance();
+}
+
+#[test]
+fn a_block_of_nobody_is_nobodys_where_a_groups_block_was() {
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/was").expect("room");
+    for size in [1, 16, 17, 64, 1000, 100_000] {
+        let (mut places, mut met) = (Vec::new(), false);
+        for way in 0..3 {
+            let mut block = a.run(|| Vec::<u8>::with_capacity(size));
+            places.push(block.as_ptr().addr());
+            let moved = match way {
+                0 => {
+                    drop(block);
+                    None
+                }
+                1 => {
+                    a.run(|| drop(block));
+                    None
+                }
+                _ => {
+                    // What moves leaves its place to others.
+                    block.reserve_exact(50 * size);
+                    assert_eq!(books.of(&a), block.capacity() as i64);
+                    Some(block)
+                }
+            };
+            let others: Vec<_> = (0..50).map(|_| Vec::<u8>::with_capacity(size)).collect();
+            met |= others.iter().any(|other| places.contains(&other.as_ptr().addr()));
+            drop((others, moved));
+            assert_eq!(books.of(&a), 0, "{size} bytes, way {way}");
+        }
+        assert!(met, "no block of {size} bytes lay where a group's was");
+    }
+}
+
+#[test]
+fn what_the_usual_types_hold_is_their_groups_from_whichever_thread() {
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/types/a").expect("room");
+    let b = books.tree.get_or_create("/types/b").expect("room");
+    let (shared, text, mut list) =
+        a.run(|| (Arc::new([7_u8; 48]), "text".repeat(5), Vec::<u8>::with_capacity(8)));
+    let other = Arc::clone(&shared);
+    assert_eq!(books.of(&a), (48 + 16) + 20 + 8);
+    b.run(|| list.extend_from_slice(&[0; 100]));
+    drop(shared);
+    assert_eq!(books.of(&a), (48 + 16) + 20 + 100, "a list that grows elsewhere is the same");
+    thread::scope(|scope| {
+        scope.spawn(|| b.run(|| drop((other, text, list))));
+    });
+    assert_eq!((books.of(&a), books.of(&b)), (0, 0));
+}
+
+#[test]
+fn memory_that_outlives_its_tenant_is_the_parents_until_it_is_freed() {
+    let (books, _alone) = books();
+    let top = books.tree.get_or_create("/outlives").expect("room");
+    let below = books.tree.create("/outlives/tenant").expect("new");
+    let kept = below.run(|| vec![0_u8; 5_000]);
+    let unknown = below.run(|| vec![0_u8; 300]);
+    assert_eq!(books.of(&top), 5_300);
+    below.kill().expect("no children");
+    let later = below.run(|| vec![0_u8; 77]);
+    drop(below);
+    assert_eq!(books.of(&top), 5_377);
+    // A new one of the same name has nothing to do with it.
+    let again = books.tree.create("/outlives/tenant").expect("new");
+    let own = again.run(|| vec![0_u8; 9]);
+    assert_eq!(books.of(&again), 9);
+    again.run(|| drop(unknown));
+    drop(kept);
+    assert_eq!((books.of(&again), books.of(&top)), (9, 9 + 77));
+    drop((later, own));
+    assert_eq!(books.of(&top), 0);
+    books.must_balance();
+}
+
+/// A group and its blocks.
+type Tenant = (Group, [Vec<u8>; 3]);
+
+#[test]
+fn the_numbers_of_ended_groups_come_back_and_those_beyond_one_byte_count_as_well() {
+    const TENANTS: usize = if cfg!(miri) { 3 } else { 700 };
+    let (books, _alone) = books();
+    let many = books.tree.create("/many").expect("new");
+    let mut numbers = Vec::new();
+    for round in 0..3 {
+        // More than a byte can name, and in all more than there would be without reuse.
+        let mut held: Vec<Tenant> = Vec::with_capacity(TENANTS);
+        for tenant in 0..TENANTS {
+            let group = books.tree.create(&format!("/many/t{tenant}")).expect("new");
+            let blocks = group.run(|| [vec![1_u8; 3], vec![2; 16], vec![3; 100]]);
+            held.push((group, blocks));
+        }
+        assert_eq!(books.of(&many), 119 * TENANTS as i64);
+        for (group, blocks) in &mut held {
+            assert_eq!(group.sum(books.live.bytes), 119, "round {round}");
+            // Narrow, wide, and narrow again, in nobody's time.
+            blocks[0].reserve_exact(30);
+            blocks[0].shrink_to_fit();
+            blocks[2].truncate(4);
+            blocks[2].shrink_to_fit();
+            assert_eq!(blocks[0], [1; 3]);
+            assert_eq!(blocks[2], [3; 4]);
+            if group.path().ends_with('9') {
+                assert_eq!(books.of(group), 3 + 16 + 4);
+            }
+        }
+        for (group, blocks) in held {
+            group.kill().expect("no children");
+            drop(group);
+            drop(blocks);
+        }
+        assert_eq!(books.of(&many), 0);
+        numbers.push(books.heap.numbers());
+    }
+    books.must_balance();
+    assert_eq!(numbers[2], numbers[1], "no more than in the round before: {numbers:?}");
+}
+
+type Left = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Allocates when its thread ends, and leaves a block behind.
+struct Late(RefCell<Option<Left>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.borrow().as_ref() {
+            let block = vec![0_u8; 77];
+            left.lock().expect("whole").push(block);
+        }
+    }
+}
+
+thread_local! {
+    static FIRST: Late = const { Late(RefCell::new(None)) };
+    static LAST: Late = const { Late(RefCell::new(None)) };
+}
+
+#[test]
+fn destructors_of_thread_local_values_allocate_for_whom_the_thread_works_or_nobody() {
+    let (books, _alone) = books();
+    let group = books.tree.create("/late").expect("new");
+    let left = Arc::new(Mutex::new(Vec::with_capacity(4)));
+    let (inside, behind) = (group.clone(), Arc::clone(&left));
+    let thread = thread::spawn(move || {
+        FIRST.with(|late| *late.0.borrow_mut() = Some(Arc::clone(&behind)));
+        std::mem::forget(inside.enter());
+        LAST.with(|late| *late.0.borrow_mut() = Some(behind));
+    });
+    thread.join().expect("no panic");
+    // One destructor runs before the switch's own values end, in the group, and one after.
+    assert_eq!(books.of(&group), 77);
+    books.must_balance();
+    drop(left);
+    assert_eq!(books.of(&group), 0);
+}
+
+const HELD: usize = 1_000;
+
+/// A block, and the place of its group in the list of all that there ever were.
+type Block = (Vec<u8>, usize);
+
+/// Allocates, grows, shrinks or frees.
+fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
+    match random.u32(..8) {
+        0..4 if own.len() < HELD => {
+            let size = 1 + (random.usize(..1 << 12) >> random.u32(..12));
+            own.push((vec![0; size], at));
+        }
+        4 if !own.is_empty() => {
+            let any = random.usize(..own.len());
+            let (block, _) = &mut own[any];
+            let more = random.usize(1..200);
+            block.reserve_exact(block.len() + more);
+        }
+        5 if !own.is_empty() => {
+            let any = random.usize(..own.len());
+            let (block, _) = &mut own[any];
+            block.truncate(1);
+            block.shrink_to_fit();
+        }
+        _ => drop(own.pop()),
+    }
+}
+
+/// Threads allocate in groups that live and die, grow and free what others allocated.
+fn storm(books: &Books, threads: usize, operations: usize) {
+    const ROUND: usize = 100;
+    let top = books.tree.get_or_create("/storm").expect("room");
+    let lists: Vec<Mutex<Vec<Block>>> =
+        (0..threads).map(|_| Mutex::new(Vec::with_capacity(HELD))).collect();
+    let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
+    let place = |group: &Group| {
+        let (all, known) = &mut *groups.lock().expect("whole");
+        *known.entry(group.clone()).or_insert_with(|| {
+            all.push(group.clone());
+            all.len() - 1
+        })
+    };
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (lists, place) = (&lists, &place);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                let mut own: Vec<Block> = Vec::with_capacity(HELD);
+                for round in 0..operations / threads / ROUND {
+                    let name = format!("/storm/t{}", random.u32(..20));
+                    let group = books.tree.get_or_create(&name).expect("room");
+                    let at = place(&group);
+                    group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
+                    let list = &lists[random.usize(..threads)];
+                    std::mem::swap(&mut own, &mut *list.lock().expect("whole"));
+                    if random.u32(..50) == 0 {
+                        let _ = group.kill();
+                    }
+                    if round % 64 == 0 {
+                        books.heap.flush();
+                    }
+                }
+                lists[thread].lock().expect("whole").append(&mut own);
+            });
+        }
+    });
+    let (all, known) = groups.into_inner().expect("whole");
+    drop(known);
+    let mut ledger = vec![0_i64; all.len()];
+    let lists: Vec<Block> =
+        lists.into_iter().flat_map(|list| list.into_inner().expect("whole")).collect();
+    for (block, at) in &lists {
+        ledger[*at] += block.capacity() as i64;
+    }
+    assert_eq!(books.of(&top), ledger.iter().sum::<i64>(), "of the living and the dead");
+    for (group, own) in all.iter().zip(&ledger).filter(|(group, _)| !group.is_killed()) {
+        assert_eq!(books.of(group), *own, "{group:?}");
+    }
+    books.must_balance();
+    drop(lists);
+    assert_eq!(books.of(&top), 0);
+}
+
+/// A million, unless `SUBMETER_HEAP_OPERATIONS` says how many.
+fn operations() -> usize {
+    let default = if cfg!(miri) { 2_000 } else { 1_000_000 };
+    let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();
+    set.map_or(default, |text| text.parse().expect("a whole number"))
+}
+
+#[test]
+fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
+    let (books, _alone) = books();
+    storm(books, 4, operations());
+}

@@ -1,0 +1,48 @@
+//! Why the certificate of a bank's server is not trusted.
+
+/// Returns what is wrong with a server's certificate, in words that say what to do: nothing where
+/// something else is wrong. By the text of the error, which is the same whether a client or the
+/// system passes on what rustls says: they show its type to no one else.
+pub(crate) fn untrusted(error: &str) -> Option<&'static str> {
+    let (_, why) = error.split_once("invalid peer certificate")?;
+    let causes = [
+        (
+            "CaUsedAsEndEntity",
+            "its certificate is an authority's, as `openssl req -x509` makes them unless told \
+             otherwise: make one with basicConstraints=CA:FALSE",
+        ),
+        (
+            "not valid for name",
+            "its certificate has another name: name the server as that does, or make one for this \
+             name",
+        ),
+        ("expired", "its certificate has expired: renew it"),
+        ("not valid yet", "its certificate is not valid yet: set the clocks right, or renew it"),
+    ];
+    let known = causes.iter().find(|(part, _)| why.contains(part));
+    Some(known.map_or("no trusted authority has signed its certificate", |(_, what)| what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_that_is_wrong_with_a_certificate_is_told_by_itself() {
+        for (why, told) in [
+            ("Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
+            (
+                "certificate not valid for name \"a\"; certificate is only valid for …",
+                "another name",
+            ),
+            ("certificate expired: verification time 1 (UNIX), …", "expired: renew"),
+            ("certificate not valid yet: verification time 1 (UNIX), …", "clocks"),
+            ("UnknownIssuer", "no trusted authority has signed"),
+            ("BadSignature", "no trusted authority has signed"),
+        ] {
+            let said = untrusted(&format!("io: invalid peer certificate: {why}"));
+            assert!(said.is_some_and(|said| said.contains(told)), "{why}: {said:?}");
+        }
+        assert_eq!(untrusted("Connection refused (os error 111)"), None);
+    }
+}

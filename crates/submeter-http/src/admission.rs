@@ -1,0 +1,275 @@
+//! A layer that has requests wait for their tenant's turn.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use submeter::admission::{Admission, Admitted, Admitting};
+use submeter::switch;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::not_admitted;
+
+/// Has each request wait for a place in a queue that is fair to tenants, for the group in which it
+/// is handled, and holds the place to the end of the response's body. Those that are not let in are
+/// [answered](not_admitted).
+///
+/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group; outside of
+/// whatever makes the work. A request in no group passes. Bodies of the inner service must be made
+/// of text, as those of axum are, and `Full<Bytes>`. Costs an admission, and a clone of the inner
+/// service.
+///
+/// # Examples
+/// ```
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use submeter::admission::Admission;
+/// use submeter_http::AdmissionLayer;
+/// use submeter::switch::InGroup;
+/// use submeter::{Schema, Tree};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let admission = Admission::builder(1).waiting_max(0).build();
+/// let hello = |_| async {
+///     Ok::<_, std::io::Error>(Response::new(Full::<bytes::Bytes>::from("hello")))
+/// };
+/// let layer = AdmissionLayer::new(admission.clone());
+/// let service = ServiceBuilder::new().layer(layer).service(service_fn(hello));
+/// let ask = || service.clone().oneshot(Request::new(())).in_group(tree.root());
+///
+/// let answer = ask().await?;
+/// assert_eq!((answer.status().as_u16(), admission.in_flight()), (200, 1));
+/// assert_eq!(ask().await?.status(), 503); // no other may wait, of whatever tenant
+/// drop(answer);
+/// assert_eq!(ask().await?.status(), 200);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct AdmissionLayer {
+    admission: Admission,
+    timeout: Option<Duration>,
+}
+
+impl AdmissionLayer {
+    /// Makes a layer of the queue that requests wait in.
+    #[must_use]
+    pub fn new(admission: Admission) -> AdmissionLayer {
+        AdmissionLayer { admission, timeout: None }
+    }
+
+    /// Has no request wait for longer: see [`Admitting::within`].
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> AdmissionLayer {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = AdmissionService<S>;
+
+    fn layer(&self, inner: S) -> AdmissionService<S> {
+        AdmissionService { inner, layer: self.clone() }
+    }
+}
+
+/// A service whose requests wait for their turn. See [`AdmissionLayer`].
+#[derive(Clone, Debug)]
+pub struct AdmissionService<S> {
+    inner: S,
+    layer: AdmissionLayer,
+}
+
+impl<S, B, A> Service<Request<B>> for AdmissionService<S>
+where
+    S: Service<Request<B>, Response = Response<A>> + Clone,
+    A: Body + From<String>,
+{
+    type Response = Response<AdmittedBody<A>>;
+    type Error = S::Error;
+    type Future = AdmissionFuture<S, Request<B>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Some(group) = switch::current() else {
+            return AdmissionFuture::Runs { future: self.inner.call(request), admitted: None };
+        };
+        let mut acquire = self.layer.admission.acquire(&group);
+        if let Some(timeout) = self.layer.timeout {
+            acquire = acquire.within(timeout);
+        }
+        // The one that is ready; the clone need not be.
+        let next = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, next);
+        AdmissionFuture::Waits { acquire, call: Some((ready, request)) }
+    }
+}
+
+pin_project! {
+    /// The future of a response, of which the place is held. See [`AdmissionLayer`].
+    #[must_use = "a future does nothing unless it is polled"]
+    #[project = Projected]
+    pub enum AdmissionFuture<S, R, F> {
+        #[doc(hidden)]
+        Waits { acquire: Admitting, call: Option<(S, R)> },
+        // The place is given back after what it is for has ended.
+        #[doc(hidden)]
+        Runs { #[pin] future: F, admitted: Option<Admitted> },
+    }
+}
+
+impl<S, R, A> Future for AdmissionFuture<S, R, S::Future>
+where
+    S: Service<R, Response = Response<A>>,
+    A: Body + From<String>,
+{
+    type Output = Result<Response<AdmittedBody<A>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Projected::Waits { acquire, call } = self.as_mut().project() {
+            match ready!(Pin::new(acquire).poll(context)) {
+                Ok(admitted) => {
+                    let (mut service, request) = call.take().expect("called once");
+                    let future = service.call(request);
+                    self.set(AdmissionFuture::Runs { future, admitted: Some(admitted) });
+                }
+                Err(refused) => {
+                    let answer = not_admitted(&refused).map(A::from);
+                    return Poll::Ready(Ok(answer.map(|body| AdmittedBody::new(body, None))));
+                }
+            }
+        }
+        let Projected::Runs { future, admitted } = self.project() else {
+            unreachable!("it waits no longer")
+        };
+        let response = ready!(future.poll(context))?;
+        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, admitted.take()))))
+    }
+}
+
+pin_project! {
+    /// The body of a response, which keeps its place until it is over. See [`AdmissionLayer`].
+    #[derive(Debug)]
+    pub struct AdmittedBody<B> {
+        #[pin]
+        body: B,
+        admitted: Option<Admitted>,
+    }
+}
+
+impl<B: Body> AdmittedBody<B> {
+    fn new(body: B, admitted: Option<Admitted>) -> AdmittedBody<B> {
+        // A server need not poll a body of which it sends nothing.
+        let admitted = admitted.filter(|_| !body.is_end_stream());
+        AdmittedBody { body, admitted }
+    }
+}
+
+impl<B: Body> Body for AdmittedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let polled = ready!(this.body.as_mut().poll_frame(context));
+        // Servers do not poll for an end that they can foresee.
+        if !matches!(polled, Some(Ok(_))) || this.body.is_end_stream() {
+            *this.admitted = None;
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use http::{StatusCode, header};
+    use http_body_util::Full;
+    use submeter::switch::InGroup;
+    use submeter::{Schema, Tree};
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_place_is_held_to_the_end_of_the_body_and_then_the_next_request_is_let_in() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let admission = Admission::builder(1).waiting_max_by_group(1).build();
+        let handler = |request: Request<&'static str>| async move {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(*request.body())))
+        };
+        let layer = AdmissionLayer::new(admission.clone());
+        let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
+        let ask = |text| service.clone().oneshot(Request::new(text)).in_group(tree.root());
+
+        let mut first = pin!(ask("hello"));
+        let Poll::Ready(Ok(answer)) = poll(first.as_mut()) else { panic!("there is a place") };
+        let mut second = pin!(ask(""));
+        assert!(poll(second.as_mut()).is_pending(), "the body is not over");
+        let mut third = pin!(ask("third"));
+        let Poll::Ready(Ok(refused)) = poll(third.as_mut()) else { panic!("one may wait") };
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+
+        let mut body = pin!(answer.into_body());
+        let frame = |body: Pin<&mut AdmittedBody<Full<Bytes>>>| {
+            body.poll_frame(&mut Context::from_waker(Waker::noop()))
+        };
+        assert!(matches!(frame(body.as_mut()), Poll::Ready(Some(Ok(_)))));
+        let Poll::Ready(Ok(answer)) = poll(second.as_mut()) else { panic!("its turn has come") };
+        assert_eq!(admission.in_flight(), 0, "an empty body is over at once");
+        drop(answer);
+
+        let mut outside = pin!(service.clone().oneshot(Request::new("in no group")));
+        admission.set_limit(0);
+        assert!(poll(outside.as_mut()).is_ready(), "it passes");
+    }
+
+    #[test]
+    fn a_request_that_waits_too_long_or_whose_tenant_is_killed_is_told_so() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        let handler =
+            |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) };
+        let layer = AdmissionLayer::new(Admission::new(0)).within(Duration::ZERO);
+        let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
+        for (kill, status) in [(false, 503), (true, 410)] {
+            if kill {
+                web.kill().expect("alive");
+            }
+            let mut asks = pin!(service.clone().oneshot(Request::new(())).in_group(&web));
+            let Poll::Ready(Ok(answer)) = poll(asks.as_mut()) else { panic!("no time to wait") };
+            assert_eq!(answer.status().as_u16(), status);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A future or a body that is polled and dropped in the group of what counts it.
+
+use std::fmt;
+use std::pin::Pin;
+
+use pin_project_lite::pin_project;
+use submeter::Group;
+use submeter::switch::Entered;
+
+pin_project! {
+    /// A value that is polled and dropped in the group of its keeper, if that has one.
+    pub(super) struct Inside<T, K: Keeper> {
+        // `None` while being dropped or taken, and where it has ended.
+        #[pin]
+        value: Option<T>,
+        keeper: K,
+    }
+
+    impl<T, K: Keeper> PinnedDrop for Inside<T, K> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if this.value.is_some() {
+                // Its values may do work when they are dropped.
+                let _entered = this.keeper.group().map(Group::enter);
+                this.value.set(None);
+            }
+        }
+    }
+}
+
+impl<T, K: Keeper + fmt::Debug> fmt::Debug for Inside<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.keeper.fmt(f)
+    }
+}
+
+/// What keeps the handle of a group.
+pub(super) trait Keeper {
+    fn group(&self) -> Option<&Group>;
+}
+
+impl<T, K: Keeper> Inside<T, K> {
+    pub(super) fn new(value: T, keeper: K) -> Inside<T, K> {
+        Inside { value: Some(value), keeper }
+    }
+
+    pub(super) fn value(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// Enters the group, and returns the value and its keeper with the guard, which is dropped
+    /// after the poll, and when the poll panics. A value that has ended is set to `None` before the
+    /// guard is dropped, as the end of the whole would enter the group once more.
+    #[inline]
+    pub(super) fn enter(self: Pin<&mut Self>) -> (Pin<&mut Option<T>>, &mut K, Option<Entered>) {
+        let this = self.project();
+        let entered = this.keeper.group().map(Group::enter);
+        (this.value, this.keeper, entered)
+    }
+}

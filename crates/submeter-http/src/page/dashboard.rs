@@ -1,0 +1,373 @@
+//! What a program says about itself to be shown.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use submeter::export::Export;
+use submeter::{Schema, Tree};
+
+use super::panel::Panel;
+use super::token::Token;
+use super::views::Views;
+use super::wire::{Figure, FirstStepsDoc, LimitDoc, ServerDoc, VerdictKind};
+
+/// Deletes the group of a path, and answers the client.
+pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Takes over limits from a text, and answers the client.
+pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Sets the limits of the group of a path from a text, and answers the client.
+pub(super) type SetLimit =
+    Arc<dyn Fn(String, String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Knows the limit that would end what a verdict says.
+pub(super) type Remedy = Arc<dyn Fn(&Offence<'_>) -> Option<String> + Send + Sync>;
+
+/// Chooses what is in `/metrics`.
+pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
+
+/// What clients may change, where the program asked for it.
+#[derive(Clone, Default)]
+pub(super) struct Changes {
+    pub(super) delete: Option<Delete>,
+    pub(super) limits: Option<SetLimits>,
+    pub(super) limit: Option<SetLimit>,
+}
+
+/// A program as its page shows it: what is not said has a default.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+/// use submeter_http::{Dashboard, View, Views};
+///
+/// let mut schema = Schema::builder();
+/// let jobs = schema.counter::<Count>("jobs", "Jobs done");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let dashboard = Dashboard::new("worker", &tree)
+///     .version(env!("CARGO_PKG_VERSION"))
+///     .views(Views::new(vec![View::rate("jobs_per_s", "Jobs/s", [jobs])]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Dashboard {
+    pub(super) tree: Tree,
+    /// `None` for those that the tree's schema suggests, whatever it becomes.
+    views: Option<Views>,
+    pub(super) name: String,
+    /// The name as metrics' names may begin.
+    pub(super) prefix: String,
+    pub(super) chosen: Option<Choose>,
+    pub(super) server: ServerDoc,
+    pub(super) member: Option<String>,
+    pub(super) hosts: Vec<String>,
+    pub(super) token: Option<Token>,
+    pub(super) changes: Changes,
+    pub(super) remedy: Option<Remedy>,
+    pub(super) panels: Vec<Panel>,
+    pub(super) answers_max: usize,
+}
+
+impl Dashboard {
+    /// Shows a tree with the views of [`Views::of`]. `name` is the program's: it stands over the
+    /// page as it is, and before the name of every metric in `/metrics`, where what no metric's
+    /// name may have becomes an underscore: `mini-redis` begins `mini_redis_commands_total`.
+    #[must_use]
+    pub fn new(name: &str, tree: &Tree) -> Dashboard {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Dashboard {
+            tree: tree.clone(),
+            views: None,
+            name: name.to_owned(),
+            prefix: prefix(name),
+            chosen: None,
+            server: ServerDoc {
+                version: String::new(),
+                listen: name.to_owned(),
+                started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+                cpus: std::thread::available_parallelism().map_or(1, usize::from),
+                notice: None,
+                first_steps: None,
+                limit_example: None,
+                sets_limits: false,
+            },
+            member: None,
+            hosts: Vec::new(),
+            token: None,
+            changes: Changes::default(),
+            remedy: None,
+            panels: Vec::new(),
+            answers_max: usize::MAX,
+        }
+    }
+
+    /// Chooses what `/metrics` has: which groups, how deep, for how many scrapers. Without it, it
+    /// is what [`Export::new`] has: the hundred groups with the most, and the others as `//other`,
+    /// to which the first scrapes of a group that is new belong, too.
+    ///
+    /// Not for other names or labels: the program's name and version are given already.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # use submeter_http::Dashboard;
+    /// # let mut schema = Schema::builder();
+    /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let dashboard = Dashboard::new("worker", &tree);
+    /// let dashboard = dashboard.export(move |e| e.top(5_000, jobs).scrapers(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn export(
+        mut self,
+        choose: impl Fn(Export) -> Export + Send + Sync + 'static,
+    ) -> Dashboard {
+        self.chosen = Some(Arc::new(choose));
+        self
+    }
+
+    /// Shows these figures, instead of one or more for each metric. What libraries
+    /// [declare](Tree::declare) in the tree later then is in the detail of a group.
+    #[must_use]
+    pub fn views(self, views: Views) -> Dashboard {
+        Dashboard { views: Some(views), ..self }
+    }
+
+    /// Returns the views of a tree that has this schema now.
+    pub(super) fn views_of(&self, schema: &Schema) -> Views {
+        self.views.clone().unwrap_or_else(|| Views::of(schema))
+    }
+
+    /// Shows a table below the groups, besides those that were added before.
+    #[must_use]
+    pub fn panel(mut self, panel: Panel) -> Dashboard {
+        self.panels.push(panel);
+        self
+    }
+
+    /// Bounds the bytes of all large answers (`/api/tree`, `/api/totals`, `/metrics`) together that
+    /// clients are reading, without which there are two versions of each at most. Each may have
+    /// one, however large the tree is: clients share it then, for half a minute at most while one
+    /// of them is slow. Beside that there is one of each in the making, of `/metrics` twice, and of
+    /// a version that was withdrawn 96 KiB for each connection that was being sent them.
+    #[must_use]
+    pub fn answers_max(self, bytes: usize) -> Dashboard {
+        Dashboard { answers_max: bytes, ..self }
+    }
+
+    /// Says which version of the program runs.
+    #[must_use]
+    pub fn version(mut self, version: &str) -> Dashboard {
+        version.clone_into(&mut self.server.version);
+        self
+    }
+
+    /// Says where the program serves its own clients, which then stands over the page instead of
+    /// its name.
+    #[must_use]
+    pub fn listen(mut self, listen: &str) -> Dashboard {
+        listen.clone_into(&mut self.server.listen);
+        self
+    }
+
+    /// Names the program among those that are billed together, in `/api/totals`: without it, as it
+    /// [listens](Dashboard::listen). Names are for people: counts are told apart without them.
+    #[must_use]
+    pub fn member(self, name: &str) -> Dashboard {
+        Dashboard { member: Some(name.to_owned()), ..self }
+    }
+
+    /// Says what everybody who looks must know.
+    #[must_use]
+    pub fn notice(mut self, notice: &str) -> Dashboard {
+        self.server.notice = Some(notice.to_owned());
+        self
+    }
+
+    /// Says how the first group comes into being, with a line to paste into a shell; it is shown
+    /// while there is only the root.
+    #[must_use]
+    pub fn first_steps(mut self, text: &str, command: &str) -> Dashboard {
+        let (text, command) = (text.to_owned(), command.to_owned());
+        self.server.first_steps = Some(FirstStepsDoc { text, command });
+        self
+    }
+
+    /// Answers requests to this name too. Without it a request's `Host` must be `localhost` or an
+    /// address: the page of another site that has its own name pointed here gets no answer.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> Dashboard {
+        self.hosts.push(name.to_owned());
+        self
+    }
+
+    /// Answers only those who show the token, except to `/healthz`.
+    #[must_use]
+    pub fn token(self, token: Token) -> Dashboard {
+        Dashboard { token: Some(token), ..self }
+    }
+
+    /// Lets clients delete groups: `DELETE /api/group?path=`, with the header `X-Submeter: 1`, gets
+    /// what `delete` answers of the path. It runs to its end even if the client hangs up. Without
+    /// it nothing here changes the tree.
+    ///
+    /// The path is as the client sent it. What belongs to a tenant besides its group only the
+    /// program knows, so the program deletes both.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    /// use submeter_http::{Dashboard, StatusCode};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let tenants = tree.clone();
+    /// let dashboard = Dashboard::new("service", &tree).on_delete(move |path| {
+    ///     let group = tenants.get(&path);
+    ///     async move {
+    ///         match group.map(|group| group.kill()) {
+    ///             Some(Ok(_)) => (StatusCode::OK, "deleted\n".to_owned()),
+    ///             Some(Err(why)) => (StatusCode::CONFLICT, format!("{why}\n")),
+    ///             None => (StatusCode::NOT_FOUND, "no such tenant\n".to_owned()),
+    ///         }
+    ///     }
+    /// });
+    /// # let _ = dashboard;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_delete<F, Answer>(
+        mut self,
+        delete: impl Fn(String) -> F + Send + Sync + 'static,
+    ) -> Dashboard
+    where
+        F: Future<Output = Answer> + Send + 'static,
+        Answer: IntoResponse + 'static,
+    {
+        let delete = move |path| delete(path).map(IntoResponse::into_response).boxed();
+        self.changes.delete = Some(Arc::new(delete));
+        self
+    }
+
+    /// Lets clients set limits: `POST /api/limits`, with the header `X-Submeter: 1`, gets what
+    /// `set` answers of its body, such as a [`StatusCode`](crate::StatusCode) with a text. It runs
+    /// to its end even if the client hangs up.
+    ///
+    /// The body is as the client sent it, up to 2 MiB of text: what a limit is, and how it is
+    /// written, only the program knows. Where other machines reach the page, ask for a [`Token`]
+    /// as well, or leave this out.
+    #[must_use]
+    pub fn on_limits<F, Answer>(
+        mut self,
+        set: impl Fn(String) -> F + Send + Sync + 'static,
+    ) -> Dashboard
+    where
+        F: Future<Output = Answer> + Send + 'static,
+        Answer: IntoResponse + 'static,
+    {
+        let set = move |text| set(text).map(IntoResponse::into_response).boxed();
+        self.changes.limits = Some(Arc::new(set));
+        self
+    }
+}
+
+impl Dashboard {
+    /// Lets clients set the limits of one group: `POST /api/limit?path=`, with the header
+    /// `X-Submeter: 1`, gets what `set` answers of the path and of its body: what limits the group
+    /// has then, and the body that would undo it, or why not. It runs to its end even if the client
+    /// hangs up. The page has a button for it then, which asks first, and one to undo it;
+    /// `submeter limit set` does the same from a shell.
+    ///
+    /// As with [`on_limits`](Dashboard::on_limits), how a limit is written only the program knows,
+    /// and where other machines reach the page, ask for a [`Token`] as well, or leave this out.
+    #[must_use]
+    pub fn on_limit<F>(
+        mut self,
+        set: impl Fn(String, String) -> F + Send + Sync + 'static,
+    ) -> Dashboard
+    where
+        F: Future<Output = Result<LimitDoc, (StatusCode, String)>> + Send + 'static,
+    {
+        let answer = |set: Result<LimitDoc, _>| {
+            let json = |doc| serde_json::to_string(&doc).expect("texts");
+            set.map(|doc| ([(CONTENT_TYPE, "application/json")], json(doc))).into_response()
+        };
+        self.changes.limit = Some(Arc::new(move |path, text| set(path, text).map(answer).boxed()));
+        self.server.sets_limits = true;
+        self
+    }
+
+    /// Says how limits are written, as in `rate=500/s`, and has verdicts say which one would end
+    /// what they say: `remedy` returns none where no limit would. The line that the page has for a
+    /// file of limits is the path, a blank and the limit; a path with blanks, or with what is not
+    /// seen, stands in quotes there, as in JSON.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # use submeter_http::Dashboard;
+    /// # let mut schema = Schema::builder();
+    /// # let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let shown = Dashboard::new("worker", &tree).remedies("jobs=500/s", |offence| {
+    ///     let jobs = offence.figure("jobs_per_s").filter(|_| offence.kind.is_blame())?;
+    ///     Some(format!("jobs={:.0}/s", (jobs / 2.0).max(1.0)))
+    /// });
+    /// # let _ = shown;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn remedies(
+        mut self,
+        example: &str,
+        remedy: impl Fn(&Offence<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Dashboard {
+        self.server.limit_example = Some(example.to_owned());
+        self.remedy = Some(Arc::new(remedy));
+        self
+    }
+}
+
+/// What a verdict says of a group that a limit may be set for.
+#[derive(Debug)]
+pub struct Offence<'a> {
+    /// What is said.
+    pub kind: VerdictKind,
+    /// The key of the view because of which it is said.
+    pub view: &'a str,
+    /// What the group usually has of that view, where that is why.
+    pub usual: Option<f64>,
+    pub(super) views: &'a Views,
+    pub(super) figures: &'a [Figure],
+}
+
+impl Offence<'_> {
+    /// Returns a figure of the group by the key of its view.
+    #[must_use]
+    pub fn figure(&self, key: &str) -> Option<f64> {
+        self.figures[self.views.place(key)?].0
+    }
+}
+
+/// Returns the name with an underscore for what no metric's name may have.
+fn prefix(name: &str) -> String {
+    let part = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let mut prefix: String = name.chars().map(part).collect();
+    if prefix.is_empty() || prefix.starts_with(|c: char| c.is_ascii_digit()) {
+        prefix.insert(0, '_');
+    }
+    prefix
+}
+
+impl std::fmt::Debug for Dashboard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dashboard").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! The page, the JSON, `/metrics`: what is read of a tree over HTTP.
+
+mod api;
+mod client;
+mod connections;
+mod dashboard;
+mod deletion;
+mod encode;
+mod events;
+mod frame;
+mod guard;
+mod gzip;
+mod history;
+mod limits;
+mod pace;
+mod panel;
+mod query;
+mod routes;
+mod sample;
+mod sampler;
+mod stat;
+#[cfg(test)]
+mod tests;
+mod token;
+mod totals;
+mod verdict;
+mod views;
+pub mod wire;
+
+use std::io;
+
+use axum::Router;
+/// What [`Dashboard::on_delete`] and [`Dashboard::on_limits`] may answer, alone or with a text.
+pub use axum::http::StatusCode;
+
+pub use self::connections::Endpoint;
+pub use self::dashboard::{Dashboard, Offence};
+use self::guard::Guard;
+pub use self::panel::{Column, Panel};
+use self::sampler::Sampler;
+pub use self::token::{Token, TokenError};
+pub use self::views::{View, Views, Worse};
+
+/// Returns what answers for a program's tree, to be mounted by `nest_service` in any router of axum
+/// or beside any service of tower, under whatever path.
+///
+/// The tree is sampled until the last clone of the router and the last stream of events are gone. A
+/// stream ends when its client hangs up, so a graceful end of the server waits for those who look.
+///
+/// # Panics
+/// Outside of a tokio runtime, on which the sampler runs.
+pub fn router(shown: Dashboard) -> Router {
+    let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
+    let changes = shown.changes.clone();
+    routes::router(Sampler::start(shown), changes, guard)
+}
+
+/// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
+/// streams and returns within seconds.
+///
+/// Other than a server of axum, it bounds the number of connections, and the time for which a
+/// silent or slow client may hold one.
+///
+/// # Examples
+/// ```
+/// use std::future::ready;
+/// use submeter::{Schema, Tree};
+/// use submeter_http::Dashboard;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// println!("http://{}/", port.local_addr()?);
+/// submeter_http::serve(port, Dashboard::new("service", &tree), ready(())).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the listener is not usable. A failing connection is not an error of the server.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub async fn serve(
+    door: impl Into<Endpoint>,
+    shown: Dashboard,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let door = door.into();
+    let page = Some((door.scheme(), door.local_addr()?));
+    let guard = Guard::new(page, shown.hosts.clone(), shown.token.clone());
+    let changes = shown.changes.clone();
+    let sampler = Sampler::start(shown);
+    let app = routes::router(sampler.clone(), changes, guard);
+    connections::serve(door, app, shutdown, || sampler.close()).await;
+    Ok(())
+}

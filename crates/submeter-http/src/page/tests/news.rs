@@ -1,0 +1,145 @@
+//! What the page says of who hurts whom, run by node.
+
+use std::process::Command;
+
+/// Runs the parts of the page that need no document, and then `test`, which fails by an exception.
+fn run(test: &str) {
+    let script = [
+        "\"use strict\"; const location = { pathname: '/' };",
+        include_str!("../client/visible.js"),
+        include_str!("../client/format.js"),
+        include_str!("../client/draw.js"),
+        include_str!("../client/model.js"),
+        include_str!("../client/news.js"),
+        "const assert = require('node:assert');",
+        test,
+    ]
+    .join("\n");
+    match Command::new("node").args(["-e", &script]).output() {
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{error}");
+        }
+        Err(e) => println!("skipped: the page's scripts: {e}; install node (nodejs.org)"),
+    }
+}
+
+#[test]
+fn a_page_that_is_told_of_other_metrics_loads_anew() {
+    run(r"
+        let loads = 0;
+        location.reload = () => { loads++; };
+        const full = (views, schema) => {
+            model.full({ groups: [], lines: [], process: [], server: {}, schema, views, number: 0, at_ms: 0 });
+            return loads;
+        };
+        const view = { key: 'r', title: 'R', shape: 'rate', place: 'headline' };
+        assert.equal(full([view], [{ name: 'jobs' }]), 0);
+        assert.equal(full([view], [{ name: 'jobs' }]), 0, 'as it was');
+        assert.equal(full([view], [{ name: 'jobs' }, { name: 'db_queries' }]), 1);
+        assert.equal(full([], [{ name: 'jobs' }]), 2);
+        ");
+}
+
+#[test]
+fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
+    run(r"
+        const calm = Array(57).fill(10);
+        assert.equal(ceiling([...calm, 9000, 10, null], 1), 40, 'a spike');
+        assert.equal(ceiling([...calm, 12], 1), 12 * 1.08, 'nothing to cut');
+        assert.equal(ceiling([...Array(35).fill(10), ...Array(25).fill(900)], 1), 900 * 1.08, 'a burst');
+        assert.equal(ceiling([0, 0, 5], 100), 100, 'noise');
+        assert.equal(ceiling([], 0), 1, 'nothing');
+        ");
+}
+
+#[test]
+fn rows_change_places_only_where_one_has_a_fifth_more() {
+    run(r"
+        const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
+        const order = (figures) => {
+            [...model.groups.values()].slice(1).forEach((group, i) => { group.row = [figures[i]]; });
+            const names = model.rows().slice(1).map((group) => group.name).join('');
+            return [names, model.isHeld];
+        };
+        const groups = [[0, null, '', [0]], ...['a', 'b', 'c'].map((name, i) => [i + 1, 0, name, [0]])];
+        model.full({ groups, lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 0 });
+        assert.deepEqual(order([30, 20, 10]), ['abc', false]);
+        assert.deepEqual(order([30, 33, 10]), ['abc', true], 'a tenth more');
+        assert.deepEqual(order([30, 37, 10]), ['bac', false]);
+        assert.deepEqual(order([10, 11, 90]), ['cba', false]);
+        model.sort = { key: 'r', down: false };
+        assert.deepEqual(order([10, 11, 90]), ['abc', false], 'another order begins anew');
+        ");
+}
+
+#[test]
+fn a_line_has_a_point_for_each_second_however_many_samples_there_were() {
+    run(r"
+        Object.assign(model, { at: 100_000, times: [70_000, 90_000, 99_000, 100_000] });
+        const line = model.seconds([1, 2, 3, 4]);
+        assert.equal(line.length, SLOTS);
+        assert.deepEqual([0, 1, 2, 10, 11, 30, 31].map((ago) => line[SLOTS - 1 - ago]), [4, 3, 2, 2, 1, 1, null]);
+        assert.deepEqual(model.seconds([7], 0).slice(-3), [0, 0, 7], 'a late comer');
+        ");
+}
+
+#[test]
+fn names_are_shown_as_the_library_shows_them() {
+    use submeter::{is_hidden, visible};
+    // Whatever does not stay as it is, alone between letters.
+    let all = (0..=0x10_ffff).filter_map(char::from_u32);
+    let changed = all.filter(|c| visible(&format!("a{c}b")).to_string() != format!("a{c}b"));
+    let changed: Vec<(u32, bool)> = changed.map(|c| (c.into(), is_hidden(c))).collect();
+    let mut names: Vec<String> =
+        [" ", "  ", "/", "a b", "a  b", " a ", "/a /b", "/a/ b"].map(str::to_owned).into();
+    names.extend(
+        [r"a\u{20}", r"a\u", r"\\u{1}", "a\u{e0041}b", "", "/שלום/42", "é😀\u{fe0f}"]
+            .map(str::to_owned),
+    );
+    let shown: Vec<(&str, String)> =
+        names.iter().map(|name| (name.as_str(), visible(name).to_string())).collect();
+    let changed = serde_json::to_string(&changed).expect("JSON");
+    let shown = serde_json::to_string(&shown).expect("JSON");
+    run(&format!(
+        r"
+        const changed = new Map({changed});
+        for (let n = 0; n < 0x110000; n++) {{
+            if (n >= 0xd800 && n < 0xe000) continue;
+            const c = String.fromCodePoint(n), to = `a${{escaped(c)}}b`;
+            if (visible(`a${{c}}b`) !== (changed.has(n) ? to : `a${{c}}b`)) assert.fail(to);
+            if (plain(`a${{c}}b`) !== (changed.get(n) ? to : `a${{c}}b`)) assert.fail(to);
+        }}
+        for (const [name, seen] of {shown}) assert.equal(visible(name), seen);
+        "
+    ));
+}
+
+#[test]
+fn a_name_turns_no_sentence_around_and_none_looks_like_another() {
+    run(r"
+        const made = () => ({ children: [], append(c) { this.children.push(c); }, classList: { toggle() {} } });
+        const by = { news: made(), 'news-said': made(), earlier: { lastElementChild: made() } };
+        globalThis.document = { getElementById: (id) => by[id] };
+        globalThis.setText = (node, text) => { node.text = text; };
+        globalThis.setAttr = (node, name, value) => { node[name] = value; };
+        globalThis.el = (tag, _, ...children) => ({ tag, children,
+            get firstChild() { return this.children[0]; }, get lastChild() { return this.children.at(-1); } });
+        const names = ['\u202e acme-bank', 'ac\u200bme', 'acme', 'acme '];
+        const view = { key: 'r', title: 'Requests/s', shape: 'rate', place: 'headline' };
+        model.full({ groups: [[0, null, '', [0]], ...names.map((n, i) => [i + 1, 0, n, [4 - i]])],
+            lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 9000,
+            verdicts: [{ kind: 'waits', group: '/\u202e acme-bank', text: ' waits 9 ms.', short: ' waits.', why: '\u202ewhy' }],
+            marks: [[1, 'waits'], [1, 'refused'], [2, 'bursts']],
+            earlier: [{ kind: 'bursts', group: '/acme', text: ' burst.', since_ms: 1000, ended_ms: 4000 }] });
+        news.paint();
+        const [name, text] = by.news.children[0].children;
+        assert.deepEqual([name.firstChild.tag, name.firstChild.text, text.text], ['bdi', '/\\u{202e} acme-bank', ' waits 9 ms.']);
+        assert.equal(by.news.title, '\\u{202e}why');
+        assert.equal(by['news-said'].text, '/\\u{202e} acme-bank waits.');
+        assert.match(by.earlier.lastElementChild.children[0].children[1].text, /^ burst\. \d/);
+        assert.deepEqual([...news.marks], [[1, 'waits'], [2, 'bursts']], 'the worst of each');
+        assert.equal(new Set([...model.groups.values()].map((group) => group.title)).size, 5);
+        assert.ok(model.byPath('/ac\u200bme'), 'asked for by its own name');
+        ");
+}

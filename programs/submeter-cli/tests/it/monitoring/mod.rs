@@ -1,0 +1,181 @@
+//! The rules and the dashboard that come with the server, against the server and Prometheus' tools.
+
+mod made;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use self::made::{Server, Source, source};
+use super::http_serve::{addresses, get_as};
+use crate::support::{FREE, SUBMETER};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring")
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(directory().join(file)).expect("it is in the repository")
+}
+
+/// The queries of the dashboard, with an interval where Grafana would put one.
+pub(crate) fn queries() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    targets
+        .map(|target| target["expr"].as_str().expect("a query").replace("$__rate_interval", "1m"))
+        .collect()
+}
+
+#[test]
+fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
+    // A bank that is away makes a member of a fleet, too.
+    let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"], &fleet].concat());
+    let (page, _) = addresses(&mut server);
+    let (_, scrape) = get_as(&format!("{page}/metrics"), "text/plain");
+    let names = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.filter(|word| word.starts_with("submeter_cache_")).map(str::to_owned).collect()
+    };
+    let known = names(&scrape);
+    let rules = read("rules.yml");
+    let mut asked = rules.clone() + &queries().join("\n");
+    for record in rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")) {
+        asked = asked.replace(record, "");
+    }
+    let asked = names(&asked);
+    assert!(asked.len() > 8, "{asked:?}");
+    let unknown: Vec<_> = asked.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?} not in {known:?}");
+    let refusing =
+        |name: &&String| name.ends_with("_refused_total") || name.ends_with("_throttled_total");
+    // What a limit of memory refuses is stored after an eviction.
+    let told =
+        |name: &&String| *name == "submeter_cache_memory_refused_total" || asked.contains(*name);
+    let untold: Vec<_> = known.iter().filter(refusing).filter(|name| !told(name)).collect();
+    assert!(untold.is_empty(), "{untold:?} refuse something, and no rule says so");
+}
+
+/// The whole of `/api/tree`, after a second in which something was counted.
+fn loaded() -> Server {
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
+    let (page, _) = addresses(&mut server);
+    let began = Instant::now();
+    loop {
+        let (_, tree) = get_as(&format!("{page}/api/tree"), "application/json");
+        let tree: Value = serde_json::from_str(&tree).expect("JSON");
+        let groups = tree["groups"].as_array().expect("a list");
+        let is_known = |group: &Value| group["rates"]["cmd_get"].as_f64() > Some(0.0);
+        if groups.len() > 2 && groups.iter().all(is_known) {
+            return Server(tree);
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "the load does not begin: {tree}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test it monitoring` writes them.
+#[test]
+fn the_dashboard_and_the_rules_are_those_of_the_views() {
+    let server = loaded();
+    for (file, is) in
+        [("dashboard.json", server.dashboard()), ("rules.yml", server.rules(&read("rules.yml")))]
+    {
+        if std::env::var_os("SUBMETER_BLESS").is_some_and(|it| !it.is_empty()) {
+            std::fs::write(directory().join(file), &is).expect("the repository can be written");
+        }
+        let same = read(file) == is;
+        assert!(
+            same,
+            "{file} is not of the views: SUBMETER_BLESS=1 cargo test -p submeter-cli \
+                       --test it monitoring, and review the diff"
+        );
+    }
+}
+
+#[test]
+fn each_view_shows_what_its_metrics_in_the_dashboard_say() {
+    let Server(tree) = loaded();
+    let unit = |metric: &str| {
+        let mut schema = tree["schema"].as_array().expect("a list").iter();
+        schema.find(|doc| doc["name"] == metric).expect(metric)["unit"].clone()
+    };
+    let mut compared = 0;
+    for group in tree["groups"].as_array().expect("a list") {
+        for view in tree["views"].as_array().expect("a list") {
+            let key = view["key"].as_str().expect("text");
+            // Nothing of one that has just come.
+            if group["rates"].as_object().is_none_or(serde_json::Map::is_empty) {
+                continue;
+            }
+            let grown = |all: &[&str]| -> f64 {
+                all.iter().map(|name| group["rates"][name].as_f64().expect(name)).sum()
+            };
+            let value = |metric: &str| &group["values"][metric];
+            let expected = match source(key) {
+                Source::Rate(all) if unit(all[0]) == "nanoseconds" => Some(grown(all) / 1e9),
+                Source::Rate(all) => Some(grown(all)),
+                Source::Ratio(part, whole) => {
+                    Some(grown(&[part]) / grown(whole)).filter(|_| grown(whole) > 0.0)
+                }
+                Source::Level(metric) => {
+                    value(metric)["current"].as_f64().or(value(metric).as_f64())
+                }
+                // Not of the same second.
+                Source::Refused(_) | Source::P99(_) | Source::None => continue,
+            };
+            let shown = group["overview"][key].as_f64();
+            let is_near = match (shown, expected) {
+                (Some(shown), Some(expected)) => {
+                    (shown - expected).abs() <= 0.1_f64.max(expected.abs() * 0.02)
+                }
+                (shown, expected) => shown == expected,
+            };
+            assert!(
+                is_near,
+                "{key} of {}: {shown:?}, and {expected:?} by its metrics",
+                group["path"]
+            );
+            compared += usize::from(expected > Some(0.0));
+        }
+    }
+    assert!(compared > 10, "{compared} figures are not 0");
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_the_dashboards_queries_and_each_alert_fires_as_it_should() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        println!("skipped: no promtool: apt-get install --no-install-recommends prometheus");
+        return;
+    }
+    let promtool = |arguments: &[&str]| {
+        let output = Command::new("promtool").args(arguments).current_dir(directory()).output();
+        let output = output.expect("it starts");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said));
+    };
+    let (rules, tests) = (read("rules.yml"), read("rules_test.yml"));
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+    }
+    let records: Vec<_> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    for query in queries().iter().filter(|query| query.contains("group:")) {
+        assert!(records.iter().any(|record| query.contains(record)), "no rule records {query}");
+    }
+    promtool(&["check", "rules", "rules.yml"]);
+    promtool(&["test", "rules", "rules_test.yml"]);
+    let rule = |(n, query): (usize, String)| {
+        format!("  - record: r{n}\n    expr: {}\n", serde_json::Value::from(query))
+    };
+    let rules: String = queries().into_iter().enumerate().map(rule).collect();
+    let file = std::env::temp_dir().join(format!("submeter-queries-{}.yml", std::process::id()));
+    std::fs::write(&file, format!("groups:\n- name: dashboard\n  rules:\n{rules}")).expect("room");
+    promtool(&["check", "rules", &file.display().to_string()]);
+    std::fs::remove_file(file).expect("written above");
+}

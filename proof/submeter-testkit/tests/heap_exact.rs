@@ -1,0 +1,239 @@
+//! Blocks know their owners at every size and alignment, whichever signal handler allocates and
+//! switches in the middle of an allocation, and a forked child keeps books of its own:
+//! of the blocks that it has from its parent as well, while threads of the parent that it does not
+//! have were in the middle of allocating.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter::{Group, Schema, Tree};
+use submeter_alloc::exact::{Exact, Heap, Live};
+
+#[path = "common/handler.rs"]
+#[expect(unsafe_code, reason = "handles signals")]
+mod handler;
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
+
+/// Beside it, one that a handler may call.
+static ANYWHERE: Exact<Anywhere> = Exact::new(Anywhere);
+
+/// Gives out one block, to one handler at a time.
+struct Anywhere;
+
+#[repr(align(16))]
+struct Place(AtomicU64);
+
+static PLACE: Place = Place(AtomicU64::new(0));
+
+// SAFETY: 1. The place is there for ever, and large and aligned enough for the layout that the test
+// asks for. 2. Nobody uses the block, and only one handler at a time has it.
+unsafe impl GlobalAlloc for Anywhere {
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        PLACE.0.as_ptr().cast()
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+
+    /// Of a part of the map, which is made before there are handlers.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: 1. The caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+}
+
+/// Allocates there, or frees what the last call allocated.
+fn anywhere() {
+    static HELD: AtomicBool = AtomicBool::new(false);
+    let layout = Layout::new::<u64>();
+    // Relaxed: only handlers of one thread, and none interrupts another.
+    let held = HELD.fetch_xor(true, Ordering::Relaxed);
+    // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
+    unsafe {
+        if held {
+            ANYWHERE.dealloc(PLACE.0.as_ptr().cast(), layout);
+        } else {
+            ANYWHERE.alloc(layout);
+        }
+    }
+}
+
+struct Books {
+    tree: Tree,
+    live: Live,
+    heap: Heap,
+}
+
+/// A process has one; a test at a time looks at it.
+fn books() -> (&'static Books, MutexGuard<'static, ()>) {
+    static BOOKS: OnceLock<Books> = OnceLock::new();
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let books = BOOKS.get_or_init(|| {
+        let mut schema = Schema::builder();
+        let live: Live = schema.declare();
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let heap = Heap::start(&tree, live).expect("the first");
+        Books { tree, live, heap }
+    });
+    (books, alone)
+}
+
+impl Books {
+    /// Live bytes.
+    fn of(&self, group: &Group) -> i64 {
+        self.heap.flush();
+        group.sum(self.live.bytes)
+    }
+}
+
+#[test]
+fn every_size_and_alignment_has_its_owner_and_its_bytes() {
+    let (books, _alone) = books();
+    let [a, b] = ["/sizes/a", "/sizes/b"].map(|path| books.tree.get_or_create(path).expect("room"));
+    let sizes =
+        (1..=130).chain((7..=24).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+    for size in sizes {
+        for align in [1, 8, 16, 32, 64, 4096, 2 << 20] {
+            if align > 4096 && size % 7 != 0 {
+                continue;
+            }
+            let layout = Layout::from_size_align(size, align).expect("valid");
+            // SAFETY: the size is not 0, and each block is freed with the layout that it has.
+            unsafe {
+                let block = a.run(|| HEAP.alloc_zeroed(layout));
+                assert!(!block.is_null() && block.addr() % align == 0);
+                assert_eq!((block.read(), block.add(size - 1).read()), (0, 0));
+                block.write_bytes(7, size);
+                assert_eq!(books.of(&a), size as i64, "{layout:?}");
+                let block = b.run(|| HEAP.realloc(block, layout, 2 * size + 1));
+                assert!(!block.is_null() && block.addr() % align == 0);
+                assert_eq!((block.read(), block.add(size - 1).read()), (7, 7));
+                assert_eq!(books.of(&a), 2 * size as i64 + 1, "it keeps its owner");
+                let layout = Layout::from_size_align(2 * size + 1, align).expect("valid");
+                let block = HEAP.realloc(block, layout, size.div_ceil(2));
+                let layout = Layout::from_size_align(size.div_ceil(2), align).expect("valid");
+                assert_eq!(books.of(&a), layout.size() as i64);
+                b.run(|| HEAP.dealloc(block, layout));
+            }
+            assert_eq!((books.of(&a), books.of(&b)), (0, 0), "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_allocates_and_switches_leaves_the_books_exact_stress() {
+    /// Frequent enough to interrupt every instruction of a count.
+    const PERIOD_NS: i64 = 20_000;
+    const HANDLED_MIN: u64 = 5_000;
+    let (books, _alone) = books();
+    let [a, b] =
+        ["/handled/a", "/handled/b"].map(|path| books.tree.get_or_create(path).expect("room"));
+    let handled = Arc::new(AtomicU64::new(0));
+    handler::on_signal({
+        let (b, handled) = (b.clone(), Arc::clone(&handled));
+        move || {
+            // One allocates, in the group that it interrupts where that is in the middle of a
+            // switch, and the next one frees.
+            let entered = b.enter();
+            anywhere();
+            drop(entered);
+            // Relaxed: read when the timer is gone.
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // The first switch of a thread, and of a group, allocates, which a handler must not; and so
+    // does the first block in a region.
+    a.run(|| b.run(|| (anywhere(), anywhere())));
+    let before = books.of(&a);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let timer = handler::Timer::on_this_thread(PERIOD_NS).expect("a timer");
+    let mut kept = Vec::with_capacity(1 << 20);
+    let block = || black_box(Vec::<u8>::with_capacity(24));
+    // Relaxed: only ends the loop.
+    while handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline {
+        // Few enough bytes that the thread keeps them for long, and is interrupted as it does.
+        a.run(|| (0..500).for_each(|_| drop(block())));
+        // It posts what it keeps at each switch.
+        for _ in 0..500 {
+            let posted = a.run(block);
+            a.run(|| drop(posted));
+        }
+        kept.push(a.run(|| black_box(Box::new(7_u8))));
+    }
+    drop(timer);
+    let handled = handled.load(Ordering::Relaxed);
+    if handled % 2 == 1 {
+        anywhere();
+    }
+    assert!(handled >= HANDLED_MIN, "{handled} signals");
+    assert_eq!((books.of(&a) - before, books.of(&b)), (kept.len() as i64, 0));
+    drop(kept);
+    assert_eq!((books.of(&a) - before, books.of(&b)), (0, 0));
+}
+
+#[test]
+fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
+    const FORKS: usize = 50;
+    let (books, _alone) = books();
+    let Books { tree, live, heap } = books;
+    let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
+    let held = own.run(|| vec![0_u8; 5_000]);
+    let over = AtomicBool::new(false);
+    // Relaxed, here and below: it ends the loops.
+    let going = || !over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while going() {
+                    let block = others.run(|| black_box(vec![0_u8; 100]));
+                    drop(block);
+                }
+            });
+        }
+        for fork in 0..FORKS {
+            let entered = own.enter();
+            let before = black_box(vec![0_u8; 1_000]);
+            // SAFETY: the child allocates, switches, reads and ends, without the parent's exit
+            // handlers. glibc gives it an allocator that no vanished thread has locked, and no
+            // other thread flushes.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let more = black_box(vec![0_u8; 50]);
+                drop(before);
+                drop(entered);
+                let new = tree.create("/new").expect("new");
+                let there = new.run(|| black_box(vec![0_u8; 7]));
+                heap.flush();
+                let first = (own.sum(live.bytes), new.sum(live.bytes)) == (5_050, 7);
+                drop((more, there));
+                heap.flush();
+                let second = (own.sum(live.bytes), new.sum(live.bytes)) == (5_000, 0);
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!first) + 2 * i32::from(!second)) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is live; `child` is ours to wait for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            drop(before);
+            drop(entered);
+            heap.flush();
+            let (fork, own) = ((fork, status), own.sum(live.bytes));
+            if fork.1 != 0 || own != 5_000 {
+                // Else the threads would go on.
+                over.store(true, Ordering::Relaxed);
+                panic!("fork and status {fork:?}, {own} bytes");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    drop(held);
+    assert_eq!((books.of(&own), books.of(&others)), (0, 0));
+}
