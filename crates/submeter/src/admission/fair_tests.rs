@@ -75,8 +75,8 @@ impl Naive {
         self.0[index].group.as_ref().expect("all but the first have one")
     }
 
-    /// Where a level is in the time above: what has ended by the weights of those times, and what is
-    /// in flight by the present one.
+    /// Where a level is in the time above: what has ended by the weights of those times, and what
+    /// is in flight by the present one.
     fn at(&self, index: usize) -> i128 {
         let level = &self.0[index];
         level.ended_at + taken(level.expected.iter().sum(), level.weight)
@@ -412,7 +412,7 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
     assert!((9..=11).contains(&turns_of_idle), "they take turns from the start");
 }
 
-/// What it counted for at one weight was given back at another: 1000 at weight 10,000 for 1000 at 1.
+/// What it counted for at one weight was given back at another: 1000 at 10,000 for 1000 at 1.
 #[test]
 fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
     for weights in [[10_000, 1], [1, 10_000]] {

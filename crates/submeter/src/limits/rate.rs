@@ -131,8 +131,8 @@ impl Group {
     /// is kept exactly, with or without them.
     ///
     /// It divides what a rate that was [set](Group::set_rate) above grants, and schedules nothing:
-    /// without a rate there it has no effect, and what it refuses does not wait. For work that is to
-    /// have its turns by weight, whatever there is of places, see
+    /// without a rate there it has no effect, and what it refuses does not wait. For work that is
+    /// to have its turns by weight, whatever there is of places, see
     /// [`Admission::set_weight`](crate::admission::Admission::set_weight).
     ///
     /// Costs an allocation the first time, and takes two loads more for each rate on their way;

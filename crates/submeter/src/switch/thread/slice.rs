@@ -6,8 +6,9 @@
 //!
 //! No thread uses more CPU time than passes. So a checkpoint reads the CPU's counter alone, and the
 //! thread's clock only once so much has passed that the slice may be used up. Rejected: to count
-//! checkpoints and to look at a clock at every so many, which is wrong by whatever the steps between
-//! them grow; a deadline that a timer's signal sets, which interrupts what sleeps in the kernel.
+//! checkpoints and to look at a clock at every so many, which is wrong by whatever the steps
+//! between them grow; a deadline that a timer's signal sets, which interrupts what sleeps in the
+//! kernel.
 
 use std::cell::Cell;
 use std::fmt;
@@ -74,18 +75,18 @@ use super::{NOW, begin_ns, now_ns, with};
 /// whoever polls it next.
 ///
 /// # What it costs
-/// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4; outside of all groups,
-/// less than 1. Once or twice a slice it asks the thread's clock as well, as a switch does. Without
-/// a counter of constant rate each asks two clocks of the system. One that yields costs what the
-/// runtime takes to poll the task again, and two switches.
+/// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4. Outside of all groups
+/// it is a load and a comparison. Once or twice a slice it asks the thread's clock as well, as a
+/// switch does. Without a counter of constant rate each asks two clocks of the system. One that
+/// yields costs what the runtime takes to poll the task again, and two switches.
 ///
 /// The thread works for as long as the slice, and up to the next checkpoint: those should be much
 /// closer together. CPU time alone is of the slice: a system call that waits in a poll holds up the
 /// runtime's thread whatever is measured.
 ///
 /// # Differences from Linux
-/// There the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work gives it
-/// up, at places of its own choice.
+/// There the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work gives
+/// it up, at places of its own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeSlice {
     ns: u64,
@@ -370,7 +371,7 @@ pub(super) fn begin(cpu_ns: Option<u64>) {
     RUNNING.set(Running::begin(cpu_ns));
 }
 
-/// Begins one where the slice that was used up goes on, as the thread has not left its groups since.
+/// Begins one where the slice that was used up goes on, as the thread has not left its groups.
 /// Once for each: of several futures of a task that yielded for the same, the others go on in the
 /// one that the first began, or each poll of the task would have a slice for each.
 #[cold]
