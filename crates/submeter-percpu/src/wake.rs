@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// callbacks, what is dropped. So this has a flag of its own beside it. A wakeup that others took,
 /// by parking in between, is not missed; and as a wait may have taken a token that was for others,
 /// it leaves one if it parked at all: their next park may return at once, as any park may, but
-/// never sleeps through what was there before. Rejected: a lock and a condition variable, which need no
-/// token; a wakeup in a signal handler on top of the lock's holder would hang.
+/// never sleeps through what was there before. Rejected: a lock and a condition variable, which
+/// need no token; a wakeup in a signal handler on top of the lock's holder would hang.
 ///
 /// # Examples
 /// ```

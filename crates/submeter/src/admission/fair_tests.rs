@@ -448,6 +448,37 @@ fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
     }
 }
 
+/// What the module says of it: by CPU time alone it is always before others, and keeps its places.
+#[test]
+fn work_that_sleeps_leaves_places_to_others_where_its_group_has_a_limit() {
+    for (limit, most, all_work) in [(None, 4, false), (Some(3), 3, true)] {
+        let mut schema = Schema::builder();
+        let cpu = schema.cpu_time("cpu", "CPU time used");
+        let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
+        let [sleeps, works] = ["/sleeps", "/works"].map(|path| tree.create(path).expect("new"));
+        let admission = Admission::new(4);
+        admission.set_group_limit(&sleeps, limit);
+        let held: Vec<_> = (0..4).map(|_| admission.try_acquire(tree.root())).collect();
+        let groups = (0..110).map(|at| if at < 10 { &sleeps } else { &works });
+        let mut waiting: Vec<_> = groups.map(|group| Some(waits(&admission, group))).collect();
+        drop(held);
+        let mut asleep = Vec::new();
+        for _ in 0..110 {
+            for one in &mut waiting {
+                let Some(turn) = one.as_mut().and_then(admitted) else { continue };
+                *one = None;
+                if turn.group() == &sleeps {
+                    asleep.push(turn);
+                } else {
+                    works.add(cpu, 1_000_000);
+                }
+            }
+        }
+        assert_eq!(asleep.len(), most);
+        assert_eq!(admission.waiting_in(&works) == 0, all_work, "with {limit:?}");
+    }
+}
+
 /// With CPU time that a test can set: it is a counter as any other.
 #[test]
 fn what_a_group_used_of_the_cpu_is_what_its_turns_cost() {
