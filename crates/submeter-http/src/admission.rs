@@ -159,24 +159,25 @@ where
 }
 
 pin_project! {
-    /// The body of a response, which keeps its place until it is over. See [`AdmissionLayer`].
+    /// The body of a response, which keeps its place until it is over, or what else is held for it.
+    /// See [`AdmissionLayer`], [`QuotaLayer`](super::QuotaLayer).
     #[derive(Debug)]
-    pub struct AdmittedBody<B> {
+    pub struct AdmittedBody<B, H = Admitted> {
         #[pin]
         body: B,
-        admitted: Option<Admitted>,
+        admitted: Option<H>,
     }
 }
 
-impl<B: Body> AdmittedBody<B> {
-    fn new(body: B, admitted: Option<Admitted>) -> AdmittedBody<B> {
+impl<B: Body, H> AdmittedBody<B, H> {
+    pub(super) fn new(body: B, admitted: Option<H>) -> AdmittedBody<B, H> {
         // A server need not poll a body of which it sends nothing.
         let admitted = admitted.filter(|_| !body.is_end_stream());
         AdmittedBody { body, admitted }
     }
 }
 
-impl<B: Body> Body for AdmittedBody<B> {
+impl<B: Body, H> Body for AdmittedBody<B, H> {
     type Data = B::Data;
     type Error = B::Error;
 

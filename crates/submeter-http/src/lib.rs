@@ -13,7 +13,8 @@
 //! [`in_group`](submeter::switch::InGroup::in_group).
 //!
 //! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant, and
-//! [`AdmissionLayer`] has them wait for their tenant's turn; [`refused`] makes the answer to one
+//! [`AdmissionLayer`] has them wait for their tenant's turn; [`QuotaLayer`] holds some of a quota
+//! for each, such as one in flight, to the end of its answer; [`refused`] makes the answer to one
 //! whose charge was refused.
 //!
 //! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
@@ -153,6 +154,7 @@ mod meter;
 mod metrics;
 #[cfg(feature = "page")]
 mod page;
+mod quota;
 mod rate;
 mod refusal;
 #[cfg(test)]
@@ -167,5 +169,6 @@ pub use self::page::{
     Column, Dashboard, Endpoint, Offence, Panel, StatusCode, Token, TokenError, View, Views, Worse,
     router, serve, wire,
 };
+pub use self::quota::{QuotaFuture, QuotaLayer, QuotaService};
 pub use self::rate::{RateFuture, RateLayer, RateService};
 pub use self::refusal::{not_admitted, refused, throttled};

@@ -1,21 +1,105 @@
 //! Wakers run a user's code.
 
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-/// Returns a waker of the calling thread, which [parks](thread::park) while it waits. Allocates.
-#[must_use]
-pub fn this_thread() -> Waker {
-    Waker::from(Arc::new(Unpark(thread::current())))
+/// Waits of the calling thread, one after the other, by [parking](thread::park). Allocates.
+///
+/// A thread has one token for all who park it, and code of others runs within a wait: wakers,
+/// callbacks, what is dropped. So this has a flag of its own beside it. A wakeup that others took,
+/// by parking in between, is not missed; and as a wait may have taken a token that was for others,
+/// it leaves one if it parked at all: their next park may return at once, as any park may, but
+/// never sleeps through what was there before. Rejected: a lock and a condition variable, which
+/// need no token; a wakeup in a signal handler on top of the lock's holder would hang.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::wake::ThisThread;
+///
+/// let mut this_thread = ThisThread::new();
+/// this_thread.waker().wake_by_ref();
+/// this_thread.wait(None); // returns at once
+/// ```
+#[derive(Debug)]
+pub struct ThisThread {
+    unpark: Arc<Unpark>,
+    waker: Waker,
+    has_parked: bool,
+    /// Its drop is the thread's own.
+    _not_send: PhantomData<*const ()>,
 }
 
-struct Unpark(Thread);
+#[derive(Debug)]
+struct Unpark {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl ThisThread {
+    /// Makes a waker for the calling thread, of which it keeps a clone.
+    #[must_use]
+    pub fn new() -> ThisThread {
+        let is_woken = AtomicBool::new(false);
+        let unpark = Arc::new(Unpark { thread: thread::current(), is_woken });
+        let waker = Waker::from(Arc::clone(&unpark));
+        ThisThread { unpark, waker, has_parked: false, _not_send: PhantomData }
+    }
+
+    /// Returns what ends a wait: the present one, or the next.
+    #[must_use]
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Blocks until the waker was woken since the last wait, or `timeout` is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        let begun = timeout.map(|timeout| (Instant::now(), timeout));
+        // Acquire: pairs with the Release in `wake`, so that what came before it is seen.
+        while !self.unpark.is_woken.swap(false, Ordering::Acquire) {
+            let Some((begun, timeout)) = begun else {
+                self.has_parked = true;
+                thread::park();
+                continue;
+            };
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            self.has_parked = true;
+            thread::park_timeout(left);
+        }
+    }
+}
+
+impl Default for ThisThread {
+    fn default() -> ThisThread {
+        ThisThread::new()
+    }
+}
+
+impl Drop for ThisThread {
+    fn drop(&mut self) {
+        if self.has_parked {
+            self.unpark.thread.unpark();
+        }
+    }
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Release: pairs with the Acquire in `wait`. Before the token, so that who takes that finds
+        // it set.
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
@@ -46,11 +130,26 @@ fn contain(call: impl FnOnce()) {
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use std::panic::panic_any;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Wake;
 
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_wakeup_whose_token_others_took_is_not_missed_and_theirs_is_not_lost() {
+        let mut this_thread = ThisThread::new();
+        let begun = Instant::now();
+        this_thread.waker().wake_by_ref();
+        // As a waker or a callback that waits for something of its own.
+        thread::park();
+        this_thread.wait(Some(LONG));
+        // That of others ends no wait, and is there when it is over.
+        thread::current().unpark();
+        this_thread.wait(Some(Duration::from_millis(1)));
+        drop(this_thread);
+        thread::park_timeout(LONG);
+        assert!(begun.elapsed() < LONG, "it slept through");
+    }
 
     struct Bad;
 

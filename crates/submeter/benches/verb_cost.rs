@@ -6,8 +6,11 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use submeter::switch::TimeSlice;
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Rate, RateLimit,
     Schema, Tree,
@@ -66,9 +69,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut verbs = updates(&web, &keys);
     verbs.extend(charges(&tree, &web, &keys)?);
     verbs.extend(lookups_and_reads(&tree, &web, &keys, &names, &next));
+    let mut inside = checkpoints();
     for _ in 0..rounds {
         verbs.iter_mut().for_each(Verb::sample);
+        web.run(|| inside.iter_mut().for_each(Verb::sample));
     }
+    verbs.extend(inside);
     println!("{:<32}{:>8}{:>9}  {:>15}", "ns", "least", "median", "middle half");
     for Verb { name, ns, .. } in &mut verbs {
         ns.sort_by(f64::total_cmp);
@@ -118,6 +124,17 @@ fn charges<'a>(
         verb("try_admit, one rate", move || _ = black_box(web.try_admit(keys.rate))),
         verb("spend, one rate", move || web.spend(keys.rate, 1)),
     ])
+}
+
+/// Of a slice that is never used up, in a group.
+fn checkpoints() -> Vec<Verb<'static>> {
+    const SLICE: TimeSlice = TimeSlice::new(Duration::from_secs(3600));
+    vec![
+        verb("should_yield", || _ = black_box(SLICE.should_yield())),
+        verb("checkpoint, polled once", || {
+            _ = black_box(pin!(SLICE.checkpoint()).poll(&mut Context::from_waker(Waker::noop())));
+        }),
+    ]
 }
 
 fn lookups_and_reads<'a>(

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::level::{Cause, Refusal};
@@ -11,7 +10,7 @@ use super::path::Path;
 use super::tree::{charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
-use crate::wake::{let_go, this_thread};
+use crate::wake::{ThisThread, let_go};
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
 #[derive(Debug, Default)]
@@ -171,7 +170,8 @@ impl LimitNode {
         timeout: Duration,
         mut ask: impl FnMut(&LimitTurn) -> bool,
     ) -> Result<(), Refused> {
-        let waker = this_thread();
+        let mut this_thread = ThisThread::new();
+        let waker = this_thread.waker().clone();
         let mut context = Context::from_waker(&waker);
         let (mut turn, start) = (LimitTurn::default(), Instant::now());
         let mut asks = true;
@@ -180,8 +180,6 @@ impl LimitNode {
                 return result;
             }
             if asks {
-                // And looks again in any case: what it called may have parked as well, and taken
-                // the wakeup that was for this.
                 asks = ask(&turn);
                 continue;
             }
@@ -189,7 +187,7 @@ impl LimitNode {
             if left.is_zero() {
                 return self.give_up(&mut turn, n);
             }
-            thread::park_timeout(left);
+            this_thread.wait(Some(left));
         }
     }
 
@@ -428,7 +426,7 @@ mod tests {
             root.end_waits();
             root.wake_ended();
             // As one that waits for a thread of its own.
-            thread::park();
+            std::thread::park();
             false
         });
         assert_eq!(charged.expect_err("it ended").cause, Cause::Ended);

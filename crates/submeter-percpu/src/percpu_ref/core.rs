@@ -18,7 +18,7 @@ use super::switch::{After, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::wake::{this_thread, wake_all};
+use crate::wake::{ThisThread, wake_all};
 
 /// The mode that a count starts in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -413,7 +413,8 @@ impl Life {
         // `None` is later than any clock will show.
         let deadline = Instant::now().checked_add(timeout);
         let mut waiting = self.released();
-        let waker = this_thread();
+        let mut this_thread = ThisThread::new();
+        let waker = this_thread.waker().clone();
         let mut context = Context::from_waker(&waker);
         loop {
             if Pin::new(&mut waiting).poll(&mut context).is_ready() {
@@ -425,7 +426,7 @@ impl Life {
             if left.is_zero() {
                 return false;
             }
-            std::thread::park_timeout(left);
+            this_thread.wait(Some(left));
         }
     }
 }

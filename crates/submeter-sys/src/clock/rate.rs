@@ -15,6 +15,7 @@ impl Rate {
     }
 
     /// Makes nanoseconds of any number of ticks.
+    #[inline(always)]
     pub(crate) fn wide_ns(self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
     }

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use submeter_percpu::wake::this_thread;
+use submeter_percpu::wake::ThisThread;
 
 use super::error::{AdmissionError, Why};
 use super::parts::{Asked, Outcome};
@@ -159,20 +158,16 @@ impl Admitting {
         }
         // What the thread has used by now is not to wait with it.
         switch::park();
-        let waker = this_thread();
+        let mut this_thread = ThisThread::new();
+        let waker = this_thread.waker().clone();
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(admitted) = Pin::new(&mut self).poll(&mut context) {
                 return admitted;
             }
-            let Some(deadline) = deadline else {
-                thread::park();
-                continue;
-            };
-            match deadline.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => {}
-                left => thread::park_timeout(left),
-            }
+            // Of no time left, it asks once more: what is late is told so by the queue.
+            let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+            this_thread.wait(deadline.map(left));
         }
     }
 

@@ -9,7 +9,8 @@
 //! children, as one child of the usual weight.
 //!
 //! What work costs is known when it ends. Until then it counts for what work of its group cost on
-//! average, so that a group cannot have all places before the first one ends; the end corrects it.
+//! average, so that a group cannot have all places before the first one ends; the end puts what it
+//! cost in the place of that. A group that is weighed anew is so for what is in flight as well.
 //!
 //! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
 //! of the farthest child, and nodes that nothing is left of are removed. So there are never more
@@ -90,6 +91,8 @@ struct Node {
     /// In flight and waiting, in the group and below.
     in_flight: u32,
     waiting: usize,
+    /// What all that is in flight there counts for, until its end.
+    expected: i128,
     /// How many nodes have this one as `up`.
     below: usize,
     place: Place,
@@ -254,8 +257,7 @@ impl Fair {
         match self.outcomes.remove(&number) {
             Some(Outcome::Granted(expected)) => {
                 if let Some(at) = at {
-                    self.charge(at, -i128::from(expected));
-                    self.leave(at);
+                    self.leave(at, expected);
                 }
                 return Some(expected);
             }
@@ -298,7 +300,7 @@ impl Fair {
             }
         }
         self.set_limit(at, None);
-        self.nodes[at].weight = None;
+        self.set_weight(at, None);
         self.effects.let_go.extend(self.nodes[at].kept.take());
         self.settle(at);
     }
@@ -350,8 +352,8 @@ impl Fair {
         let cost = i128::from(cost);
         node.average = Some(node.average.map_or(Average(cost * PARTS), |of| of.with(cost)));
         self.average = self.average.with(cost);
-        self.charge(at, cost - i128::from(expected));
-        self.leave(at);
+        self.charge(at, cost);
+        self.leave(at, expected);
     }
 
     /// Counts the end of work that was let in while nobody waited. Its CPU time is in that of its
@@ -364,7 +366,8 @@ impl Fair {
         }
     }
 
-    fn leave(&mut self, at: usize) {
+    fn leave(&mut self, at: usize, expected: u64) {
+        self.expect(at, -i128::from(expected));
         self.nodes[at].own_in_flight -= 1;
         self.on_path(at, |node| node.in_flight -= 1);
         self.settle(at);
@@ -383,7 +386,7 @@ impl Fair {
         // Nothing would end it in a group that is gone.
         if self.nodes[at].kept.is_some() {
             match setting {
-                Setting::Weight(weight) => self.nodes[at].weight = weight,
+                Setting::Weight(weight) => self.set_weight(at, weight),
                 Setting::Limit(limit) => self.set_limit(at, limit),
             }
         }
@@ -472,10 +475,10 @@ impl Line for Fair {
         let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");
         let waiter = self.unlink(at, number).expect("the first");
         let expected = self.nodes[at].average.unwrap_or(self.average).cost();
-        self.charge(at, expected);
+        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        self.expect(at, i128::from(expected));
         self.nodes[at].own_in_flight += 1;
         self.on_path(at, |node| node.in_flight += 1);
-        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
         self.outcomes.insert(number, Outcome::Granted(expected));
         self.effects.woken.push(waiter.waker);
         self.settle(at);

@@ -10,7 +10,7 @@ use super::error::Why;
 use super::fair::{Fair, WEIGHT_USUAL};
 use super::parts::{Bounds, Comes, Outcome, Setting, Used};
 use super::tests::{admitted, tree, waits};
-use super::{Admission, Admitting};
+use super::{Admission, Admitted, Admitting};
 use crate::switch::clock;
 use crate::{Group, Schema, Tree};
 
@@ -22,7 +22,10 @@ struct Level {
     limit: Option<u32>,
     waiters: Vec<u64>,
     in_flight: u32,
-    at: i128,
+    /// Where it would be if nothing were in flight.
+    ended_at: i128,
+    /// What each of those in flight there counts for.
+    expected: Vec<i128>,
     own_at: i128,
     now: i128,
     /// Whether it could be let in, and whether what waits in the group itself could.
@@ -32,6 +35,10 @@ struct Level {
 }
 
 struct Naive(Vec<Level>);
+
+fn taken(cost: i128, weight: u32) -> i128 {
+    (cost << 20) / i128::from(weight)
+}
 
 fn nothing_free() -> Comes {
     Comes { at: Instant::now(), has_place: false }
@@ -46,7 +53,8 @@ impl Naive {
             limit: None,
             waiters: Vec::new(),
             in_flight: 0,
-            at: 0,
+            ended_at: 0,
+            expected: Vec::new(),
             own_at: 0,
             now: 0,
             was_ready: false,
@@ -65,6 +73,13 @@ impl Naive {
 
     fn group(&self, index: usize) -> &Group {
         self.0[index].group.as_ref().expect("all but the first have one")
+    }
+
+    /// Where a level is in the time above: what has ended by the weights of those times, and what
+    /// is in flight by the present one.
+    fn at(&self, index: usize) -> i128 {
+        let level = &self.0[index];
+        level.ended_at + taken(level.expected.iter().sum(), level.weight)
     }
 
     fn path(&self, index: usize) -> Vec<usize> {
@@ -93,9 +108,10 @@ impl Naive {
     fn step(&mut self) {
         for at in 0..self.0.len() {
             let (is_ready, now) = (self.is_ready(at), self.0[self.0[at].up].now);
+            let behind = now - self.at(at);
             let level = &mut self.0[at];
             if is_ready && !std::mem::replace(&mut level.was_ready, is_ready) && at > 0 {
-                level.at = level.at.max(now);
+                level.ended_at += behind.max(0);
             }
             level.was_ready = is_ready;
             let own_is_ready = !level.waiters.is_empty();
@@ -105,7 +121,7 @@ impl Naive {
             level.own_was_ready = own_is_ready;
         }
         for at in (0..self.0.len()).rev().filter(|&at| self.is_idle(at)).collect::<Vec<_>>() {
-            let farthest = self.children(at).map(|child| self.0[child].at).max();
+            let farthest = self.children(at).map(|child| self.at(child)).max();
             let level = &mut self.0[at];
             level.now = level.now.max(level.own_at).max(farthest.unwrap_or(0));
         }
@@ -115,17 +131,16 @@ impl Naive {
     fn come(&mut self, index: usize, fair: &Fair) {
         for at in self.path(index).into_iter().rev().filter(|&at| at > 0) {
             if !fair.knows(self.group(at)) {
-                self.0[at].at = self.0[self.0[at].up].now + fair.debit();
+                self.0[at].ended_at = self.0[self.0[at].up].now + fair.debit();
             }
         }
     }
 
     fn charge(&mut self, index: usize, cost: i128) {
-        let taken = |weight: u32| (cost << 20) / i128::from(weight);
-        self.0[index].own_at += taken(WEIGHT_USUAL);
+        self.0[index].own_at += taken(cost, WEIGHT_USUAL);
         for at in self.path(index) {
             let level = &mut self.0[at];
-            level.at += taken(level.weight);
+            level.ended_at += taken(cost, level.weight);
         }
     }
 
@@ -137,8 +152,8 @@ impl Naive {
             let (up, child) = (path[pair], path.get(pair + 1).copied());
             let others = self.children(up).filter(|&child| self.is_ready(child));
             let own = (!self.0[up].waiters.is_empty()).then_some(self.0[up].own_at);
-            let least = others.map(|child| self.0[child].at).chain(own).min();
-            let at = child.map_or(self.0[up].own_at, |child| self.0[child].at);
+            let least = others.map(|child| self.at(child)).chain(own).min();
+            let at = child.map_or(self.0[up].own_at, |child| self.at(child));
             assert_eq!(Some(at), least, "another has used less");
             let level = &mut self.0[up];
             level.now = level.now.max(at);
@@ -147,14 +162,23 @@ impl Naive {
         }
         let first = self.0[index].waiters.remove(0);
         assert_eq!(first, number, "in one group who comes first goes first");
-        self.charge(index, i128::from(expected));
+        let expected = i128::from(expected);
+        self.0[index].own_at += taken(expected, WEIGHT_USUAL);
+        for at in self.path(index) {
+            self.0[at].expected.push(expected);
+        }
         self.step();
     }
 
-    fn leave(&mut self, index: usize, correction: i128) {
-        self.charge(index, correction);
+    fn leave(&mut self, index: usize, expected: u64, cost: u64) {
+        let expected = i128::from(expected);
+        self.0[index].own_at -= taken(expected, WEIGHT_USUAL);
+        self.charge(index, i128::from(cost));
         for at in self.path(index) {
-            self.0[at].in_flight -= 1;
+            let level = &mut self.0[at];
+            level.in_flight -= 1;
+            let found = level.expected.iter().position(|&one| one == expected);
+            level.expected.swap_remove(found.expect("it was let in at this"));
         }
         self.step();
     }
@@ -192,7 +216,7 @@ fn beside_a_naive_queue(rng: &mut fastrand::Rng) {
                 let cost = rng.u64(1..1000);
                 let group = naive.group(index).clone();
                 fair.complete(&group, expected, Used::Cost(cost), Instant::now());
-                naive.leave(index, i128::from(cost) - i128::from(expected));
+                naive.leave(index, expected, cost);
             }
             70..85 if !naive.0[index].waiters.is_empty() => {
                 let waiters = &mut naive.0[index].waiters;
@@ -386,6 +410,73 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
         held = of_idle.or_else(|| turn(&mut of_busy, &busy)).expect("one of them has it");
     }
     assert!((9..=11).contains(&turns_of_idle), "they take turns from the start");
+}
+
+/// What it counted for at one weight was given back at another: 1000 at 10,000 for 1000 at 1.
+#[test]
+fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
+    for weights in [[10_000, 1], [1, 10_000]] {
+        let (tree, admission) = (tree(), Admission::new(1));
+        let [a, b] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
+        let mut held = admission.try_acquire(&a).expect("free");
+        let mut waiting = [&a, &b].map(|group| [0; 2].map(|_| waits(&admission, group)));
+        let mut turn = |mut held: Admitted, cost| {
+            held.set_cost(cost);
+            drop(held);
+            let found = (0..4).find_map(|at| Some((at, admitted(&mut waiting[at / 2][at % 2])?)));
+            let (at, turn) = found.expect("one has the place");
+            waiting[at / 2][at % 2] = waits(&admission, [&a, &b][at / 2]);
+            turn
+        };
+        for _ in 0..100 {
+            held = turn(held, 1000);
+        }
+        admission.set_weight(&a, Some(weights[0])).expect("in range");
+        while held.group() != &a {
+            held = turn(held, 1000);
+        }
+        // It was let in at the first weight, or is in flight at it; and ends at the second.
+        admission.set_weight(&a, Some(weights[1])).expect("in range");
+        held = turn(held, 1);
+        admission.set_weight(&a, None).expect("none is none");
+        let mut of_a = 0;
+        for _ in 0..40 {
+            of_a += u32::from(held.group() == &a);
+            held = turn(held, 1000);
+        }
+        assert!((18..=22).contains(&of_a), "{of_a} of 40 turns, with {weights:?}");
+    }
+}
+
+/// What the module says of it: by CPU time alone it is always before others, and keeps its places.
+#[test]
+fn work_that_sleeps_leaves_places_to_others_where_its_group_has_a_limit() {
+    for (limit, most, all_work) in [(None, 4, false), (Some(3), 3, true)] {
+        let mut schema = Schema::builder();
+        let cpu = schema.cpu_time("cpu", "CPU time used");
+        let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
+        let [sleeps, works] = ["/sleeps", "/works"].map(|path| tree.create(path).expect("new"));
+        let admission = Admission::new(4);
+        admission.set_group_limit(&sleeps, limit);
+        let held: Vec<_> = (0..4).map(|_| admission.try_acquire(tree.root())).collect();
+        let groups = (0..110).map(|at| if at < 10 { &sleeps } else { &works });
+        let mut waiting: Vec<_> = groups.map(|group| Some(waits(&admission, group))).collect();
+        drop(held);
+        let mut asleep = Vec::new();
+        for _ in 0..110 {
+            for one in &mut waiting {
+                let Some(turn) = one.as_mut().and_then(admitted) else { continue };
+                *one = None;
+                if turn.group() == &sleeps {
+                    asleep.push(turn);
+                } else {
+                    works.add(cpu, 1_000_000);
+                }
+            }
+        }
+        assert_eq!(asleep.len(), most);
+        assert_eq!(admission.waiting_in(&works) == 0, all_work, "with {limit:?}");
+    }
 }
 
 /// With CPU time that a test can set: it is a counter as any other.

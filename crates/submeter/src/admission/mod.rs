@@ -37,6 +37,11 @@
 //!   that the group is charged while its work is in flight or waits, by the
 //!   [switch](crate::switch). Work that is charged to a group below the one that it was let in for
 //!   does not count.
+//! - Work that **sleeps** in its place uses no CPU time and is let in again and again: it may come
+//!   to have all places, while CPUs are idle. Where that is possible, give such groups
+//!   [limits](Admission::set_group_limit) of their own, or have
+//!   [what is said](AdmissionBuilder::by_reported_cost) count, such as the time for which each had
+//!   its place.
 //! - Otherwise, or [as the builder says](AdmissionBuilder::by_reported_cost), **what each
 //!   [says](Admitted::set_cost)** that it has cost, or 1.
 //!
@@ -266,8 +271,8 @@ impl Admission {
     }
 
     /// Sets or removes the weight with which a group contends with its siblings, from 1 to 10,000
-    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It counts for what is used from
-    /// now on, also while they wait. Forgotten when the group is killed.
+    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It counts for what ends from now
+    /// on, also for what waits or is in flight. Forgotten when the group is killed.
     ///
     /// # Errors
     /// When the weight is out of range; nothing changes then.

@@ -130,6 +130,11 @@ impl Group {
     /// leave, and so does what is taken in the parent itself. Shares are kept on average; the rate
     /// is kept exactly, with or without them.
     ///
+    /// It divides what a rate that was [set](Group::set_rate) above grants, and schedules nothing:
+    /// without a rate there it has no effect, and what it refuses does not wait. For work that is
+    /// to have its turns by weight, whatever there is of places, see
+    /// [`Admission::set_weight`](crate::admission::Admission::set_weight).
+    ///
     /// Costs an allocation the first time, and takes two loads more for each rate on their way;
     /// those of groups with a weight a compare-and-swap more. Not needed where every tenant has a
     /// rate of its own and those add up to less than the parent's.

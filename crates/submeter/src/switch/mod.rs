@@ -56,6 +56,7 @@
 //! - A future that is *stolen* by another worker is charged wherever it is polled; a *panic* leaves
 //!   the group of the poll.
 //! - The latest guard that is alive decides: guards may be dropped in any order.
+//! - A *long* poll or job keeps its thread from others: see [`TimeSlice`].
 //!
 //! # Differences from Linux
 //! There the scheduler switches, here the program says when; waiting threads need no switch. Linux
@@ -100,7 +101,7 @@ pub use grouped::{Grouped, InGroup};
 pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
-pub use thread::Entered;
+pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
 #[cfg(all(feature = "tokio", tokio_unstable))]

@@ -22,6 +22,10 @@ use super::observe::Observers;
 use crate::metric::schema::THREAD_COUNTS;
 use crate::tree::group::Group;
 
+mod slice;
+
+pub use slice::{Checkpoint, TimeSlice, Yielding};
+
 /// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
 ///
 /// # Examples
@@ -498,7 +502,7 @@ impl Time {
         match group {
             // Within a tree the end of one interval is the start of the next.
             Some(group) if outside || group.schema_id() != self.metered.schema_id => {
-                self.begin_anew(group, charged)
+                self.begin_anew(outside, group, charged)
             }
             _ => charged,
         }
@@ -506,7 +510,7 @@ impl Time {
 
     /// Begins an interval where the end of the last one was of no use for that.
     #[inline(never)]
-    fn begin_anew(&mut self, group: &Group, charged: bool) -> bool {
+    fn begin_anew(&mut self, outside: bool, group: &Group, charged: bool) -> bool {
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
             // What is not charged by now was not in groups of this schema.
@@ -515,6 +519,9 @@ impl Time {
         let reads = self.metered.cpu_time.is_some() && !charged;
         if reads {
             self.since_ns = begin_ns(&mut self.clock);
+        }
+        if outside {
+            slice::begin(reads.then_some(self.since_ns));
         }
         if self.metered.events {
             self.meters.mark(group.schema());

@@ -38,6 +38,7 @@ mod reclaim_model;
 mod reclaim_stress;
 mod rstat_flusher;
 mod rstat_reads;
+mod slices;
 mod stop;
 mod subsystems;
 mod surface;

@@ -4,6 +4,21 @@ use super::{FRACTION_BITS, Fair, Node, OWN, Place, ROOT, WEIGHT_USUAL};
 use crate::admission::parts::Kept;
 use crate::tree::group::Group;
 
+/// Returns what a cost takes of the virtual time.
+fn taken(cost: i128, weight: u32) -> i128 {
+    (cost << FRACTION_BITS) / i128::from(weight)
+}
+
+impl Node {
+    /// Puts the node where it is if what is in flight counts for `expected`, at this weight. The
+    /// difference of two divisions, so that no remainders add up.
+    fn count_in_flight(&mut self, expected: i128, weight: Option<u32>) {
+        self.place.at -= taken(self.expected, self.weight());
+        (self.expected, self.weight) = (expected, weight);
+        self.place.at += taken(self.expected, self.weight());
+    }
+}
+
 impl Fair {
     /// Returns a group's node, which is made with those above it if there is none.
     pub(super) fn node(
@@ -34,7 +49,7 @@ impl Fair {
 
     /// Returns what a turn takes of the virtual time, on average and at the usual weight.
     pub(in crate::admission) fn debit(&self) -> i128 {
-        (self.average.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
+        taken(self.average.cost(), WEIGHT_USUAL)
     }
 
     pub(super) fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
@@ -49,9 +64,21 @@ impl Fair {
 
     /// Moves a node's own work on by what it cost, and the node and all above it.
     pub(super) fn charge(&mut self, at: usize, cost: i128) {
-        let taken = |weight: u32| (cost << FRACTION_BITS) / i128::from(weight);
-        self.nodes[at].own.at += taken(WEIGHT_USUAL);
-        self.on_path(at, |node| node.place.at += taken(node.weight()));
+        self.nodes[at].own.at += taken(cost, WEIGHT_USUAL);
+        self.on_path(at, |node| node.place.at += taken(cost, node.weight()));
+    }
+
+    /// Has what is in flight in a node count for `change` more, until that is known.
+    pub(super) fn expect(&mut self, at: usize, change: i128) {
+        self.nodes[at].own.at += taken(change, WEIGHT_USUAL);
+        self.on_path(at, |node| node.count_in_flight(node.expected + change, node.weight));
+    }
+
+    /// Changes what a node weighs: for what has not ended too. It was divided by the weight before,
+    /// and its end would correct it by another: a credit, or a debt, of any size.
+    pub(super) fn set_weight(&mut self, at: usize, weight: Option<u32>) {
+        let node = &mut self.nodes[at];
+        node.count_in_flight(node.expected, weight);
     }
 
     /// Puts a node, and all above it, where it belongs after a change of it.

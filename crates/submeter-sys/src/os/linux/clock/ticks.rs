@@ -36,22 +36,37 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Returns the counter's rate, measured once per process, or why the counter cannot serve.
+#[inline]
 pub(crate) fn rate() -> Result<Rate, &'static str> {
     /// 0: not measured yet.
     static FACTOR: AtomicU64 = AtomicU64::new(0);
-    if !is_constant() {
-        return Err("the CPU's time stamp counter changes its rate");
-    }
     // Relaxed: the number is all there is to see; two threads that both measure are both right.
     let mut factor = FACTOR.load(Ordering::Relaxed);
     if factor == 0 {
-        factor = measure();
+        factor = measure_if_constant();
         // Relaxed: as above.
         FACTOR.store(factor, Ordering::Relaxed);
     }
     // A factor of 2^32 and more is a counter below 1 GHz: fine, as long as 10 ms of it stay below
     // 2^32 when multiplied; below a MHz it would be of no use anyway.
-    if (1..1 << 42).contains(&factor) { Ok(Rate { factor }) } else { Err("its rate is absurd") }
+    match factor {
+        1..ABSURD => Ok(Rate { factor }),
+        CHANGES => Err("the CPU's time stamp counter changes its rate"),
+        _ => Err("its rate is absurd"),
+    }
+}
+
+/// The least factor that is none.
+const ABSURD: u64 = 1 << 42;
+
+/// In the place of a factor: asking the CPU each time whether the rate is constant would leave a
+/// virtual machine, for some microseconds.
+const CHANGES: u64 = u64::MAX;
+
+#[cold]
+#[inline(never)]
+fn measure_if_constant() -> u64 {
+    if is_constant() { measure().min(CHANGES - 1) } else { CHANGES }
 }
 
 /// Whether the counter goes on at one rate whatever the CPU's frequency and sleep.

@@ -1,0 +1,226 @@
+//! A layer that holds some of a quota for each request.
+
+use std::fmt;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as try_ready};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use submeter::unit::Unit;
+use submeter::{Charge, LimitError, Quota, switch};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{AdmittedBody, refused};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
+
+/// Charges a quota for each request, in the group in which it is handled, and holds the charge to
+/// the end of the response's body: with an amount of 1, a limit of requests in flight. Those for
+/// which there is no room are [answered](refused).
+///
+/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group. A request in
+/// no group passes. Bodies of the inner service must be made of text, as those of axum are, and
+/// `Full<Bytes>`. Costs a charge, an allocation, and a clone of the inner service.
+///
+/// Who waits does so in the order of arrival, whoever's request it is: for turns that are fair to
+/// tenants see [`AdmissionLayer`](super::AdmissionLayer).
+///
+/// # Examples
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use submeter::switch::InGroup;
+/// use submeter::{Count, Schema, Tree};
+/// use submeter_http::QuotaLayer;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let mut schema = Schema::builder();
+/// let in_flight = schema.quota::<Count>("in_flight", "Requests in flight");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(in_flight, Some(1));
+///
+/// let hello = |_| async { Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::from("hello"))) };
+/// let service = ServiceBuilder::new().layer(QuotaLayer::new(in_flight, 1));
+/// let service = service.service(service_fn(hello));
+/// let ask = || service.clone().oneshot(Request::new(())).in_group(tree.root());
+/// let answer = ask().await?;
+/// assert_eq!((answer.status().as_u16(), ask().await?.status().as_u16()), (200, 429));
+/// drop(answer);
+/// assert_eq!(ask().await?.status(), 200);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct QuotaLayer<U: Unit> {
+    quota: Quota<U>,
+    n: u64,
+    timer: Option<Timer>,
+}
+
+impl<U: Unit> QuotaLayer<U> {
+    /// Makes a layer that charges `n` for each request, and refuses those for which there is no
+    /// room at once.
+    pub fn new(quota: Quota<U>, n: u64) -> QuotaLayer<U> {
+        QuotaLayer { quota, n, timer: None }
+    }
+
+    /// Has requests wait for room, until a timer that is made for each is ready: as
+    /// `wait(|| tokio::time::sleep(Duration::from_secs(1)))`. This crate's layers have no timer of
+    /// their own, as they need no runtime.
+    #[must_use]
+    pub fn wait<T>(mut self, timer: impl Fn() -> T + Send + Sync + 'static) -> QuotaLayer<U>
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.timer = Some(Arc::new(move || Box::pin(timer())));
+        self
+    }
+}
+
+impl<S, U: Unit> Layer<S> for QuotaLayer<U> {
+    type Service = QuotaService<S, U>;
+
+    fn layer(&self, inner: S) -> QuotaService<S, U> {
+        QuotaService { inner, layer: self.clone() }
+    }
+}
+
+/// A service whose requests hold some of a quota. See [`QuotaLayer`].
+#[derive(Clone, Debug)]
+pub struct QuotaService<S, U: Unit> {
+    inner: S,
+    layer: QuotaLayer<U>,
+}
+
+impl<S, B, A, U: Unit> Service<Request<B>> for QuotaService<S, U>
+where
+    S: Service<Request<B>, Response = Response<A>> + Clone,
+    A: Body + From<String>,
+{
+    type Response = Response<AdmittedBody<A, Charge>>;
+    type Error = S::Error;
+    type Future = QuotaFuture<S, Request<B>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Some(group) = switch::current() else {
+            return QuotaFuture::Runs { future: self.inner.call(request), held: None };
+        };
+        let QuotaLayer { quota, n, ref timer } = self.layer;
+        let charging: Boxed<Result<Charge, LimitError>> = match timer {
+            Some(timer) => Box::pin(group.charge(quota, n).until(timer())),
+            None => Box::pin(ready(group.try_charge(quota, n))),
+        };
+        // The one that is ready; the clone need not be.
+        let next = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, next);
+        QuotaFuture::Waits { charging, call: Some((ready, request)) }
+    }
+}
+
+pin_project! {
+    /// The future of a response, for which a charge is held. See [`QuotaLayer`].
+    #[must_use = "a future does nothing unless it is polled"]
+    #[project = Projected]
+    pub enum QuotaFuture<S, R, F> {
+        #[doc(hidden)]
+        Waits { charging: Boxed<Result<Charge, LimitError>>, call: Option<(S, R)> },
+        // The charge is given back after what it is for has ended.
+        #[doc(hidden)]
+        Runs { #[pin] future: F, held: Option<Charge> },
+    }
+}
+
+impl<S, R, A> Future for QuotaFuture<S, R, S::Future>
+where
+    S: Service<R, Response = Response<A>>,
+    A: Body + From<String>,
+{
+    type Output = Result<Response<AdmittedBody<A, Charge>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Projected::Waits { charging, call } = self.as_mut().project() {
+            match try_ready!(charging.as_mut().poll(context)) {
+                Ok(charge) => {
+                    let (mut service, request) = call.take().expect("called once");
+                    let future = service.call(request);
+                    self.set(QuotaFuture::Runs { future, held: Some(charge) });
+                }
+                Err(error) => {
+                    let answer = refused(&error).map(A::from);
+                    return Poll::Ready(Ok(answer.map(|body| AdmittedBody::new(body, None))));
+                }
+            }
+        }
+        let Projected::Runs { future, held } = self.project() else {
+            unreachable!("it waits no longer")
+        };
+        let response = try_ready!(future.poll(context))?;
+        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held.take()))))
+    }
+}
+
+impl<U: Unit> fmt::Debug for QuotaLayer<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let QuotaLayer { n, timer, .. } = self;
+        write!(f, "QuotaLayer({n}, {})", if timer.is_some() { "waits" } else { "at once" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use submeter::switch::InGroup;
+    use submeter::{Count, Schema, Tree};
+    use tower::{ServiceBuilder, ServiceExt};
+
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn one_that_waits_goes_on_when_the_body_before_it_ends_and_not_after_its_time() {
+        let mut schema = Schema::builder();
+        let in_flight = schema.quota::<Count>("in_flight", "Requests in flight");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        tree.root().set_limit(in_flight, Some(1));
+        let hello = |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) };
+        let layer = QuotaLayer::new(in_flight, 1);
+        let patient = ServiceBuilder::new().layer(layer.clone().wait(pending)).service_fn(hello);
+        let late = ServiceBuilder::new().layer(layer.wait(|| ready(()))).service_fn(hello);
+
+        let mut first = pin!(patient.clone().oneshot(Request::new(())).in_group(tree.root()));
+        let Poll::Ready(Ok(answer)) = poll(first.as_mut()) else { panic!("there is room") };
+        let mut second = pin!(patient.oneshot(Request::new(())).in_group(tree.root()));
+        assert!(poll(second.as_mut()).is_pending(), "the body is not over");
+        let mut third = pin!(late.oneshot(Request::new(())).in_group(tree.root()));
+        let Poll::Ready(Ok(refused)) = poll(third.as_mut()) else { panic!("its time is over") };
+        assert_eq!(refused.status().as_u16(), 429);
+        let mut body = pin!(answer.into_body());
+        let frame = body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+        let Poll::Ready(Ok(answer)) = poll(second.as_mut()) else { panic!("there is room again") };
+        assert_eq!((answer.status().as_u16(), tree.root().usage(in_flight).current), (200, 1));
+        drop(answer);
+        assert_eq!(tree.root().usage(in_flight).current, 0);
+    }
+}

@@ -1,0 +1,403 @@
+//! Slices of time: how long a thread works for its groups before others on it get their turn.
+//!
+//! A slice is of a thread, and begins when the thread comes from outside of all groups: with
+//! [`InGroup`](crate::switch::InGroup) that is where a runtime polls a task. What groups it enters
+//! on top does not matter, as none of that is the runtime's turn.
+//!
+//! No thread uses more CPU time than passes. So a checkpoint reads the CPU's counter alone, and the
+//! thread's clock only once so much has passed that the slice may be used up. Rejected: to count
+//! checkpoints and to look at a clock at every so many, which is wrong by whatever the steps
+//! between them grow; a deadline that a timer's signal sets, which interrupts what sleeps in the
+//! kernel.
+
+use std::cell::Cell;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+#[cfg(feature = "futures")]
+use futures_core::Stream;
+use pin_project_lite::pin_project;
+use submeter_sys::clock::wall_ns;
+
+use super::{NOW, begin_ns, now_ns, with};
+
+/// How much CPU time work may use before it lets others on its thread have their turn: measured by
+/// the switch's clock, not counted in calls.
+///
+/// A runtime cannot interrupt a poll, nor a pool of threads a job. Long work asks at places where
+/// it could stop: in async code by [`checkpoint`](Self::checkpoint), or between the polls of a
+/// stream or future by [`between_polls`](Self::between_polls); in `spawn_blocking`, rayon's jobs
+/// and loops by [`should_yield`](Self::should_yield).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use submeter::switch::{InGroup, TimeSlice};
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let reports = tree.create("/reports")?;
+/// let slice = TimeSlice::new(Duration::from_micros(200));
+/// let report = async {
+///     let mut sum = 0_u64;
+///     for row in 0..1_000_000 {
+///         sum = sum.wrapping_add(row);
+///         if row % 1000 == 0 {
+///             slice.checkpoint().await;
+///         }
+///     }
+///     sum
+/// };
+/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// assert_eq!(runtime.block_on(report.in_group(&reports)), 499_999_500_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Whose slice it is
+/// - **Whoever has the checkpoint says how long** a slice is: there is no setting of a schema or a
+///   runtime. It is a plain value; one for tenants that may hold others up, and a shorter one for
+///   those that may not, are two.
+/// - **A slice begins** when a thread that was in no group enters one: with
+///   [`in_group`](crate::switch::InGroup::in_group) at each poll of the task. Of groups entered on
+///   top, nested or one after the other, the time is of the same slice, as the runtime has had no
+///   turn. Put the outermost future of a task in a group, and the checkpoints inside of it.
+/// - **Outside of all groups** no work ever yields: nothing says when a runtime was last here.
+/// - **A thread that never leaves its groups**, such as one that runs a whole runtime in the root,
+///   has slices one after the other: one that is used up goes on until a checkpoint that has
+///   yielded comes back, or [`renew`](Self::renew) is called. So a task may yield early there, for
+///   what others used, at most once for each slice of the thread's.
+/// - **Where the schema declares no CPU time** the slice begins at its first checkpoint.
+///
+/// On every runtime, those with one thread too: work that yields has itself woken at once and goes
+/// behind what else is ready. Outside of runtimes, in a future that is polled by hand, that is
+/// whoever polls it next.
+///
+/// # What it costs
+/// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4. Outside of all groups
+/// it is a load and a comparison. Once or twice a slice it asks the thread's clock as well, as a
+/// switch does. Without a counter of constant rate each asks two clocks of the system. One that
+/// yields costs what the runtime takes to poll the task again, and two switches.
+///
+/// The thread works for as long as the slice, and up to the next checkpoint: those should be much
+/// closer together. CPU time alone is of the slice: a system call that waits in a poll holds up the
+/// runtime's thread whatever is measured.
+///
+/// # Differences from Linux
+/// There the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work gives
+/// it up, at places of its own choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimeSlice {
+    ns: u64,
+}
+
+/// Half a millisecond: light requests wait for no longer than that for each heavy one, and to be
+/// polled again, about a microsecond, is little beside it.
+impl Default for TimeSlice {
+    fn default() -> TimeSlice {
+        TimeSlice { ns: 500_000 }
+    }
+}
+
+impl TimeSlice {
+    /// Makes a slice of so much CPU time. Of no time, all checkpoints in groups yield.
+    #[must_use]
+    pub const fn new(length: Duration) -> TimeSlice {
+        let ns = length.as_nanos();
+        TimeSlice { ns: if ns < NEVER_NS as u128 { ns as u64 } else { NEVER_NS } }
+    }
+
+    /// Returns how much CPU time it is.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        Duration::from_nanos(self.ns)
+    }
+
+    /// Lets others have their turn if the slice is used up; if it is not, the future is ready at
+    /// once.
+    ///
+    /// It is woken at once: the runtime has it in line behind what is ready now. So it must not be
+    /// awaited with a lock held that others spin or block for.
+    #[inline]
+    pub fn checkpoint(self) -> Checkpoint {
+        Checkpoint { slice: self, ended: None }
+    }
+
+    /// Returns whether the slice is used up, for code that is no future: a job of `spawn_blocking`
+    /// or rayon that puts itself back in line, a loop that runs others in between.
+    ///
+    /// It stays so until the thread has left its last group, or the slice is
+    /// [renewed](Self::renew). While a thread of rayon waits inside of a job it may run others:
+    /// they use the same slice.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::TimeSlice;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// /// Returns where to go on, if there is more to do.
+    /// fn scan(rows: &[u64], from: usize, found: &mut Vec<u64>) -> Option<usize> {
+    ///     for (at, row) in rows.iter().enumerate().skip(from) {
+    ///         if at > from && at % 64 == 0 && TimeSlice::default().should_yield() {
+    ///             return Some(at);
+    ///         }
+    ///         found.extend((row % 7 == 0).then_some(*row));
+    ///     }
+    ///     None
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let rows: std::sync::Arc<[u64]> = (0..100_000).collect();
+    /// let (mut next, mut found) = (Some(0), Vec::new());
+    /// while let Some(from) = next {
+    ///     // Jobs of others that wait for a thread of the pool come in between.
+    ///     let (rows, web) = (rows.clone(), web.clone());
+    ///     let scanned = tokio::task::spawn_blocking(move || {
+    ///         let next = web.run(|| scan(&rows, from, &mut found));
+    ///         (next, found)
+    ///     });
+    ///     (next, found) = scanned.await?;
+    /// }
+    /// assert_eq!(found.len(), 14_286);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn should_yield(self) -> bool {
+        self.used_up().is_some()
+    }
+
+    /// Begins a slice on this thread: for code that has let others have their turn in its own way,
+    /// and did not leave its groups for that. Of no effect outside of all groups.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::TimeSlice;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.root().run(|| {
+    ///     for _ in 0..10_000 {
+    ///         if TimeSlice::default().should_yield() {
+    ///             rayon::yield_now();
+    ///             TimeSlice::renew();
+    ///         }
+    ///     }
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn renew() {
+        if is_inside() {
+            begin(cpu_ns());
+        }
+    }
+
+    /// Makes a future or stream that lets others have their turn before a poll of `value`, if the
+    /// slice is used up: for streams that always have an item, and the many futures of one task.
+    ///
+    /// Put it inside of the group, as in `slice.between_polls(stream)` within a future that is
+    /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
+    /// from outside, has a slice for each item. For a tower service there is
+    /// `ServiceBuilder::map_future(move |future| slice.between_polls(future))`, below the
+    /// [`GroupLayer`](crate::switch::GroupLayer).
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_util::{StreamExt, stream};
+    /// use submeter::switch::{InGroup, TimeSlice};
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let rows = TimeSlice::default().between_polls(stream::iter(0..100_000_u64));
+    /// let sum = rows.fold(0, |sum, row| async move { sum + row }).in_group(tree.root());
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// assert_eq!(runtime.block_on(sum), 4_999_950_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn between_polls<T>(self, value: T) -> Yielding<T> {
+        Yielding { value, checkpoint: self.checkpoint() }
+    }
+
+    /// Returns which slice is used up, if the thread's is.
+    #[inline]
+    fn used_up(self) -> Option<u64> {
+        if !is_inside() {
+            return None;
+        }
+        let now_ns = wall_ns();
+        let since_ns = RUNNING.with(|running| running.get().since_ns);
+        if now_ns.wrapping_sub(since_ns) < self.ns { None } else { self.ask(now_ns) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask(self, wall_ns: u64) -> Option<u64> {
+        // Of what runs after the thread's values are gone, or on top of a switch, nothing is known.
+        let cpu_ns = cpu_ns()?;
+        let mut running = RUNNING.get();
+        let used_up = running.ask(self.ns, wall_ns, cpu_ns);
+        RUNNING.set(running);
+        used_up
+    }
+}
+
+/// A future that lets others have their turn, if it is time. Created by [`TimeSlice::checkpoint`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Checkpoint {
+    slice: TimeSlice,
+    /// The slice that was used up when it yielded.
+    ended: Option<u64>,
+}
+
+impl Future for Checkpoint {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(ended) = self.ended.take() else {
+            self.ended = self.slice.used_up();
+            if self.ended.is_none() {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        };
+        come_back(ended);
+        Poll::Ready(())
+    }
+}
+
+pin_project! {
+    /// A future or stream that lets others have their turn between its polls. Created by
+    /// [`TimeSlice::between_polls`]. It is a `Stream` with the feature `futures`.
+    #[must_use = "it does nothing unless it is polled"]
+    pub struct Yielding<T> {
+        #[pin]
+        value: T,
+        checkpoint: Checkpoint,
+    }
+}
+
+impl<T> Yielding<T> {
+    /// Returns what is polled, once it is time.
+    #[inline]
+    fn turn(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Pin<&mut T>> {
+        let this = self.project();
+        // After it has yielded it is new, and ready: each turn gets on by one poll at least.
+        Pin::new(this.checkpoint).poll(context).map(|()| this.value)
+    }
+
+    /// Returns what is polled.
+    pub fn get_ref(&self) -> &T {
+        &self.value
+    }
+
+    /// Returns what is polled, which yields no more.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+}
+
+impl<F: Future> Future for Yielding<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        std::task::ready!(self.turn(context)).poll(context)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<S: Stream> Stream for Yielding<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        std::task::ready!(self.turn(context)).poll_next(context)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.value.size_hint()
+    }
+}
+
+impl<T> fmt::Debug for Yielding<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Yielding").field("slice", &self.checkpoint.slice).finish_non_exhaustive()
+    }
+}
+
+/// The slice of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// The thread's CPU time when it began, by which it is also told from others. `None` until the
+    /// first checkpoint, if nothing said it before.
+    began_ns: Option<u64>,
+    /// When it would have begun if the thread had had a CPU ever since: before that and the length
+    /// of a slice have passed, no such slice is used up.
+    since_ns: u64,
+}
+
+/// Longer than any slice in use, and a moment that is as long ago.
+const NEVER_NS: u64 = 1 << 62;
+
+thread_local! {
+    static RUNNING: Cell<Running> = const { Cell::new(Running::begin(None)) };
+}
+
+impl Running {
+    /// Begins, without a look at the clock of the wall: the first checkpoint asks in any case.
+    const fn begin(cpu_ns: Option<u64>) -> Running {
+        Running { began_ns: cpu_ns, since_ns: NEVER_NS.wrapping_neg() }
+    }
+
+    /// Finds out at these moments whether a slice of `length_ns` is used up, and which.
+    fn ask(&mut self, length_ns: u64, wall_ns: u64, cpu_ns: u64) -> Option<u64> {
+        let began_ns = *self.began_ns.get_or_insert(cpu_ns);
+        let used_ns = cpu_ns.saturating_sub(began_ns);
+        self.since_ns = wall_ns.wrapping_sub(used_ns);
+        (used_ns >= length_ns).then_some(began_ns)
+    }
+}
+
+/// Begins a slice of the calling thread, at this CPU time of it, or where none is known at the
+/// first checkpoint.
+#[inline]
+pub(super) fn begin(cpu_ns: Option<u64>) {
+    RUNNING.set(Running::begin(cpu_ns));
+}
+
+/// Begins one where the slice that was used up goes on, as the thread has not left its groups.
+/// Once for each: of several futures of a task that yielded for the same, the others go on in the
+/// one that the first began, or each poll of the task would have a slice for each.
+#[cold]
+fn come_back(ended: u64) {
+    if RUNNING.get().began_ns == Some(ended) {
+        TimeSlice::renew();
+    }
+}
+
+/// Returns whether the calling thread is in a group.
+#[inline]
+fn is_inside() -> bool {
+    NOW.with(|now| now.group.get()) != 0
+}
+
+/// Returns the CPU time of the calling thread within its groups.
+fn cpu_ns() -> Option<u64> {
+    with(|thread| {
+        let clock = &mut thread.time.clock;
+        // Where no switch reads it, what was before the slice is in no interval of the clock.
+        let in_interval =
+            thread.time.metered.cpu_time.is_some() || RUNNING.get().began_ns.is_some();
+        if in_interval { now_ns(clock) } else { begin_ns(clock) }
+    })
+}
+
+#[cfg(test)]
+#[path = "slice_tests.rs"]
+mod tests;

@@ -1,0 +1,195 @@
+//! Slices of time: who waits for whom is told by counts of polls, not by time.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, future, stream};
+use submeter::switch::{InGroup, TimeSlice};
+use submeter::{Group, Schema, Tree};
+use tokio::runtime::Builder;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::work::{burn, burn_ms};
+
+const SLICE: TimeSlice = TimeSlice::new(Duration::from_millis(3));
+/// Longer than any test takes.
+const LONG: TimeSlice = TimeSlice::new(Duration::from_secs(1000));
+
+fn tree(has_cpu_time: bool) -> Tree {
+    let mut schema = Schema::builder();
+    if has_cpu_time {
+        schema.cpu_time("cpu", "CPU time");
+    }
+    Tree::new(schema.build().expect("valid")).expect("address space")
+}
+
+/// Polls until it is ready, and returns how often.
+fn polls<T>(future: impl Future<Output = T>) -> u32 {
+    let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));
+    let mut polls = 1;
+    while future.as_mut().poll(&mut context).is_pending() {
+        polls += 1;
+    }
+    polls
+}
+
+/// Yields as most code does. Tokio's own `yield_now` comes back only when all tasks have nothing to
+/// do, or after 61 turns.
+async fn behind_the_others() {
+    let mut has_yielded = false;
+    let yields = poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    });
+    yields.await;
+}
+
+/// Runs `heavy` beside a light task on one thread; returns how often that was polled meanwhile.
+fn polls_of_a_neighbour(heavy: impl Future<Output = ()> + 'static) -> u32 {
+    let (is_over, polls) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+    let (ends, counts) = (Rc::clone(&is_over), Rc::clone(&polls));
+    let heavy = async move {
+        heavy.await;
+        ends.set(true);
+    };
+    let light = async move {
+        while !is_over.get() {
+            counts.set(counts.get() + 1);
+            behind_the_others().await;
+        }
+    };
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        // In the order in which they are spawned.
+        let tasks = [spawn_local(heavy), spawn_local(light)];
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    });
+    polls.get()
+}
+
+async fn work(steps: u32, checkpoint: Option<TimeSlice>) {
+    for _ in 0..steps {
+        burn(Duration::from_micros(500));
+        if let Some(slice) = checkpoint {
+            slice.checkpoint().await;
+        }
+    }
+}
+
+#[test]
+fn a_long_task_with_checkpoints_lets_its_neighbour_run_and_one_without_does_not() {
+    let tree = tree(true);
+    // 60 ms are 20 slices; the clocks of test and switch may differ by a millisecond.
+    let polled = polls_of_a_neighbour(work(120, Some(SLICE)).in_group(tree.root()));
+    assert!((10..=30).contains(&polled), "{polled}");
+    let polled = polls_of_a_neighbour(work(120, None).in_group(tree.root()));
+    assert_eq!(polled, 0, "it is ready when the other has its first turn");
+}
+
+#[test]
+fn slices_are_of_measured_time_and_not_of_calls() {
+    let tree = tree(true);
+    let many = async {
+        for _ in 0..200_000 {
+            LONG.checkpoint().await;
+        }
+    };
+    assert_eq!(polls(many.in_group(tree.root())), 1, "calls take no slice");
+    let few = async {
+        for _ in 0..5 {
+            burn_ms(6);
+            SLICE.checkpoint().await;
+        }
+    };
+    assert_eq!(polls(few.in_group(tree.root())), 6, "each comes after a slice");
+    let waits = async {
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(6));
+            SLICE.checkpoint().await;
+        }
+    };
+    assert_eq!(polls(waits.in_group(tree.root())), 1, "who waits uses nothing");
+}
+
+#[test]
+fn outside_of_all_groups_nothing_yields_and_without_cpu_time_the_first_checkpoint_begins() {
+    let (metered, plain) = (tree(true), tree(false));
+    let zero = TimeSlice::new(Duration::ZERO);
+    burn_ms(6);
+    assert!(!SLICE.should_yield() && !zero.should_yield());
+    TimeSlice::renew();
+    assert_eq!(polls(zero.checkpoint()), 1);
+    assert_eq!(polls(zero.checkpoint().in_group(plain.root())), 2);
+    for (tree, is_metered) in [(metered, true), (plain, false)] {
+        tree.root().run(|| {
+            burn_ms(6);
+            assert_eq!(SLICE.should_yield(), is_metered);
+            burn_ms(6);
+            assert!(SLICE.should_yield());
+        });
+        assert!(!SLICE.should_yield());
+    }
+}
+
+#[test]
+fn a_slice_goes_on_in_nested_groups_and_ends_with_the_last() {
+    let tree = tree(true);
+    let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("new"));
+    web.run(|| {
+        burn_ms(4);
+        mail.run(|| assert!(SLICE.should_yield(), "it is of the thread"));
+        assert!(SLICE.should_yield(), "nobody has had a turn");
+        TimeSlice::renew();
+        assert!(!SLICE.should_yield());
+        mail.run(|| burn_ms(4));
+        assert!(SLICE.should_yield(), "used below");
+    });
+    let enters: &dyn Fn(&Group) = &|group| assert!(!group.run(|| SLICE.should_yield()));
+    [&web, &mail].into_iter().for_each(enters);
+}
+
+/// As a runtime that runs in a group as a whole: the thread never leaves it.
+#[test]
+fn on_a_thread_that_stays_in_a_group_who_has_yielded_begins_the_next_slice() {
+    let tree = tree(true);
+    tree.root().run(|| {
+        // 18 ms are 6 slices; if none began anew, each of the 36 checkpoints would yield.
+        let polled = polls(work(36, Some(SLICE)));
+        assert!((4..=10).contains(&polled), "{polled}");
+    });
+}
+
+#[test]
+fn of_several_futures_of_a_task_that_yielded_one_begins_the_next_slice() {
+    let tree = tree(true);
+    let polled = tree.root().run(|| {
+        let futures = [0; 3].map(|_| Box::pin(work(24, Some(SLICE))));
+        polls(future::join_all(futures))
+    });
+    // 36 ms, in turns of a slice and two steps; if each began one, in turns of three slices.
+    assert!((7..=15).contains(&polled), "{polled}");
+}
+
+#[test]
+fn a_stream_that_always_has_an_item_yields_between_its_polls() {
+    let tree = tree(true);
+    let items = SLICE.between_polls(stream::repeat(()).take(40));
+    assert_eq!(items.size_hint(), (40, Some(40)));
+    let reads = async { items.for_each(|()| async { _ = burn(Duration::from_micros(500)) }).await };
+    let polled = polls(reads.in_group(tree.root()));
+    // 20 ms are 6 slices.
+    assert!((4..=10).contains(&polled), "{polled}");
+    // A future that is polled is so at least once each turn, of whatever slice.
+    let zero = TimeSlice::new(Duration::ZERO);
+    let future = zero.between_polls(behind_the_others());
+    assert_eq!(polls(future.in_group(tree.root())), 4);
+}
