@@ -7,11 +7,12 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use submeter::admission::{Admission, Admitted, Admitting};
+use submeter::admission::{Admission, AdmissionError, Admitted, Admitting};
 use submeter::switch;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::holding::HoldingFuture;
 use super::not_admitted;
 
 /// Has each request wait for a place in a queue that is fair to tenants, for the group in which it
@@ -103,60 +104,18 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Some(group) = switch::current() else {
-            return AdmissionFuture::Runs { future: self.inner.call(request), admitted: None };
+            return HoldingFuture::runs(self.inner.call(request));
         };
         let mut acquire = self.layer.admission.acquire(&group);
         if let Some(timeout) = self.layer.timeout {
             acquire = acquire.within(timeout);
         }
-        // The one that is ready; the clone need not be.
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
-        AdmissionFuture::Waits { acquire, call: Some((ready, request)) }
+        HoldingFuture::waits(&mut self.inner, request, acquire, not_admitted)
     }
 }
 
-pin_project! {
-    /// The future of a response, of which the place is held. See [`AdmissionLayer`].
-    #[must_use = "a future does nothing unless it is polled"]
-    #[project = Projected]
-    pub enum AdmissionFuture<S, R, F> {
-        #[doc(hidden)]
-        Waits { acquire: Admitting, call: Option<(S, R)> },
-        // The place is given back after what it is for has ended.
-        #[doc(hidden)]
-        Runs { #[pin] future: F, admitted: Option<Admitted> },
-    }
-}
-
-impl<S, R, A> Future for AdmissionFuture<S, R, S::Future>
-where
-    S: Service<R, Response = Response<A>>,
-    A: Body + From<String>,
-{
-    type Output = Result<Response<AdmittedBody<A>>, S::Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Projected::Waits { acquire, call } = self.as_mut().project() {
-            match ready!(Pin::new(acquire).poll(context)) {
-                Ok(admitted) => {
-                    let (mut service, request) = call.take().expect("called once");
-                    let future = service.call(request);
-                    self.set(AdmissionFuture::Runs { future, admitted: Some(admitted) });
-                }
-                Err(refused) => {
-                    let answer = not_admitted(&refused).map(A::from);
-                    return Poll::Ready(Ok(answer.map(|body| AdmittedBody::new(body, None))));
-                }
-            }
-        }
-        let Projected::Runs { future, admitted } = self.project() else {
-            unreachable!("it waits no longer")
-        };
-        let response = ready!(future.poll(context))?;
-        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, admitted.take()))))
-    }
-}
+/// The future of a response, of which the place is held. See [`AdmissionLayer`].
+pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
 
 pin_project! {
     /// The body of a response, which keeps its place until it is over, or what else is held for it.

@@ -149,6 +149,7 @@
 
 mod admission;
 mod body;
+mod holding;
 mod inside;
 mod meter;
 mod metrics;
@@ -162,6 +163,7 @@ mod tests;
 
 pub use self::admission::{AdmissionFuture, AdmissionLayer, AdmissionService, AdmittedBody};
 pub use self::body::MeteredBody;
+pub use self::holding::HoldingFuture;
 pub use self::meter::{MeterFuture, MeterLayer, MeterService};
 pub use self::metrics::HttpMetrics;
 #[cfg(feature = "page")]

@@ -4,16 +4,16 @@ use std::fmt;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready as try_ready};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use http_body::Body;
-use pin_project_lite::pin_project;
 use submeter::unit::Unit;
 use submeter::{Charge, LimitError, Quota, switch};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::holding::HoldingFuture;
 use super::{AdmittedBody, refused};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -27,7 +27,7 @@ type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
 /// no group passes. Bodies of the inner service must be made of text, as those of axum are, and
 /// `Full<Bytes>`. Costs a charge, an allocation, and a clone of the inner service.
 ///
-/// Who waits does so in the order of arrival, whoever's request it is: for turns that are fair to
+/// Requests wait in the order of arrival, whichever tenant they are of. For turns that are fair to
 /// tenants see [`AdmissionLayer`](super::AdmissionLayer).
 ///
 /// # Examples
@@ -115,61 +115,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Some(group) = switch::current() else {
-            return QuotaFuture::Runs { future: self.inner.call(request), held: None };
+            return HoldingFuture::runs(self.inner.call(request));
         };
         let QuotaLayer { quota, n, ref timer } = self.layer;
         let charging: Boxed<Result<Charge, LimitError>> = match timer {
             Some(timer) => Box::pin(group.charge(quota, n).until(timer())),
             None => Box::pin(ready(group.try_charge(quota, n))),
         };
-        // The one that is ready; the clone need not be.
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
-        QuotaFuture::Waits { charging, call: Some((ready, request)) }
+        HoldingFuture::waits(&mut self.inner, request, charging, refused)
     }
 }
 
-pin_project! {
-    /// The future of a response, for which a charge is held. See [`QuotaLayer`].
-    #[must_use = "a future does nothing unless it is polled"]
-    #[project = Projected]
-    pub enum QuotaFuture<S, R, F> {
-        #[doc(hidden)]
-        Waits { charging: Boxed<Result<Charge, LimitError>>, call: Option<(S, R)> },
-        // The charge is given back after what it is for has ended.
-        #[doc(hidden)]
-        Runs { #[pin] future: F, held: Option<Charge> },
-    }
-}
-
-impl<S, R, A> Future for QuotaFuture<S, R, S::Future>
-where
-    S: Service<R, Response = Response<A>>,
-    A: Body + From<String>,
-{
-    type Output = Result<Response<AdmittedBody<A, Charge>>, S::Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Projected::Waits { charging, call } = self.as_mut().project() {
-            match try_ready!(charging.as_mut().poll(context)) {
-                Ok(charge) => {
-                    let (mut service, request) = call.take().expect("called once");
-                    let future = service.call(request);
-                    self.set(QuotaFuture::Runs { future, held: Some(charge) });
-                }
-                Err(error) => {
-                    let answer = refused(&error).map(A::from);
-                    return Poll::Ready(Ok(answer.map(|body| AdmittedBody::new(body, None))));
-                }
-            }
-        }
-        let Projected::Runs { future, held } = self.project() else {
-            unreachable!("it waits no longer")
-        };
-        let response = try_ready!(future.poll(context))?;
-        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held.take()))))
-    }
-}
+/// The future of a response, for which a charge is held. See [`QuotaLayer`].
+pub type QuotaFuture<S, R, F> =
+    HoldingFuture<S, R, F, Boxed<Result<Charge, LimitError>>, Charge, LimitError>;
 
 impl<U: Unit> fmt::Debug for QuotaLayer<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

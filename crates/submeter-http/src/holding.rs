@@ -1,0 +1,75 @@
+//! A future of a response that waits for something first, and holds it to the end of the body.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::AdmittedBody;
+
+pin_project! {
+    /// The future of a response, for which something is held. See
+    /// [`AdmissionLayer`](super::AdmissionLayer), [`QuotaLayer`](super::QuotaLayer).
+    #[must_use = "a future does nothing unless it is polled"]
+    #[project = Projected]
+    pub enum HoldingFuture<S, R, F, W, H, E> {
+        #[doc(hidden)]
+        Waits { wait: W, call: Option<(S, R)>, answer: fn(&E) -> Response<String> },
+        // It is given back after what it is for has ended.
+        #[doc(hidden)]
+        Runs { #[pin] future: F, held: Option<H> },
+    }
+}
+
+impl<S: Service<R> + Clone, R, W, H, E> HoldingFuture<S, R, S::Future, W, H, E> {
+    /// Calls the service once `wait` has what is to be held, and gives its refusal an answer.
+    pub(super) fn waits(
+        inner: &mut S,
+        request: R,
+        wait: W,
+        answer: fn(&E) -> Response<String>,
+    ) -> Self {
+        // The one that is ready; the clone need not be.
+        let next = inner.clone();
+        let ready = std::mem::replace(inner, next);
+        HoldingFuture::Waits { wait, call: Some((ready, request)), answer }
+    }
+
+    /// Holds nothing.
+    pub(super) fn runs(future: S::Future) -> Self {
+        HoldingFuture::Runs { future, held: None }
+    }
+}
+
+impl<S, R, A, W, H, E> Future for HoldingFuture<S, R, S::Future, W, H, E>
+where
+    S: Service<R, Response = Response<A>>,
+    A: Body + From<String>,
+    W: Future<Output = Result<H, E>> + Unpin,
+{
+    type Output = Result<Response<AdmittedBody<A, H>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Projected::Waits { wait, call, answer } = self.as_mut().project() {
+            match ready!(Pin::new(wait).poll(context)) {
+                Ok(held) => {
+                    let (mut service, request) = call.take().expect("called once");
+                    let future = service.call(request);
+                    self.set(HoldingFuture::Runs { future, held: Some(held) });
+                }
+                Err(refused) => {
+                    let answer = answer(&refused).map(A::from);
+                    return Poll::Ready(Ok(answer.map(|body| AdmittedBody::new(body, None))));
+                }
+            }
+        }
+        let Projected::Runs { future, held } = self.project() else {
+            unreachable!("it waits no longer")
+        };
+        let response = ready!(future.poll(context))?;
+        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held.take()))))
+    }
+}
