@@ -1,5 +1,6 @@
 //! Wakers run a user's code.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// ```
 /// use submeter_percpu::wake::ThisThread;
 ///
-/// let mut this_thread = ThisThread::new();
+/// let this_thread = ThisThread::new();
 /// this_thread.waker().wake_by_ref();
 /// this_thread.wait(None); // returns at once
 /// ```
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 pub struct ThisThread {
     unpark: Arc<Unpark>,
     waker: Waker,
-    has_parked: bool,
+    has_parked: Cell<bool>,
     /// Its drop is the thread's own.
     _not_send: PhantomData<*const ()>,
 }
@@ -47,7 +48,7 @@ impl ThisThread {
         let is_woken = AtomicBool::new(false);
         let unpark = Arc::new(Unpark { thread: thread::current(), is_woken });
         let waker = Waker::from(Arc::clone(&unpark));
-        ThisThread { unpark, waker, has_parked: false, _not_send: PhantomData }
+        ThisThread { unpark, waker, has_parked: Cell::new(false), _not_send: PhantomData }
     }
 
     /// Returns what ends a wait: the present one, or the next.
@@ -57,12 +58,12 @@ impl ThisThread {
     }
 
     /// Blocks until the waker was woken since the last wait, or `timeout` is over.
-    pub fn wait(&mut self, timeout: Option<Duration>) {
+    pub fn wait(&self, timeout: Option<Duration>) {
         let begun = timeout.map(|timeout| (Instant::now(), timeout));
         // Acquire: pairs with the Release in `wake`, so that what came before it is seen.
         while !self.unpark.is_woken.swap(false, Ordering::Acquire) {
             let Some((begun, timeout)) = begun else {
-                self.has_parked = true;
+                self.has_parked.set(true);
                 thread::park();
                 continue;
             };
@@ -70,7 +71,7 @@ impl ThisThread {
             if left.is_zero() {
                 return;
             }
-            self.has_parked = true;
+            self.has_parked.set(true);
             thread::park_timeout(left);
         }
     }
@@ -84,7 +85,7 @@ impl Default for ThisThread {
 
 impl Drop for ThisThread {
     fn drop(&mut self) {
-        if self.has_parked {
+        if self.has_parked.get() {
             self.unpark.thread.unpark();
         }
     }
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_wakeup_whose_token_others_took_is_not_missed_and_theirs_is_not_lost() {
-        let mut this_thread = ThisThread::new();
+        let this_thread = ThisThread::new();
         let begun = Instant::now();
         this_thread.waker().wake_by_ref();
         // As a waker or a callback that waits for something of its own.

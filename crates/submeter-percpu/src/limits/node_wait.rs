@@ -170,9 +170,8 @@ impl LimitNode {
         timeout: Duration,
         mut ask: impl FnMut(&LimitTurn) -> bool,
     ) -> Result<(), Refused> {
-        let mut this_thread = ThisThread::new();
-        let waker = this_thread.waker().clone();
-        let mut context = Context::from_waker(&waker);
+        let this_thread = ThisThread::new();
+        let mut context = Context::from_waker(this_thread.waker());
         let (mut turn, start) = (LimitTurn::default(), Instant::now());
         let mut asks = true;
         loop {

@@ -413,9 +413,8 @@ impl Life {
         // `None` is later than any clock will show.
         let deadline = Instant::now().checked_add(timeout);
         let mut waiting = self.released();
-        let mut this_thread = ThisThread::new();
-        let waker = this_thread.waker().clone();
-        let mut context = Context::from_waker(&waker);
+        let this_thread = ThisThread::new();
+        let mut context = Context::from_waker(this_thread.waker());
         loop {
             if Pin::new(&mut waiting).poll(&mut context).is_ready() {
                 return true;

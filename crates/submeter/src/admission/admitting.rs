@@ -158,9 +158,8 @@ impl Admitting {
         }
         // What the thread has used by now is not to wait with it.
         switch::park();
-        let mut this_thread = ThisThread::new();
-        let waker = this_thread.waker().clone();
-        let mut context = Context::from_waker(&waker);
+        let this_thread = ThisThread::new();
+        let mut context = Context::from_waker(this_thread.waker());
         loop {
             if let Poll::Ready(admitted) = Pin::new(&mut self).poll(&mut context) {
                 return admitted;
