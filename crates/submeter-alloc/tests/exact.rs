@@ -3,48 +3,19 @@
 use std::alloc::System;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use submeter::{Group, Schema, Tree};
-use submeter_alloc::exact::{Exact, Heap, Live, StartError};
+use submeter::Group;
+use submeter_alloc::exact::{Exact, Heap, StartError};
+
+#[path = "common/books.rs"]
+mod books;
+
+use books::{Books, books};
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
-
-struct Books {
-    tree: Tree,
-    live: Live,
-    heap: Heap,
-}
-
-/// A process has one; a test at a time looks at it.
-fn books() -> (&'static Books, MutexGuard<'static, ()>) {
-    static BOOKS: OnceLock<Books> = OnceLock::new();
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let books = BOOKS.get_or_init(|| {
-        let mut schema = Schema::builder();
-        let live: Live = schema.declare();
-        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        let heap = Heap::start(&tree, live).expect("the first");
-        Books { tree, live, heap }
-    });
-    (books, alone)
-}
-
-impl Books {
-    /// Live bytes.
-    fn of(&self, group: &Group) -> i64 {
-        self.heap.flush();
-        group.sum(self.live.bytes)
-    }
-
-    fn must_balance(&self) {
-        let balance = self.heap.balance();
-        assert_eq!(balance.booked_bytes, balance.attributed_bytes, "{balance:?}");
-    }
-}
 
 #[test]
 fn a_process_has_one_heap_of_one_tree() {

@@ -7,17 +7,20 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use submeter::{Group, Schema, Tree};
-use submeter_alloc::exact::{Exact, Heap, Live};
+use submeter_alloc::exact::Exact;
 
+#[path = "../../../crates/submeter-alloc/tests/common/books.rs"]
+mod books;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
+
+use books::{Books, books};
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -33,7 +36,7 @@ struct Place(AtomicU64);
 
 static PLACE: Place = Place(AtomicU64::new(0));
 
-// SAFETY: 1. The place is there for ever, and large and aligned enough for the layout that the test
+// SAFETY: 1. The place is a static, and large and aligned enough for the layout that the test
 // asks for. 2. Nobody uses the block, and only one handler at a time has it.
 unsafe impl GlobalAlloc for Anywhere {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
@@ -62,35 +65,6 @@ fn anywhere() {
         } else {
             ANYWHERE.alloc(layout);
         }
-    }
-}
-
-struct Books {
-    tree: Tree,
-    live: Live,
-    heap: Heap,
-}
-
-/// A process has one; a test at a time looks at it.
-fn books() -> (&'static Books, MutexGuard<'static, ()>) {
-    static BOOKS: OnceLock<Books> = OnceLock::new();
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let books = BOOKS.get_or_init(|| {
-        let mut schema = Schema::builder();
-        let live: Live = schema.declare();
-        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        let heap = Heap::start(&tree, live).expect("the first");
-        Books { tree, live, heap }
-    });
-    (books, alone)
-}
-
-impl Books {
-    /// Live bytes.
-    fn of(&self, group: &Group) -> i64 {
-        self.heap.flush();
-        group.sum(self.live.bytes)
     }
 }
 
@@ -236,4 +210,5 @@ fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
     });
     drop(held);
     assert_eq!((books.of(&own), books.of(&others)), (0, 0));
+    books.must_balance();
 }

@@ -40,26 +40,33 @@ pub(super) fn current() -> u32 {
     HERE.try_with(|here| here.owner.get()).unwrap_or(0)
 }
 
-/// Whether the calling thread is to [`post`] what it keeps.
-pub(super) type IsFull = bool;
+/// What [`keep`] has left to do.
+#[derive(Clone, Copy)]
+pub(super) enum Left {
+    /// The owner is not the group that the thread works for: its word is due.
+    Add,
+    /// It was kept, and is much: it is to be posted.
+    Post,
+}
 
-/// Counts for the group that the calling thread works for, if that is `owner`, and returns whether
-/// it keeps much. Else it is to be [added](owners::add) to the owner's word: that is left to the
-/// caller, as each piece of cold code in an allocation makes it longer.
+/// Counts for the group that the calling thread works for, if that is `owner`. What is rarely to be
+/// done besides is left to the caller, for [`settle`]: each piece of cold code in an allocation
+/// makes it longer.
 #[inline(always)]
-pub(super) fn keep(owner: u32, bytes: i64) -> Result<IsFull, Elsewhere> {
+pub(super) fn keep(owner: u32, bytes: i64) -> Result<(), Left> {
     HERE.try_with(|here| {
         if owner != here.keeps.get() {
-            return Err(Elsewhere);
+            return Err(Left::Add);
         }
         let kept = alone(here, || {
             here.kept.set(here.kept.get().wrapping_add(bytes));
             here.kept.get()
         });
         // One comparison for both signs.
-        Ok(kept.wrapping_add(KEPT_MAX) as u64 > 2 * KEPT_MAX as u64)
+        let is_much = kept.wrapping_add(KEPT_MAX) as u64 > 2 * KEPT_MAX as u64;
+        if is_much { Err(Left::Post) } else { Ok(()) }
     })
-    .unwrap_or(Err(Elsewhere))
+    .unwrap_or(Err(Left::Add))
 }
 
 /// Changes `kept` while no handler does.
@@ -75,24 +82,18 @@ fn alone<T>(here: &Here, change: impl FnOnce() -> T) -> T {
     changed
 }
 
-/// The owner is not the group that the thread works for.
-pub(super) struct Elsewhere;
-
-/// Does what is left to do if [`keep`] has not returned `Ok(false)`: either the owner's word is
-/// due, or what was kept is to be posted.
-pub(super) fn settled(owner: u32, bytes: i64, kept: bool) {
-    if kept {
-        posted();
-    } else {
-        owners::add(owner, bytes);
+/// Does what [`keep`] has left to do.
+pub(super) fn settle(owner: u32, bytes: i64, left: Left) {
+    match left {
+        Left::Add => owners::add(owner, bytes),
+        Left::Post => posted(),
     }
 }
 
 /// Counts for an owner, whichever it is.
 pub(super) fn count(owner: u32, bytes: i64) {
-    match keep(owner, bytes) {
-        Ok(false) => {}
-        left => settled(owner, bytes, left.is_ok()),
+    if let Err(left) = keep(owner, bytes) {
+        settle(owner, bytes, left);
     }
 }
 

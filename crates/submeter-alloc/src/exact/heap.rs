@@ -1,9 +1,9 @@
 //! What brings the books to a tree.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::{fmt, io};
 
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Bytes, Gauge, Group, Metrics, SchemaBuilder, Tree};
@@ -79,8 +79,6 @@ pub enum StartError {
     NotLinked,
     /// The process has a [`Heap`], or had one: blocks know their owners by its numbers.
     Twice,
-    /// There is no room for the books.
-    Io(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -91,19 +89,11 @@ impl fmt::Display for StartError {
                  Exact<…>` in the program",
             ),
             StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
-            StartError::Io(error) => write!(f, "no room for the words of owners: {error}"),
         }
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StartError::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for StartError {}
 
 /// Which numbers are given. Never locked for long.
 #[derive(Default)]
@@ -144,7 +134,8 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// What one thread needs.
 struct Follower {
-    root: Group,
+    /// The id of the tree's root.
+    root: u64,
     numbers: Arc<Mutex<Numbers>>,
 }
 
@@ -180,8 +171,9 @@ impl Follower {
     fn number_anew(&self, group: &Group) -> u32 {
         // What is allocated here is no tenant's, also not the last one's, which it would keep.
         books::works_for(0);
-        let root = std::iter::successors(Some(group), |group| group.parent()).last();
-        if root != Some(&self.root) {
+        let above = std::iter::successors(Some(group), |group| group.parent());
+        let ids: Vec<u64> = above.map(Group::id).collect();
+        if ids.last() != Some(&self.root) {
             return 0;
         }
         let mut looks = (0..LOOKS).map(|_| match self.numbers.try_lock() {
@@ -209,8 +201,6 @@ impl Follower {
             return 0;
         }
         numbers.last = numbers.last.max(number);
-        let above = std::iter::successors(Some(group), |group| group.parent());
-        let ids = above.map(Group::id).collect();
         let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
         numbers.new.push((number, entry));
         number
@@ -221,8 +211,8 @@ impl Heap {
     /// Begins to charge the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
-    /// When the global allocator is not an [`Exact`](super::Exact), when the process has had a
-    /// `Heap` before, and when there is no room for its books.
+    /// When the global allocator is not an [`Exact`](super::Exact), and when the process has had a
+    /// `Heap` before. Groups for which there is no room later are nobody's.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
         if !books::is_linked() {
             return Err(StartError::NotLinked);
@@ -232,9 +222,9 @@ impl Heap {
             return Err(StartError::Twice);
         }
         let numbers = Arc::new(Mutex::new(Numbers::default()));
-        let (root, shared) = (tree.root().clone(), Arc::clone(&numbers));
+        let (root, shared) = (tree.root().id(), Arc::clone(&numbers));
         let observation = switch::observe(move |_| {
-            Some(Box::new(Follower { root: root.clone(), numbers: Arc::clone(&shared) }))
+            Some(Box::new(Follower { root, numbers: Arc::clone(&shared) }))
         });
         let entries = Mutex::default();
         Ok(Heap { tree: tree.clone(), live, numbers, entries, _observation: observation })
@@ -244,7 +234,7 @@ impl Heap {
     /// flush of the tree, as after any update. Call it before the tree is read.
     ///
     /// Costs a sum over CPUs for each group that has blocks, and a lookup for each that changed. In
-    /// a forked child it waits for ever if another thread was flushing at the fork.
+    /// a forked child it blocks for ever if another thread was flushing at the fork.
     pub fn flush(&self) {
         // Handles are dropped after the locks: the last one wakes who waits for its group.
         let mut held = Vec::new();

@@ -13,7 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::books;
+use super::books::{self, Left};
 use super::owners::OWNERS_MAX;
 
 /// What a byte of the map stands for; also what every block is aligned to, and its least size.
@@ -28,7 +28,7 @@ const LEAF: usize = (1 << (REGION_BITS - GRANULE_BITS)) + 1;
 
 /// The bits of an address, of what Linux gives a program that does not ask for more.
 const ADDRESS_BITS: u32 = match () {
-    () if cfg!(miri) => 40,
+    () if cfg!(miri) => 32,
     () if cfg!(target_arch = "aarch64") => 48,
     () => 47,
 };
@@ -189,9 +189,12 @@ impl<A: GlobalAlloc> Exact<A> {
         if size > SIZE_MAX {
             return null_mut();
         }
-        if is_narrow(size) && books::current() >= BEHIND {
-            // SAFETY: 1. The caller's promise.
-            return unsafe { self.make_behind(layout, books::current(), zeroed) };
+        if is_narrow(size) {
+            let owner = books::current();
+            if owner >= BEHIND {
+                // SAFETY: 1. The caller's promise.
+                return unsafe { self.make_behind(layout, owner, zeroed) };
+            }
         }
         // SAFETY: 1. `fit` makes no size of 0.
         let block = unsafe { self.bare(fit(layout), zeroed) };
@@ -208,8 +211,8 @@ impl<A: GlobalAlloc> Exact<A> {
         // SAFETY: 1 and 2. As above.
         unsafe { write(at, size, owner) };
         match books::keep(owner, size as i64) {
-            Ok(false) => block,
-            left => settle(block, owner, size as i64, left.is_ok()),
+            Ok(()) => block,
+            Err(left) => settle(block, owner, size as i64, left),
         }
     }
 
@@ -279,8 +282,8 @@ impl<A: GlobalAlloc> Exact<A> {
     /// # Safety
     /// 1. The block is in use, with this layout.
     #[inline(never)]
-    unsafe fn free_slowly(&self, block: *mut u8, layout: Layout, owner: u32, kept: bool) {
-        books::settled(owner, -(layout.size() as i64), kept);
+    unsafe fn free_slowly(&self, block: *mut u8, layout: Layout, owner: u32, left: Left) {
+        books::settle(owner, -(layout.size() as i64), left);
         // SAFETY: 1. The caller's promise: it was made with what `fit` says of the same.
         unsafe { self.inner.dealloc(block, fit(layout)) }
     }
@@ -313,12 +316,11 @@ impl<A: GlobalAlloc> Exact<A> {
     }
 }
 
-/// Counts what [`books::keep`] did not, or posts what it did, and returns the block: so that all of
-/// it is one call, and the last.
+/// Does what [`books::keep`] has left to do, and returns the block: one call, and the last.
 #[cold]
 #[inline(never)]
-fn settle(block: *mut u8, owner: u32, bytes: i64, kept: bool) -> *mut u8 {
-    books::settled(owner, bytes, kept);
+fn settle(block: *mut u8, owner: u32, bytes: i64, left: Left) -> *mut u8 {
+    books::settle(owner, bytes, left);
     block
 }
 
@@ -361,10 +363,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
             if owner != 0 {
                 // SAFETY: 1 and 2. As above. Before its memory is another's.
                 unsafe { write(at, size, 0) };
-                match books::keep(owner, -(size as i64)) {
-                    Ok(false) => {}
+                if let Err(left) = books::keep(owner, -(size as i64)) {
                     // SAFETY: 1. As above.
-                    left => return unsafe { self.free_slowly(block, layout, owner, left.is_ok()) },
+                    return unsafe { self.free_slowly(block, layout, owner, left) };
                 }
             }
         }
