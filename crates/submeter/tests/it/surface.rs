@@ -158,7 +158,7 @@ fn a_gauge_can_be_set_and_the_last_one_holds_stress() {
             sums.push(web.sum(f.queued));
         }
     });
-    // Not before: the others would wait for the next round for ever.
+    // Not in the loop: after a panic there the others would never leave the barrier.
     assert!(sums.iter().all(|sum| sum.abs() <= 2 * THREADS), "sets add up: {sums:?}");
     for value in [5, i64::MIN, i64::MAX, 0, -7] {
         web.set(f.queued, value);

@@ -110,7 +110,7 @@ fn a_large_value_waits_for_room_behind_those_that_wait_and_is_counted_once() {
     // Without the value, or with one that the client has, there is nothing to wait for.
     assert!(server.connect().ask("mg large s h u\r\n").starts_with("HD s1048576 h0"));
     reader.send("mg large v h\r\nmn\r\n");
-    assert_eq!(reader.line(), "VA 1048576 h0", "whoever looked for its room did not fetch it");
+    assert_eq!(reader.line(), "VA 1048576 h0", "the look for its room was no fetch");
     others[0].send("gat 1000 large small\r\n");
     others[1..].iter_mut().for_each(|other| other.send("get large\r\n"));
     for (n, client) in std::iter::once(&mut reader).chain(&mut others).enumerate() {

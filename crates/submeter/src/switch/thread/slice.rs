@@ -56,8 +56,8 @@ use super::{NOW, begin_ns, now_ns, with};
 /// ```
 ///
 /// # Whose slice it is
-/// - **Whoever has the checkpoint says how long** a slice is: there is no setting of a schema or a
-///   runtime. It is a plain value; one for tenants that may hold others up, and a shorter one for
+/// - **The code with the checkpoint says how long** a slice is: there is no setting of a schema or
+///   a runtime. It is a plain value; one for tenants that may hold others up, and a shorter one for
 ///   those that may not, are two.
 /// - **A slice begins** when a thread that was in no group enters one: with
 ///   [`in_group`](crate::switch::InGroup::in_group) at each poll of the task. Of groups entered on
@@ -71,8 +71,7 @@ use super::{NOW, begin_ns, now_ns, with};
 /// - **Where the schema declares no CPU time** the slice begins at its first checkpoint.
 ///
 /// On every runtime, those with one thread too: work that yields has itself woken at once and goes
-/// behind what else is ready. Outside of runtimes, in a future that is polled by hand, that is
-/// whoever polls it next.
+/// behind what else is ready. Outside of runtimes it waits for the next poll by hand.
 ///
 /// # What it costs
 /// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4. Outside of all groups
