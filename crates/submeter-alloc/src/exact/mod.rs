@@ -20,7 +20,7 @@
 //!
 //! # What it costs
 //! - **A block**: an owner is stored beside the heap and looked up there again, and a word of the
-//!   thread changes: some 3 ns for both, where an allocation takes 8. Where another group's thread
+//!   thread changes: a few nanoseconds for both. Where another group's thread
 //!   frees it, a word of the running CPU changes instead. Nobody's blocks: a look into the map, as
 //!   they are freed.
 //! - **Memory**: a byte for each 16 of the heap, as far as blocks with owners lie: 6.25 %. Blocks

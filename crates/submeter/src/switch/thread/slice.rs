@@ -74,10 +74,10 @@ use super::{NOW, begin_ns, now_ns, with};
 /// behind what else is ready. Outside of runtimes it waits for the next poll by hand.
 ///
 /// # What it costs
-/// A checkpoint that does not yield reads the CPU's counter: 8 ns on a Zen 4. Outside of all groups
-/// it is a load and a comparison. Once or twice a slice it asks the thread's clock as well, as a
-/// switch does. Without a counter of constant rate each asks two clocks of the system. One that
-/// yields costs what the runtime takes to poll the task again, and two switches.
+/// A checkpoint that does not yield reads the CPU's counter: a few nanoseconds. Outside of all
+/// groups it is a load and a comparison. Once or twice a slice it asks the thread's clock as well,
+/// as a switch does. Without a counter of constant rate each asks two clocks of the system. One
+/// that yields costs what the runtime takes to poll the task again, and two switches.
 ///
 /// The thread works for as long as the slice, and up to the next checkpoint: those should be much
 /// closer together. CPU time alone is of the slice: a system call that waits in a poll holds up the
@@ -203,7 +203,7 @@ impl TimeSlice {
     /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
     /// from outside, has a slice for each item. For a tower service there is
     /// `ServiceBuilder::map_future(move |future| slice.between_polls(future))`, below the
-    /// [`GroupLayer`](crate::switch::GroupLayer).
+    /// `GroupLayer` of the feature `tower`.
     ///
     /// # Examples
     /// ```
