@@ -1,7 +1,7 @@
 //! The bank's end of the socket.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use fs4::{FileExt, TryLockError};
 use parking_lot::Mutex;
 
 use super::wire::{self, Asked, Holding, Replied, Term};
@@ -119,7 +118,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn lock(path: &Path) -> io::Result<File> {
     let lock =
         File::options().create(true).truncate(false).write(true).open(beside(path, ".lock"))?;
-    match FileExt::try_lock(&lock) {
+    match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "another server has it: stop that first"))
@@ -291,7 +290,7 @@ impl Drop for SocketServer {
             let _ = served.stream.shutdown(Shutdown::Both);
             let _ = served.thread.join();
         }
-        let _ = FileExt::unlock(&self.lock);
+        let _ = self.lock.unlock();
     }
 }
 

@@ -1,10 +1,8 @@
 //! The file of a checkpoint: who may use it, and how it is replaced.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-
-use fs4::{FileExt, TryLockError};
 
 use super::content::Content;
 use super::error::{CheckpointError, Kind};
@@ -51,7 +49,7 @@ impl CheckpointFile {
         let beside = with_suffix(&path, "lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&beside);
         let lock = lock.map_err(|cause| failed("lock", cause).in_file(&path))?;
-        match FileExt::try_lock(&lock) {
+        match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Kind::Locked.in_file(&path)),
             Err(TryLockError::Error(cause)) => return Err(failed("lock", cause).in_file(&path)),
@@ -151,7 +149,7 @@ impl Drop for CheckpointFile {
     fn drop(&mut self) {
         if self.process == std::process::id() {
             // The lock ends at the latest with the last descriptor.
-            let _ = FileExt::unlock(&self.lock);
+            let _ = self.lock.unlock();
         }
     }
 }

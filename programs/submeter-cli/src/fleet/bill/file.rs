@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use fs4::FileExt;
 use submeter_terminal::Failure;
 
 use super::ledger::Ledger;
@@ -34,7 +33,7 @@ impl BillFile {
         let cannot = |e| failed("open", path, &e);
         let options = File::options().create(true).truncate(false).read(true).write(true).clone();
         let mut file = options.open(path).map_err(cannot)?;
-        FileExt::lock(&file).map_err(|e| failed("lock", path, &e))?;
+        file.lock().map_err(|e| failed("lock", path, &e))?;
         let (ledger, end, is_torn) = content(&mut file, path)?;
         if is_torn {
             warn_of_torn(path, "is taken away");
@@ -85,7 +84,7 @@ impl BillFile {
 pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
     check_kind(path)?;
     let mut file = File::open(path).map_err(|e| failed("read", path, &e))?;
-    FileExt::lock_shared(&file).map_err(|e| failed("lock", path, &e))?;
+    file.lock_shared().map_err(|e| failed("lock", path, &e))?;
     let (ledger, _, is_torn) = content(&mut file, path)?;
     if is_torn {
         warn_of_torn(path, "is left out");
