@@ -32,7 +32,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::{AccessArgs, PageArgs};
-pub(crate) use serve::{OverRateArg, ServeArgs};
+pub(crate) use serve::{HeapArg, OverRateArg, ServeArgs};
 pub(crate) use stat::{Names, StatArgs};
 pub(crate) use tenant_limit::{TenantLimit, changed, text as limits_text};
 pub(crate) use top::TopArgs;

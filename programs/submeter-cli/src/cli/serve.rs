@@ -27,6 +27,13 @@ impl From<OverRateArg> for OverRate {
     }
 }
 
+/// Whether heap memory is charged to tenants.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum HeapArg {
+    Off,
+    Exact,
+}
+
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -195,6 +202,11 @@ pub(crate) struct ServeArgs {
     /// How often they are saved, for tests
     #[arg(long, hide = true, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) checkpoint_seconds: Duration,
+    /// Charge tenants the heap memory that their requests allocated and nobody has freed yet: items
+    /// as the allocator has them, and what answers take. `exact` is to the byte, at a few
+    /// nanoseconds a block and one byte of memory for each 16
+    #[arg(long, value_name = "HOW", default_value = "off", conflicts_with = "no_metering")]
+    pub(crate) heap: HeapArg,
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,

@@ -24,6 +24,7 @@ mod otlp;
 mod output;
 mod sandbox;
 mod serve_checkpoint;
+mod serve_heap;
 mod serve_limits;
 mod serve_run;
 mod stat_cli;

@@ -49,6 +49,7 @@ const ROOMS: &[Room] = &[
         depends_on: &[
             "submeter",
             "submeter-address",
+            "submeter-alloc",
             "submeter-bank",
             "submeter-cache",
             "submeter-fleet",

@@ -159,7 +159,7 @@ mod tests {
     /// The answer to a client of the page that deletes `target`.
     async fn ask(cache: &Cache, deleted: &Deleted, target: &str) -> (StatusCode, String) {
         let listen = Address::Tcp(([127, 0, 0, 1], 1).into());
-        let app = submeter_http::router(shown(cache, &listen, deleted));
+        let app = submeter_http::router(shown(cache, &listen, deleted, None));
         let request = Request::delete(target).header("Host", "localhost").header("X-Submeter", "1");
         let request = request.body(Body::empty()).expect("a request");
         let Ok(answer) = app.oneshot(request).await;

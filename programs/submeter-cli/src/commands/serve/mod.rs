@@ -7,6 +7,7 @@ mod demo;
 mod doors;
 mod files;
 mod fleet;
+mod heap;
 mod keys;
 mod limits;
 mod load;
@@ -87,6 +88,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     };
     let files::Read { cache, totals, keys, load } = read;
     let load = load?;
+    let heap = heap::start(plan.heap, &cache)?;
     let Keys { users, token, tls, .. } = keys.clone();
     let (server, (http, page_at)) = doors::open(&plan.doors, &cache).await?;
     let listen = server.address().clone();
@@ -114,7 +116,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let watched = load.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
-    let shown = shown::shown(&cache, &listen, &deleted).member(&name);
+    let shown = shown::shown(&cache, &listen, &deleted, heap.as_ref()).member(&name);
     let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache);
     let shown = token.into_iter().fold(shown, Dashboard::token);
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
@@ -141,8 +143,9 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(member) = member {
         member.leave().await;
     }
+    let checked = [heap.map(|heap| heap.finish()), Some(saved)];
     // The summary first: a receiver may let the last export wait.
-    let code = conclude(&cache, load.as_ref().zip(outcome.as_ref()), &deleted, took, saved);
+    let code = conclude(&cache, load.as_ref().zip(outcome.as_ref()), &deleted, took, checked);
     otlp::finish(exporter).await;
     code
 }
@@ -212,13 +215,14 @@ fn or_shutdown(
     told
 }
 
-/// Prints what was served, whether the sums are exact, and where totals were `saved`.
+/// Prints what was served, whether the sums are exact, and what else was `checked`, with whether
+/// it is well.
 fn conclude(
     cache: &Cache,
     load: Option<(&drive::Plan, &Outcome)>,
     deleted: &Deleted,
     took: Duration,
-    (line, is_saved): (String, bool),
+    checked: [Option<(String, bool)>; 2],
 ) -> Result<ExitCode, Failure> {
     // The time is that of this process, and so are the clients' counts.
     let snapshot = cache.tree().snapshot_without_restored();
@@ -235,9 +239,12 @@ fn conclude(
         conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.deletions())
             .map_err(Failure::new)?;
     text.push_str(&verdict.text());
-    text.push_str(&line);
+    let mut good = verdict.is_exact() && corrupt == 0;
+    for (line, is_good) in checked.into_iter().flatten() {
+        text.push_str(&line);
+        good &= is_good;
+    }
     show::print(&text).map_err(Failure::new)?;
-    let good = verdict.is_exact() && corrupt == 0 && is_saved;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

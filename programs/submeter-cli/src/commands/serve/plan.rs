@@ -11,7 +11,7 @@ use submeter_cache::{Address, Config};
 use submeter_terminal::Failure;
 
 use super::{checkpoint, demo, doors, fleet, keys, load, otlp, reload};
-use crate::cli::{OverRateArg, ServeArgs};
+use crate::cli::{HeapArg, OverRateArg, ServeArgs};
 
 /// One field for each part.
 pub(super) struct Plan {
@@ -24,6 +24,7 @@ pub(super) struct Plan {
     pub(super) doors: doors::Plan,
     pub(super) fleet: fleet::Plan,
     pub(super) otlp: Option<otlp::Plan>,
+    pub(super) heap: HeapArg,
     pub(super) page: Page,
     pub(super) end: End,
 }
@@ -92,6 +93,7 @@ impl Plan {
                 .otlp
                 .clone()
                 .map(|receiver| otlp::Plan { receiver, protocol: args.otlp_protocol.clone() }),
+            heap: args.heap,
             page: Page { hosts: args.http_host.clone(), limits_api: args.limits_api },
             end: End { after: args.seconds, with_stdin: args.end_with_stdin },
         })

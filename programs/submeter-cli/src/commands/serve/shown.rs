@@ -6,20 +6,30 @@ use submeter_http::wire::{Placement, VerdictKind};
 use submeter_http::{Dashboard, Offence, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
+use super::heap;
 
 /// Declares a cache that starts now and listens at `listen`. Notes in `deleted` what clients asked
 /// it to delete.
-pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Dashboard {
+pub(super) fn shown(
+    cache: &Cache,
+    listen: &Address,
+    deleted: &Deleted,
+    heap: Option<&heap::Books>,
+) -> Dashboard {
     let (text, command) = first_steps(listen, cache.config().delimiter);
     let (served, deleted) = (cache.clone(), deleted.clone());
     let shown = Dashboard::new("submeter_cache", cache.tree())
         .version(env!("CARGO_PKG_VERSION"))
         .listen(&listen.to_string())
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
-        .views(views(cache.metrics()))
+        .views(views(cache.metrics(), heap))
         .first_steps(text, &command)
         .remedies("rate=20000/s,memory=64m", remedy)
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
+    let shown = match heap {
+        Some(heap) => heap.clone().show(shown),
+        None => shown,
+    };
     match cache.config().metering {
         true => shown,
         false => shown.notice("Metering is off (--no-metering): only memory is counted"),
@@ -62,9 +72,9 @@ fn rate(per_s: f64) -> String {
     format!("rate={:.0}/s", ((per_s / digit).round() * digit).max(1.0))
 }
 
-fn views(m: &Metrics) -> Views {
+fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
     let lookups = [m.get_hits, m.get_misses];
-    Views::new(vec![
+    let mut views = vec![
         View::rate("requests_per_s", "Requests/s", requests(m))
             .help("Requests of the last second, those over the group's own rate included")
             .within("rate_limit_per_s")
@@ -118,7 +128,9 @@ fn views(m: &Metrics) -> Views {
             .place(Placement::Detail),
         View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Placement::Detail),
         View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Placement::Detail),
-    ])
+    ];
+    views.extend(heap.map(heap::Books::view));
+    Views::new(views)
 }
 
 /// The counters whose sum is the number of requests: each request counts in exactly one, also one

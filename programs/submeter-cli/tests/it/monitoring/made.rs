@@ -32,6 +32,7 @@ pub(super) fn source(view: &str) -> Source {
         "memory_bytes" => Source::Level("memory"),
         "evictions_per_s" => Source::Rate(&["evictions"]),
         "items" => Source::Level("items"),
+        "heap_bytes" => Source::Level("heap_live_bytes"),
         "store_failures_per_s" => Source::Rate(&["store_failures"]),
         "over_rate_per_s" => Source::Rate(&["requests_throttled"]),
         "refused_per_s" => Source::Refused("memory"),

@@ -35,7 +35,8 @@ pub(crate) fn queries() -> Vec<String> {
 fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
     // A bank that is away makes a member of a fleet, too.
     let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"], &fleet].concat());
+    let mut server =
+        SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "exact"], &fleet].concat());
     let (page, _) = addresses(&mut server);
     let (_, scrape) = get_as(&format!("{page}/metrics"), "text/plain");
     let names = |text: &str| -> BTreeSet<String> {
@@ -63,7 +64,7 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
 
 /// The whole of `/api/tree`, after a second in which something was counted.
 fn loaded() -> Server {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "exact"]].concat());
     let (page, _) = addresses(&mut server);
     let began = Instant::now();
     loop {
