@@ -18,11 +18,9 @@ const FREE: u64 = 6;
 
 type Model = Arc<Flat<Cpus>>;
 
-/// Two preemptions show each of the mistakes, as in a tree. Three take ten times as long: for a run
-/// that is allowed to.
+/// Two preemptions show each of the mistakes.
 fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
-    let is_long = std::env::var_os("SUBMETER_LOOM_LONG").is_some();
-    crate::models::explore_within(if is_long { 3 } else { 2 }, move || {
+    crate::models::explore_briefly(2, move || {
         let cpus = Cpus::new(&sections(), mistake, tick);
         let flat = Arc::new(Flat::new(cpus, 4, 2, ZERO, ZERO + LIMIT));
         // Opens; refills; and takes what is left but for `FREE`.

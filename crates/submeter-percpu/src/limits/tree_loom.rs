@@ -107,7 +107,8 @@ fn explore_from(
     tick: u32,
     model: impl Fn(&Model) + Sync + Send + 'static,
 ) {
-    crate::models::explore_within(2, move || {
+    // One shows each of the mistakes.
+    crate::models::explore_briefly(1, move || {
         let sections = sections();
         let leaf = || Leaf::new(Cpus::new(&sections, mistake, tick), 4, 2);
         let tree = Arc::new(Tree {

@@ -35,6 +35,13 @@ pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send 
     check(builder, model);
 }
 
+/// As [`explore`], with as many preemptions as show the model's mistakes, and with one more, which
+/// takes ten to thirty times as long, in a run that is allowed to.
+pub(crate) fn explore_briefly(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let is_long = std::env::var_os("SUBMETER_LOOM_LONG").is_some();
+    explore_within(preemptions + usize::from(is_long), model);
+}
+
 /// As [`explore`], with as many preemptions as `LOOM_MAX_PREEMPTIONS` allows.
 pub(crate) fn explore_all(model: impl Fn() + Sync + Send + 'static) {
     check(loom::model::Builder::new(), model);
