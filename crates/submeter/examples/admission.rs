@@ -28,7 +28,9 @@ fn main() -> Result<(), Failure> {
     for paths in [&["/one", "/three"][..], &["/a", "/b/one", "/b/three"]] {
         shares(&tree, cpu, paths, places, Duration::from_secs(seconds))?;
     }
-    neighbours(&tree, places, Duration::from_secs(seconds))
+    let time = Duration::from_secs(seconds);
+    neighbours(&tree, places, time, "works", work)?;
+    neighbours(&tree, places, time, "sleeps", |_, long| thread::sleep(long))
 }
 
 fn tree() -> Result<(Tree, Counter<Nanoseconds>), Failure> {
@@ -162,7 +164,16 @@ enum Beside {
     Queue,
 }
 
-fn neighbours(tree: &Tree, places: u32, time: Duration) -> Result<(), Failure> {
+/// What a heavy tenant does in its place, for so long.
+type Heavy = fn(&Group, Duration);
+
+fn neighbours(
+    tree: &Tree,
+    places: u32,
+    time: Duration,
+    name: &str,
+    heavy: Heavy,
+) -> Result<(), Failure> {
     let modes = [
         ("alone", Beside::Nobody),
         ("no queue", Beside::NoQueue),
@@ -172,11 +183,11 @@ fn neighbours(tree: &Tree, places: u32, time: Duration) -> Result<(), Failure> {
     let mut latencies: [Vec<Duration>; 4] = Default::default();
     for _ in 0..4 {
         for (&(_, mode), latencies) in modes.iter().zip(&mut latencies) {
-            latencies.extend(light(tree, places, mode, time / 2)?);
+            latencies.extend(light(tree, places, mode, heavy, time / 2)?);
         }
     }
     println!(
-        "a light tenant, 4 ms of CPU each 25 ms, beside 32 threads of a heavy one, 1 ms each:"
+        "a light tenant, 4 ms of CPU each 25 ms, beside 32 threads of one that {name} 1 ms each:"
     );
     let p99 = latencies.each_mut().map(|latencies| {
         latencies.sort_unstable();
@@ -189,20 +200,26 @@ fn neighbours(tree: &Tree, places: u32, time: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-fn light(tree: &Tree, places: u32, mode: Beside, time: Duration) -> Result<Vec<Duration>, Failure> {
+fn light(
+    tree: &Tree,
+    places: u32,
+    mode: Beside,
+    in_place: Heavy,
+    time: Duration,
+) -> Result<Vec<Duration>, Failure> {
     let [light, heavy] = [tree.get_or_create("/light")?, tree.get_or_create("/heavy")?];
     let (admission, semaphore) = (Admission::new(places), Semaphore::new(places as usize));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let handle = runtime.handle();
-    let request = |group: &Group, busy: Duration| match mode {
-        Beside::Nobody | Beside::NoQueue => work(group, busy),
+    let request = |group: &Group, act: Heavy, long: Duration| match mode {
+        Beside::Nobody | Beside::NoQueue => act(group, long),
         Beside::Semaphore => {
             let _permit = handle.block_on(semaphore.acquire());
-            work(group, busy);
+            act(group, long);
         }
         Beside::Queue => {
             let _admitted = admission.acquire_blocking(group, Duration::MAX);
-            work(group, busy);
+            act(group, long);
         }
     };
     let stop = AtomicBool::new(false);
@@ -211,7 +228,7 @@ fn light(tree: &Tree, places: u32, mode: Beside, time: Duration) -> Result<Vec<D
             scope.spawn(|| {
                 // Relaxed, here and below: a flag alone.
                 while !stop.load(Ordering::Relaxed) {
-                    request(&heavy, Duration::from_millis(1));
+                    request(&heavy, in_place, Duration::from_millis(1));
                 }
             });
         }
@@ -219,7 +236,7 @@ fn light(tree: &Tree, places: u32, mode: Beside, time: Duration) -> Result<Vec<D
         let (begun, mut latencies) = (Instant::now(), Vec::new());
         while begun.elapsed() < time {
             let start = Instant::now();
-            request(&light, Duration::from_millis(4));
+            request(&light, work, Duration::from_millis(4));
             latencies.push(start.elapsed());
             thread::sleep(Duration::from_millis(25).saturating_sub(start.elapsed()));
         }

@@ -37,11 +37,11 @@
 //!   that the group is charged while its work is in flight or waits, by the
 //!   [switch](crate::switch). Work that is charged to a group below the one that it was let in for
 //!   does not count.
-//! - Work that **sleeps** in its place uses no CPU time and is let in again and again: it may come
-//!   to have all places, while CPUs are idle. Where that is possible, give such groups
-//!   [limits](Admission::set_group_limit) of their own, or have
-//!   [what is said](AdmissionBuilder::by_reported_cost) count, such as the time for which each had
-//!   its place.
+//! - Work that **sleeps** in its place costs an eighth of the CPU time that the place could have
+//!   been used for, which with more places than CPUs is each one's part of them. A group pays for
+//!   this or for what it used, whichever is more: for CPU time alone if it works for an eighth of
+//!   its time or more, so that it need not pay for being preempted. One that only sleeps has eight
+//!   places for each of one that only works. It pays while it sleeps, and gets no credit for it.
 //! - Otherwise, or [as the builder says](AdmissionBuilder::by_reported_cost), **what each
 //!   [says](Admitted::set_cost)** that it has cost, or 1.
 //!
@@ -82,8 +82,12 @@ mod error;
 mod fair;
 #[cfg(test)]
 mod fair_tests;
+#[cfg(test)]
+mod naive_tests;
 mod parts;
 mod shared;
+#[cfg(test)]
+mod sleep_tests;
 #[cfg(test)]
 mod tests;
 
@@ -339,7 +343,7 @@ impl AdmissionBuilder {
     }
 
     /// Has work cost what it [says](Admitted::set_cost), even where CPU time is measured: for what
-    /// mostly waits, such as queries to another server.
+    /// uses something else, such as queries to another server.
     pub fn by_reported_cost(mut self) -> AdmissionBuilder {
         self.by_reports = true;
         self

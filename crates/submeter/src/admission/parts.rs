@@ -6,14 +6,6 @@ use std::time::{Duration, Instant};
 use super::error::Why;
 use crate::tree::group::Group;
 
-/// Into what one that joins comes.
-#[derive(Clone, Copy)]
-pub(super) struct Comes {
-    pub(super) at: Instant,
-    /// Whether a place is free.
-    pub(super) has_place: bool,
-}
-
 /// How many may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {

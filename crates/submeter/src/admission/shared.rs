@@ -1,7 +1,9 @@
 //! What the handles of an admission share: the places, and the line with its lock.
 
+use std::num::NonZero;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use submeter_percpu::process_lock::ProcessMutex;
@@ -10,7 +12,7 @@ use submeter_sys::fork;
 
 use super::error::{AdmissionError, Refused, Why};
 use super::fair::Fair;
-use super::parts::{Bounds, Comes, Effects, Kept, Outcome, State, Used};
+use super::parts::{Bounds, Effects, Kept, Outcome, State, Used};
 use crate::contain::contain;
 use crate::switch;
 use crate::tree::group::Group;
@@ -39,8 +41,9 @@ pub(super) enum Begun {
 
 impl Shared {
     pub(super) fn new(limit: u32, bounds: Bounds, by_reports: bool) -> Arc<Shared> {
-        let line =
-            ProcessMutex::new(InProcess { fair: Fair::new(bounds), since: fork::generation() });
+        let cpus = available_parallelism().map_or(1, NonZero::get);
+        let fair = Fair::new(bounds, cpus.try_into().unwrap_or(u32::MAX));
+        let line = ProcessMutex::new(InProcess { fair, since: fork::generation() });
         Arc::new_cyclic(|me| Shared {
             slots: Slots::new(limit),
             line,
@@ -63,7 +66,7 @@ impl Shared {
             self.slots.serve(&mut line.fair);
         }
         // Before anybody is let in: what is late is never.
-        line.fair.expire_due();
+        line.fair.tick(Instant::now(), self.slots.used().1);
         let result = act(&mut line.fair);
         let effects = line.fair.take_effects();
         drop(line);
@@ -103,20 +106,18 @@ impl Shared {
         waker: Waker,
         deadline: Option<Instant>,
     ) -> Result<Begun, AdmissionError> {
-        let used = self.cpu_time(group).unwrap_or(0);
+        let used = self.cpu_time(group);
         let joined = self.with(|fair| {
-            let now = Instant::now();
             let (inside, most) = self.slots.used();
-            let comes = Comes { at: now, has_place: inside < most };
             let watch = &mut |group: &Group| self.watch(group);
-            let joined = fair.join(group, waker, deadline, used, comes, watch);
+            let joined = fair.join(group, waker, deadline, used, inside < most, watch);
             if joined.is_ok() {
                 self.slots.close();
             }
             self.slots.serve(fair);
             let number = joined?;
             if deadline.is_some() {
-                fair.expire(now);
+                fair.expire();
                 // It may have been all that waited.
                 self.slots.serve(fair);
             }
@@ -146,10 +147,9 @@ impl Shared {
         }
         let used = self.cpu_time(group).map_or(Used::Cost(cost), Used::CpuTime);
         let ended = self.with(|fair| {
-            let now = Instant::now();
             match expected {
-                Some(expected) => fair.complete(group, expected, used, now),
-                None => fair.complete_other(group, used, now),
+                Some(expected) => fair.complete(group, expected, used),
+                None => fair.complete_other(group, used),
             }
             self.slots.leave();
             self.slots.serve(fair);

@@ -19,6 +19,13 @@ pub(super) fn tree() -> Tree {
     Tree::new(Schema::builder().build().expect("a schema")).expect("a tree")
 }
 
+/// One in which CPU time is what work costs.
+pub(super) fn timed_tree() -> Tree {
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time used");
+    Tree::new(schema.build().expect("a schema")).expect("a tree")
+}
+
 pub(super) fn poll(acquire: &mut Pin<&mut Admitting>) -> Poll<Result<Admitted, AdmissionError>> {
     acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }

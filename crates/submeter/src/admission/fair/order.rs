@@ -1,21 +1,71 @@
 //! Where each node is in the virtual time of the level above, and which nodes there are.
 
-use super::{FRACTION_BITS, Fair, Node, OWN, Place, ROOT, WEIGHT_USUAL};
+use super::{FRACTION_BITS, Fair, Node, OWN, ROOT, WEIGHT_USUAL};
 use crate::admission::parts::Kept;
+#[cfg(test)]
+use crate::admission::parts::Outcome;
 use crate::tree::group::Group;
 
-/// Returns what a cost takes of the virtual time.
-fn taken(cost: i128, weight: u32) -> i128 {
-    (cost << FRACTION_BITS) / i128::from(weight)
+/// Where something is in the virtual time of the level above. All its costs are in parts.
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) at: i128,
+    /// Its key among those that are ready, without the last part.
+    pub(super) queued: Option<(i128, u64)>,
+    /// How much is in flight there, and below a node.
+    pub(super) in_flight: u32,
+    /// What all that counts for until its end.
+    expected: i128,
+    /// How far what it used is ahead of what its places cost, or below 0 behind that: it has been
+    /// moved on by the one that is ahead.
+    lead: i128,
+    /// Up to when the time in its places was counted.
+    held: i128,
+}
+
+impl Place {
+    /// Counts what its places cost until `held`. Returns the cost of that.
+    fn count_held(&mut self, held: i128, weight: u32) -> i128 {
+        let more = i128::from(self.in_flight) * (held - self.held);
+        let before = self.lead.min(0);
+        self.lead -= more;
+        self.held = held;
+        self.move_on(before - self.lead.min(0), weight)
+    }
+
+    /// Counts what it used, at the end of some work. Returns the cost of that.
+    fn count_used(&mut self, used: i128, weight: u32) -> i128 {
+        let before = self.lead.max(0);
+        self.lead += used;
+        let cost = self.lead.max(0) - before;
+        self.lead = self.lead.clamp(-self.expected, self.expected);
+        self.move_on(cost, weight)
+    }
+
+    fn move_on(&mut self, cost: i128, weight: u32) -> i128 {
+        self.at += cost / i128::from(weight);
+        cost
+    }
+
+    /// Puts it where it is if what is in flight counts for `expected`, and at another weight. The
+    /// difference of two divisions, so that no remainders add up.
+    fn expect(&mut self, expected: i128, weights: [u32; 2]) {
+        self.at -= self.expected / i128::from(weights[0]);
+        self.expected = expected;
+        self.at += expected / i128::from(weights[1]);
+    }
+
+    fn count_in_flight(&mut self, change: impl Fn(u32) -> u32, expected: i128, weight: u32) {
+        self.in_flight = change(self.in_flight);
+        self.expect(self.expected + expected, [weight; 2]);
+    }
 }
 
 impl Node {
-    /// Puts the node where it is if what is in flight counts for `expected`, at this weight. The
-    /// difference of two divisions, so that no remainders add up.
-    fn count_in_flight(&mut self, expected: i128, weight: Option<u32>) {
-        self.place.at -= taken(self.expected, self.weight());
-        (self.expected, self.weight) = (expected, weight);
-        self.place.at += taken(self.expected, self.weight());
+    fn count_held(&mut self, held: i128) {
+        if self.is_timed {
+            self.place.count_held(held, self.weight());
+        }
     }
 }
 
@@ -34,7 +84,7 @@ impl Fair {
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
         // Behind one turn of those that are there: of groups that come anew for each request, each
         // would otherwise be before those that have had a turn, for ever.
-        let place = Place { at: self.nodes[up].now + self.debit(), queued: None };
+        let place = Place { at: self.nodes[up].now + self.debit(), ..Place::default() };
         let node = Node { id: group.id(), up, kept, place, ..Node::default() };
         self.nodes[up].below += 1;
         let at = self.free.pop().unwrap_or(self.nodes.len());
@@ -49,7 +99,7 @@ impl Fair {
 
     /// Returns what a turn takes of the virtual time, on average and at the usual weight.
     pub(in crate::admission) fn debit(&self) -> i128 {
-        taken(self.average.cost(), WEIGHT_USUAL)
+        (self.average.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
     }
 
     pub(super) fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
@@ -62,23 +112,69 @@ impl Fair {
         }
     }
 
-    /// Moves a node's own work on by what it cost, and the node and all above it.
-    pub(super) fn charge(&mut self, at: usize, cost: i128) {
-        self.nodes[at].own.at += taken(cost, WEIGHT_USUAL);
-        self.on_path(at, |node| node.place.at += taken(cost, node.weight()));
+    /// Has a node and all above it have used so much more.
+    pub(super) fn charge(&mut self, at: usize, cost: u64) {
+        self.count_held(at);
+        let cost = i128::from(cost) << FRACTION_BITS;
+        let node = &mut self.nodes[at];
+        node.cost += node.own.count_used(cost, WEIGHT_USUAL);
+        self.on_path(at, |node| _ = node.place.count_used(cost, node.weight()));
     }
 
-    /// Has what is in flight in a node count for `change` more, until that is known.
-    pub(super) fn expect(&mut self, at: usize, change: i128) {
-        self.nodes[at].own.at += taken(change, WEIGHT_USUAL);
-        self.on_path(at, |node| node.count_in_flight(node.expected + change, node.weight));
+    /// Has more or less be in flight in a node, which counts for so much until its end.
+    pub(super) fn count_in_flight(
+        &mut self,
+        at: usize,
+        change: impl Fn(u32) -> u32,
+        expected: i128,
+    ) {
+        self.count_held(at);
+        let expected = expected << FRACTION_BITS;
+        self.nodes[at].own.count_in_flight(&change, expected, WEIGHT_USUAL);
+        self.on_path(at, |node| node.place.count_in_flight(&change, expected, node.weight()));
+    }
+
+    /// Brings a node and all above it up to date.
+    fn count_held(&mut self, at: usize) {
+        self.count_held_by(at, OWN);
+        let held = self.held;
+        self.on_path(at, |node| node.count_held(held));
+    }
+
+    fn count_held_by(&mut self, up: usize, child: usize) {
+        let held = self.held;
+        if child != OWN {
+            self.nodes[child].count_held(held);
+        } else if self.nodes[up].is_timed {
+            let node = &mut self.nodes[up];
+            node.cost += node.own.count_held(held, WEIGHT_USUAL);
+        }
     }
 
     /// Changes what a node weighs: for what has not ended too. It was divided by the weight before,
     /// and its end would correct it by another: a credit, or a debt, of any size.
     pub(super) fn set_weight(&mut self, at: usize, weight: Option<u32>) {
+        let held = self.held;
         let node = &mut self.nodes[at];
-        node.count_in_flight(node.expected, weight);
+        node.count_held(held);
+        let before = node.weight();
+        node.weight = weight;
+        node.place.expect(node.place.expected, [before, node.weight()]);
+    }
+
+    /// Returns the child of a node that goes next, and where it is.
+    pub(super) fn first(&mut self, at: usize) -> (i128, usize) {
+        loop {
+            let &(_, _, child) = self.nodes[at].ready.first().expect("it is ready");
+            // Others that are where they were seen last, or farther, come after it if it is still
+            // the first.
+            self.sync(at, child, true);
+            if let Some(&(place, _, first)) = self.nodes[at].ready.first()
+                && first == child
+            {
+                return (place, child);
+            }
+        }
     }
 
     /// Puts a node, and all above it, where it belongs after a change of it.
@@ -90,8 +186,8 @@ impl Fair {
                 self.rest(at);
                 return;
             }
-            let Node { ref ready, in_flight, limit, up, .. } = self.nodes[at];
-            let is_ready = !ready.is_empty() && limit.is_none_or(|limit| in_flight < limit);
+            let Node { ref ready, ref place, limit, up, .. } = self.nodes[at];
+            let is_ready = !ready.is_empty() && limit.is_none_or(|limit| place.in_flight < limit);
             self.sync(up, at, is_ready);
             self.rest(at);
             at = up;
@@ -99,7 +195,8 @@ impl Fair {
     }
 
     /// Has a child of a node be among those that are ready, or not.
-    pub(super) fn sync(&mut self, up: usize, child: usize, is_ready: bool) {
+    fn sync(&mut self, up: usize, child: usize, is_ready: bool) {
+        self.count_held_by(up, child);
         let turn = self.next_turn;
         let now = self.nodes[up].now;
         let place = self.place(up, child);
@@ -122,7 +219,7 @@ impl Fair {
         }
     }
 
-    pub(super) fn place(&mut self, up: usize, child: usize) -> &mut Place {
+    fn place(&mut self, up: usize, child: usize) -> &mut Place {
         if child == OWN { &mut self.nodes[up].own } else { &mut self.nodes[child].place }
     }
 
@@ -138,6 +235,7 @@ impl Fair {
         if !node.is_idle() {
             return;
         }
+        (node.place.lead, node.own.lead) = (0, 0);
         let farthest = node.resting.last().map_or(node.now, |&(place, _)| place);
         node.now = node.now.max(node.own.at).max(farthest);
         self.rouse(at);
@@ -184,6 +282,20 @@ impl Fair {
     #[cfg(test)]
     pub(in crate::admission) fn knows(&self, group: &Group) -> bool {
         self.places.contains_key(&group.id())
+    }
+
+    /// Returns what one counts for that was let in, and has not asked.
+    #[cfg(test)]
+    pub(in crate::admission) fn granted(&self, number: u64) -> Option<u64> {
+        match self.outcomes.get(&number)? {
+            Outcome::Granted(expected) => Some(*expected),
+            Outcome::Failed(_) => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(in crate::admission) fn has_outcomes(&self) -> bool {
+        !self.outcomes.is_empty()
     }
 
     #[cfg(test)]

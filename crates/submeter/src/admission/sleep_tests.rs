@@ -1,0 +1,305 @@
+//! Work that sleeps in its places, in simulated time.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use submeter_percpu::slots::Line;
+
+use super::fair::Fair;
+use super::parts::{Bounds, Outcome, Setting, Used};
+use super::tests::timed_tree;
+use crate::{Group, Tree};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Longer than any simulation.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+/// Whose work waits, and what a piece of it is.
+struct Tenant {
+    path: &'static str,
+    weight: Option<u32>,
+    /// One piece after another in each of so many threads; or one piece each so often.
+    comes: Comes,
+    /// For how long it is in its place, and for how much of that on a CPU.
+    held: Duration,
+    cpu: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Comes {
+    Threads(usize),
+    Each(Duration),
+}
+
+impl Tenant {
+    fn new(path: &'static str, threads: usize, held: Duration, cpu: Duration) -> Tenant {
+        Tenant { path, weight: None, comes: Comes::Threads(threads), held, cpu }
+    }
+
+    fn weighs(self, weight: u32) -> Tenant {
+        Tenant { weight: Some(weight), ..self }
+    }
+}
+
+/// What became of a tenant's work.
+#[derive(Clone, Default)]
+struct Found {
+    cpu: Duration,
+    /// In places, all together, at the end.
+    held: Duration,
+    in_flight: u32,
+    latencies: Vec<Duration>,
+}
+
+impl Found {
+    fn latency_max(&self) -> Duration {
+        self.latencies.iter().max().copied().expect("some ended")
+    }
+}
+
+/// One piece in its place.
+struct Piece {
+    of: usize,
+    came: Duration,
+    since: Duration,
+    expected: u64,
+}
+
+struct Simulation<'a> {
+    tenants: &'a [Tenant],
+    groups: Vec<Group>,
+    fair: Fair,
+    start: Instant,
+    now: Duration,
+    used: Vec<u64>,
+    waiting: Vec<VecDeque<(u64, Duration)>>,
+    in_flight: Vec<Piece>,
+    found: Vec<Found>,
+}
+
+/// Has `tenants` share so many places, on so many CPUs, for a time; with no CPUs, places cost
+/// nothing, and it is CPU time alone that counts.
+fn simulate(tenants: &[Tenant], places: u32, cpus: u32, time: Duration) -> Vec<Found> {
+    let tree = timed_tree();
+    let mut simulation = Simulation::new(&tree, tenants, cpus);
+    let next_of = |tenant: &Tenant| match tenant.comes {
+        Comes::Each(_) => Duration::ZERO,
+        Comes::Threads(_) => FOR_EVER,
+    };
+    let mut next: Vec<_> = tenants.iter().map(next_of).collect();
+    loop {
+        simulation.let_in(places);
+        let ends = |piece: &Piece| piece.since.saturating_add(tenants[piece.of].held);
+        let end = simulation.in_flight.iter().map(ends).min().unwrap_or(FOR_EVER);
+        let come = next.iter().min().copied().unwrap_or(FOR_EVER);
+        simulation.now = end.min(come);
+        if simulation.now >= time {
+            return simulation.end(time);
+        }
+        simulation.fair.tick(simulation.start + simulation.now, places);
+        for (of, next) in next.iter_mut().enumerate().filter(|(_, next)| **next <= end) {
+            if let (Comes::Each(interval), true) = (tenants[of].comes, *next == simulation.now) {
+                *next += interval;
+                simulation.come(of);
+            }
+        }
+        let ended = simulation.in_flight.iter().position(|piece| ends(piece) <= simulation.now);
+        if let Some(at) = ended {
+            simulation.complete(at);
+        }
+    }
+}
+
+impl Simulation<'_> {
+    fn new<'a>(tree: &Tree, tenants: &'a [Tenant], cpus: u32) -> Simulation<'a> {
+        let bounds = Bounds { all: usize::MAX, by_group: usize::MAX };
+        let group = |tenant: &Tenant| tree.get_or_create(tenant.path).expect("a path");
+        let mut simulation = Simulation {
+            tenants,
+            groups: tenants.iter().map(group).collect(),
+            fair: Fair::new(bounds, cpus),
+            start: Instant::now(),
+            now: Duration::ZERO,
+            used: vec![0; tenants.len()],
+            waiting: vec![VecDeque::new(); tenants.len()],
+            in_flight: Vec::new(),
+            found: vec![Found::default(); tenants.len()],
+        };
+        for (of, tenant) in tenants.iter().enumerate() {
+            let weight = Setting::Weight(tenant.weight);
+            simulation.fair.configure(&simulation.groups[of], weight, &mut |_| Some(0));
+            if let Comes::Threads(threads) = tenant.comes {
+                (0..threads).for_each(|_| simulation.come(of));
+            }
+        }
+        simulation
+    }
+
+    fn come(&mut self, of: usize) {
+        let (group, used) = (&self.groups[of], Some(self.used[of]));
+        let waker = Waker::noop().clone();
+        let number = self.fair.join(group, waker, None, used, false, &mut |_| Some(0));
+        self.waiting[of].push_back((number.expect("no bound"), self.now));
+    }
+
+    fn let_in(&mut self, places: u32) {
+        while self.fair.is_ready() && self.in_flight.len() < places as usize {
+            self.fair.admit();
+            let fair = &mut self.fair;
+            let granted = |(of, line): (usize, &mut VecDeque<_>)| {
+                let &(number, came) = line.front()?;
+                let Some(Outcome::Granted(expected)) = fair.take_outcome(number) else {
+                    return None;
+                };
+                line.pop_front();
+                Some((of, came, expected))
+            };
+            let found = self.waiting.iter_mut().enumerate().find_map(granted);
+            let (of, came, expected) = found.expect("the first of one of them");
+            self.in_flight.push(Piece { of, came, since: self.now, expected });
+        }
+    }
+
+    fn complete(&mut self, at: usize) {
+        let Piece { of, came, since, expected } = self.in_flight.swap_remove(at);
+        let tenant = &self.tenants[of];
+        self.used[of] += tenant.cpu.as_nanos() as u64;
+        self.fair.complete(&self.groups[of], expected, Used::CpuTime(self.used[of]));
+        self.found[of].held += self.now - since;
+        self.found[of].latencies.push(self.now - came);
+        if matches!(tenant.comes, Comes::Threads(_)) {
+            self.come(of);
+        }
+    }
+
+    fn end(mut self, time: Duration) -> Vec<Found> {
+        for piece in &self.in_flight {
+            let found = &mut self.found[piece.of];
+            (found.held, found.in_flight) =
+                (found.held + (time - piece.since), found.in_flight + 1);
+        }
+        for (found, used) in self.found.iter_mut().zip(&self.used) {
+            found.cpu = Duration::from_nanos(*used);
+        }
+        self.found
+    }
+}
+
+/// Returns the part that the first has, in percent.
+fn part(of: impl Fn(&Found) -> Duration, found: &[Found]) -> f64 {
+    let all: Duration = found.iter().map(&of).sum();
+    of(&found[0]).as_secs_f64() * 100.0 / all.as_secs_f64()
+}
+
+/// One that sleeps was always before it: it used nothing.
+#[test]
+fn fair_a_light_tenant_waits_no_longer_beside_one_that_sleeps_than_beside_one_that_works() {
+    for places in [2, 8] {
+        let beside = |cpu, cpus| {
+            let comes = Comes::Each(25 * MS);
+            let light = Tenant { comes, ..Tenant::new("/light", 0, 4 * MS, 4 * MS) };
+            let heavy = Tenant::new("/heavy", 32, MS, cpu);
+            simulate(&[light, heavy], places, cpus, 10 * SECOND)[0].latency_max()
+        };
+        let works = beside(MS, places);
+        let sleeps = beside(MS / 100, places);
+        let sleeps_for_nothing = beside(MS / 100, 0);
+        // It has the next place that comes free.
+        assert!(works <= 5 * MS && sleeps <= 5 * MS, "{works:?}, {sleeps:?}");
+        assert!(sleeps_for_nothing > 10 * MS, "{sleeps_for_nothing:?}: the simulation shows it");
+    }
+}
+
+#[test]
+fn fair_work_that_sleeps_has_eight_places_for_each_of_work_that_does_not() {
+    for held in [10 * MS, 100 * MS] {
+        let tenants =
+            [Tenant::new("/works", 16, MS, MS), Tenant::new("/sleeps", 16, held, MS / 100)];
+        let places = part(|found| found.held, &simulate(&tenants, 9, 9, 60 * SECOND));
+        assert!((places - 100.0 / 9.0).abs() < 1.0, "{places} % for work, beside {held:?}");
+        let places = part(|found| found.held, &simulate(&tenants, 9, 0, 60 * SECOND));
+        assert!(places < 5.0, "{places} %: the simulation shows it");
+    }
+}
+
+/// And not first when it wakes: until then it would be before all others.
+#[test]
+fn fair_work_that_sleeps_pays_while_it_does() {
+    let works = Tenant::new("/works", 8, MS, MS).weighs(1000);
+    let tenants = [works, Tenant::new("/sleeps", 1, FOR_EVER, MS)];
+    let tree = timed_tree();
+    let mut simulation = Simulation::new(&tree, &tenants, 2);
+    simulation.let_in(2);
+    simulation.come(1);
+    for ms in 1..=100 {
+        simulation.now = ms * MS;
+        simulation.fair.tick(simulation.start + simulation.now, 2);
+        let works = simulation.in_flight.iter().position(|piece| piece.of == 0);
+        simulation.complete(works.expect("another that sleeps was let in"));
+        simulation.let_in(2);
+    }
+}
+
+#[test]
+fn fair_those_that_sleep_share_places_by_weight() {
+    let sleeps = |path| Tenant::new(path, 32, 10 * MS, MS / 100);
+    let found = simulate(&[sleeps("/a"), sleeps("/b").weighs(300)], 8, 8, 10 * SECOND);
+    let of_a = part(|found| found.held, &found);
+    assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
+}
+
+/// Preempted for most of its time, which is not its fault.
+#[test]
+fn fair_those_that_work_share_cpu_time_by_weight_however_long_it_takes_them() {
+    for [held, other] in [[MS, 7 * MS], [7 * MS, MS], [MS, MS]] {
+        let tenants =
+            [Tenant::new("/a", 16, held, MS), Tenant::new("/b", 16, other, MS).weighs(300)];
+        for paths in [["/a", "/b"], ["/x/a", "/x/b"]] {
+            let mut tenants = tenants.each_ref().map(|tenant| Tenant { ..*tenant });
+            (tenants[0].path, tenants[1].path) = (paths[0], paths[1]);
+            let of_a = part(|found| found.cpu, &simulate(&tenants, 4, 4, 10 * SECOND));
+            assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
+        }
+    }
+}
+
+/// A group that slept in its places for long, and then works.
+#[test]
+fn what_a_group_slept_through_is_no_credit_for_the_cpu() {
+    let tree = timed_tree();
+    let sleeps = |path| Tenant::new(path, 4, 100 * MS, MS / 100);
+    let tenants = [sleeps("/a"), Tenant::new("/b", 4, 10 * MS, 10 * MS)];
+    let mut simulation = Simulation::new(&tree, &tenants, 2);
+    let mut used = [Duration::ZERO; 2];
+    for step in 0..4_000 {
+        simulation.let_in(2);
+        // One of the first sleeps, until half of the time is over.
+        let works = step >= 2_000;
+        let held = |piece: &Piece| {
+            if works { 10 * MS } else { tenants[piece.of].held }.max(MS) + piece.since
+        };
+        let (at, end) = (0..simulation.in_flight.len())
+            .map(|at| (at, held(&simulation.in_flight[at])))
+            .min_by_key(|(_, end)| *end)
+            .expect("there are always some");
+        simulation.now = end.max(simulation.now);
+        simulation.fair.tick(simulation.start + simulation.now, 2);
+        let of = simulation.in_flight[at].of;
+        if works {
+            let more = 10 * MS - tenants[of].cpu;
+            simulation.used[of] += more.as_nanos() as u64;
+            used[of] += 10 * MS;
+        }
+        simulation.complete(at);
+        if step == 2_200 {
+            // Of the 200 that ended since, to within what was in flight and one that is waited for.
+            let [a, b] = used;
+            assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
+        }
+    }
+    let [a, b] = used;
+    assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
+}
