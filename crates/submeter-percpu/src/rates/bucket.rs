@@ -1,7 +1,7 @@
 //! The words of a bucket, and takes of several: without a clock.
 
 use super::share::{Contenders, Share};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// How many low bits of the word number the rates that were set. A take that was held up while as
 /// many rates were set as that, and finds the very same due time, would mistake one for another.
@@ -161,6 +161,13 @@ pub(super) struct Refused {
     pub(super) by_share: bool,
 }
 
+/// Refuses what exceeds it.
+const ENFORCED: u8 = 0;
+/// Is soft: grants what it would refuse.
+const SOFT: u8 = 1;
+/// Is soft, and the last that asked was granted something that it would refuse.
+const BEYOND: u8 = 2;
+
 /// A limit of how much per time.
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -170,8 +177,8 @@ pub(super) struct Bucket {
     slots: [Slot; 2],
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
-    /// Whether it is soft: it then grants what it would refuse. Writer: `set_soft`.
-    soft: AtomicBool,
+    /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and looks at one that is soft.
+    mode: AtomicU8,
     /// What of the levels below wants a share of the rate.
     contenders: Contenders,
     /// Of the rate above.
@@ -207,7 +214,7 @@ impl Bucket {
             word: AtomicU64::new(0),
             slots: [Slot::new(), Slot::new()],
             throttled_until_ns: AtomicU64::new(0),
-            soft: AtomicBool::new(false),
+            mode: AtomicU8::new(ENFORCED),
             contenders: Contenders::new(),
             share: Share::new(),
         }
@@ -215,11 +222,22 @@ impl Bucket {
 
     pub(super) fn set_soft(&self, soft: bool) {
         // Relaxed, here and below: it orders nothing.
-        self.soft.store(soft, Ordering::Relaxed);
+        self.mode.store(if soft { SOFT } else { ENFORCED }, Ordering::Relaxed);
     }
 
     pub(super) fn is_soft(&self) -> bool {
-        self.soft.load(Ordering::Relaxed)
+        self.mode.load(Ordering::Relaxed) != ENFORCED
+    }
+
+    /// Notes, if it is soft, whether an enforced one would refuse what is asked for.
+    #[inline]
+    fn note(&self, refuses: bool) {
+        let [from, to] = if refuses { [SOFT, BEYOND] } else { [BEYOND, SOFT] };
+        // Relaxed, all: see `set_soft`. By exchange, as it may be enforced meanwhile.
+        let (relaxed, now) = (Ordering::Relaxed, self.mode.load(Ordering::Relaxed));
+        if now == from {
+            _ = self.mode.compare_exchange(from, to, relaxed, relaxed);
+        }
     }
 
     fn word(&self) -> Word {
@@ -338,18 +356,20 @@ impl Bucket {
         }
     }
 
-    /// Takes `n` whether there is as much or not, for the level below if it comes through one. One
-    /// that is soft owes nothing: it would not have admitted what it cannot pay.
+    /// Takes `n` whether there is as much or not, for the level below if it comes through one. Of
+    /// one that is soft it takes nothing after a look that an enforced one would have refused, as
+    /// that would not have admitted the work. That a soft one owes nothing was rejected: it would
+    /// have earned something by the next look, however little, and would count nothing.
     fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
         let (mut word, mut terms) = self.look();
-        if terms.is_none() {
+        // Relaxed: see `set_soft`.
+        if terms.is_none() || self.mode.load(Ordering::Relaxed) == BEYOND {
             return;
         }
         let now_ns = now();
         while let Some(known) = terms {
             let cost_ns = known.spent_ns(n);
-            let debt_ns = if self.is_soft() { 0 } else { LONGEST_NS };
-            let latest_ns = word.due_ns().max(now_ns + known.refill_ns + debt_ns);
+            let latest_ns = word.due_ns().max(now_ns + known.refill_ns + LONGEST_NS);
             let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
             if self.exchange(word, word.with_due(due_ns)) {
                 // No more than the bucket took: a debt that it does not keep is no share's either.
@@ -475,7 +495,9 @@ fn look_at_all<'a>(
     for (level, bucket) in levels.enumerate() {
         let below = std::mem::replace(&mut below, bucket);
         let Some(bucket) = bucket else { continue };
-        if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
+        let answer = bucket.take(n, below, &mut now, false);
+        bucket.note(matches!(answer, Answer::Refused(_)));
+        if let Answer::Refused(refusal) = answer {
             if bucket.is_soft() {
                 over(level);
                 continue;

@@ -175,6 +175,35 @@ fn work_in_flight_alone_exceeds_a_budget() {
     assert!(used >= 4_900 * MS, "{used}: it gets what it may use");
 }
 
+/// As many milliseconds of work as an enforced budget admits are those that a soft one does not
+/// count, although all of them are done.
+#[test]
+fn a_soft_budget_counts_what_an_enforced_one_would_not_admit() {
+    let admitted = |is_soft: bool| {
+        let bucket = bucket(half_a_cpu());
+        bucket.set_soft(is_soft);
+        let (mut within, mut beyond) = (0_u64, 0_u64);
+        for now_ms in 0..10_000 {
+            let mut is_over = false;
+            let over = |_| is_over = true;
+            let admitted = admit_all([Some(&bucket)].into_iter(), || now_ms * MS, over);
+            assert!(admitted.is_ok() || !is_soft, "a soft one refuses nothing");
+            match admitted.is_err() || is_over {
+                true => beyond += 1,
+                false => within += 1,
+            }
+            if admitted.is_ok() {
+                spend(&bucket, MS, (now_ms + 1) * MS);
+            }
+        }
+        assert_eq!(within + beyond, 10_000);
+        within
+    };
+    let [enforced, soft] = [false, true].map(admitted);
+    assert!((5_000..5_200).contains(&enforced), "{enforced}");
+    assert_eq!(soft, enforced);
+}
+
 #[test]
 fn a_debt_stays_when_the_rate_changes() {
     let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));

@@ -90,8 +90,9 @@ impl TokenBucket {
     }
 
     /// Says what it does with a take that exceeds it. A [soft](LimitMode::Soft) one grants that,
-    /// takes nothing for it, and says so. What is [spent](TokenBucket::spend) of a soft one leaves
-    /// no debt, since an enforced one would not have admitted it.
+    /// takes nothing for it, and says so. Nor is anything taken for what is
+    /// [spent](TokenBucket::spend) until it [admits](TokenBucket::admit) something as an enforced
+    /// one would: that would not have admitted what is spent meanwhile.
     pub fn set_mode(&self, mode: LimitMode) {
         self.bucket.set_soft(mode == LimitMode::Soft);
     }

@@ -72,8 +72,9 @@ impl Group {
     /// whom one would hit, which [`RateLimit::overdrafts`] counts.
     ///
     /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
-    /// enforced one would refuse. Rates of ancestors keep their own modes. Costs an allocation the
-    /// first time.
+    /// enforced one would refuse: of a budget, nothing that is [spent](Group::spend) after work
+    /// that it would not have admitted, until it admits some. Rates of ancestors keep their own
+    /// modes. Costs an allocation the first time.
     ///
     /// # Examples
     /// ```

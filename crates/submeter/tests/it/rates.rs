@@ -305,7 +305,7 @@ fn a_soft_rate_grants_what_it_would_refuse_and_counts_it_where_it_was_set() {
     assert_eq!(counts(), [[0, 1], [1, 1]]);
     web.try_admit(requests).expect("a soft rate admits all");
     assert_eq!(counts(), [[0, 2], [1, 1]]);
-    // And owes nothing.
+    // And takes nothing for what an enforced one would not have admitted.
     web.spend(requests, 100);
     assert_eq!([&web, acme].map(|at| at.balance(requests)), [Some(-98), Some(0)]);
     acme.set_rate_mode(requests, LimitMode::Enforced);
