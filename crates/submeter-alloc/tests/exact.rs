@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use submeter::Group;
-use submeter_alloc::exact::{Exact, Heap, StartError};
+use submeter_alloc::StartError;
+use submeter_alloc::exact::{Exact, Heap};
 
 #[path = "common/books.rs"]
 mod books;

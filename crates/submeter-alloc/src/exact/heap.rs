@@ -6,24 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use submeter::switch::{self, Observation, Observer};
-use submeter::{Bytes, Gauge, Group, Metrics, SchemaBuilder, Tree};
+use submeter::{Group, Tree};
 
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
-
-/// The gauge of what groups hold, `heap_live_bytes`.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Live {
-    /// Bytes that were asked for, of blocks that are in use.
-    pub bytes: Gauge<Bytes>,
-}
-
-impl Metrics for Live {
-    fn declare(schema: &mut SchemaBuilder) -> Live {
-        Live { bytes: schema.gauge("heap_live_bytes", "Heap memory in use, as it was asked for") }
-    }
-}
+use crate::live::{Live, StartError};
 
 /// The books of a tree's groups, of which a process has at most one. See the [module](super).
 ///
@@ -31,7 +18,8 @@ impl Metrics for Live {
 /// ```
 /// use std::alloc::System;
 /// use submeter::{Schema, Tree};
-/// use submeter_alloc::exact::{Exact, Heap, Live};
+/// use submeter_alloc::Live;
+/// use submeter_alloc::exact::{Exact, Heap};
 ///
 /// #[global_allocator]
 /// static HEAP: Exact<System> = Exact::new(System);
@@ -70,30 +58,6 @@ pub struct Balance {
     /// The same, as the tree's groups have it.
     pub attributed_bytes: i64,
 }
-
-/// The error of [`Heap::start`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The program's global allocator is none of [`Exact`](super::Exact).
-    NotLinked,
-    /// The process has a [`Heap`], or had one: blocks know their owners by its numbers.
-    Twice,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::NotLinked => f.write_str(
-                "the global allocator knows no owners: set `#[global_allocator] static HEAP: \
-                 Exact<…>` in the program",
-            ),
-            StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Which numbers are given. Never locked for long.
 #[derive(Default)]

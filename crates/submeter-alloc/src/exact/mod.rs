@@ -47,5 +47,5 @@ mod heap;
 mod owners;
 mod raw;
 
-pub use heap::{Balance, Heap, Live, StartError};
+pub use heap::{Balance, Heap};
 pub use raw::Exact;
