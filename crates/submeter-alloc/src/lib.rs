@@ -38,10 +38,12 @@
 
 mod counts;
 pub mod exact;
+mod live;
 mod raw;
 mod volume;
 
 pub use counts::{Counts, thread_counts};
 pub use exact::Exact;
+pub use live::{Live, StartError};
 pub use raw::Metered;
 pub use volume::{Volume, is_linked};

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use submeter::Group;
-use submeter_alloc::exact::{Exact, Heap, StartError};
+use submeter::{Group, Schema, Tree};
+use submeter_alloc::exact::{Exact, Heap};
+use submeter_alloc::{Live, StartError};
 
 #[path = "common/books.rs"]
 mod books;
@@ -22,6 +23,16 @@ fn a_process_has_one_heap_of_one_tree() {
     let (books, _alone) = books();
     let error = Heap::start(&books.tree, books.live).expect_err("the second");
     assert!(matches!(error, StartError::Twice), "{error}");
+    let schema = Schema::builder();
+    let other = Tree::new(schema.build().expect("valid")).expect("address space");
+    let error = Heap::start(&other, books.live).expect_err("not its gauge");
+    assert!(matches!(error, StartError::OtherTree), "{error}");
+    assert!(other.schema().metrics().is_empty(), "nothing is added");
+    let mut schema = Schema::builder();
+    let _: Live = schema.declare();
+    let other = Tree::new(schema.build().expect("valid")).expect("address space");
+    let error = Heap::start(&other, books.live).expect_err("not its gauge");
+    assert!(matches!(error, StartError::OtherTree), "{error}");
     assert!(Exact::<System>::is_linked());
 }
 

@@ -1,7 +1,7 @@
 //! Blocks know their owners at every size and alignment, whichever signal handler allocates and
 //! switches in the middle of an allocation, and a forked child keeps books of its own:
 //! of the blocks that it has from its parent as well, while threads of the parent that it does not
-//! have were in the middle of allocating.
+//! have were in the middle of allocating, or of a flush.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
 
@@ -31,16 +31,17 @@ static ANYWHERE: Exact<Anywhere> = Exact::new(Anywhere);
 /// Gives out one block, to one handler at a time.
 struct Anywhere;
 
+/// With room for the number of an owner behind the block.
 #[repr(align(16))]
-struct Place(AtomicU64);
+struct Place([AtomicU64; 4]);
 
-static PLACE: Place = Place(AtomicU64::new(0));
+static PLACE: Place = Place([const { AtomicU64::new(0) }; 4]);
 
 // SAFETY: 1. The place is a static, and large and aligned enough for the layout that the test
 // asks for. 2. Nobody uses the block, and only one handler at a time has it.
 unsafe impl GlobalAlloc for Anywhere {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-        PLACE.0.as_ptr().cast()
+        PLACE.0.as_ptr().cast_mut().cast()
     }
 
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
@@ -61,7 +62,7 @@ fn anywhere() {
     // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
     unsafe {
         if held {
-            ANYWHERE.dealloc(PLACE.0.as_ptr().cast(), layout);
+            ANYWHERE.dealloc(PLACE.0.as_ptr().cast_mut().cast(), layout);
         } else {
             ANYWHERE.alloc(layout);
         }
@@ -210,5 +211,55 @@ fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
     });
     drop(held);
     assert_eq!((books.of(&own), books.of(&others)), (0, 0));
+    books.must_balance();
+}
+
+#[test]
+fn a_forked_child_ends_a_flush_that_a_thread_of_its_parent_was_in_and_goes_on() {
+    // A child waits for a quarter of a second until it gives up what a thread has left.
+    const FORKS: usize = 12;
+    let (books, _alone) = books();
+    let Books { tree, heap, .. } = books;
+    let own = tree.create("/forks").expect("new");
+    own.run(|| ());
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One flushes and one numbers groups, always.
+        scope.spawn(|| {
+            // Relaxed, here and below: it ends the loops.
+            while !over.load(Ordering::Relaxed) {
+                heap.flush();
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let group = tree.get_or_create("/forks/new").expect("room");
+                group.run(|| ());
+                group.kill().expect("no children");
+            }
+        });
+        for fork in 0..FORKS {
+            // SAFETY: as above; a child that hangs is ended by the alarm.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::alarm(10) };
+                let block = own.run(|| black_box(vec![0_u8; 100]));
+                heap.flush();
+                drop(block);
+                heap.flush();
+                // SAFETY: as above.
+                unsafe { libc::_exit(0) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is live; `child` is ours to wait for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            if status != 0 {
+                over.store(true, Ordering::Relaxed);
+                panic!("fork {fork}: status {status}");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
     books.must_balance();
 }

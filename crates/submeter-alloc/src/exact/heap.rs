@@ -2,28 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use submeter::switch::{self, Observation, Observer};
-use submeter::{Bytes, Gauge, Group, Metrics, SchemaBuilder, Tree};
+use submeter::{Group, Tree};
+use submeter_percpu::process_lock::ProcessMutex;
 
-use super::owners::OWNERS_MAX;
+use super::limit::NoNumber;
+use super::numbers::{Entry, Numbering};
 use super::{books, owners};
-
-/// The gauge of what groups hold, `heap_live_bytes`.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Live {
-    /// Bytes that were asked for, of blocks that are in use.
-    pub bytes: Gauge<Bytes>,
-}
-
-impl Metrics for Live {
-    fn declare(schema: &mut SchemaBuilder) -> Live {
-        Live { bytes: schema.gauge("heap_live_bytes", "Heap memory in use, as it was asked for") }
-    }
-}
+use crate::live::{Live, StartError};
 
 /// The books of a tree's groups, of which a process has at most one. See the [module](super).
 ///
@@ -31,7 +20,8 @@ impl Metrics for Live {
 /// ```
 /// use std::alloc::System;
 /// use submeter::{Schema, Tree};
-/// use submeter_alloc::exact::{Exact, Heap, Live};
+/// use submeter_alloc::Live;
+/// use submeter_alloc::exact::{Exact, Heap};
 ///
 /// #[global_allocator]
 /// static HEAP: Exact<System> = Exact::new(System);
@@ -54,9 +44,9 @@ impl Metrics for Live {
 pub struct Heap {
     tree: Tree,
     live: Live,
-    numbers: Arc<Mutex<Numbers>>,
+    numbering: Arc<Numbering>,
     /// Locked for a whole flush.
-    entries: Mutex<BTreeMap<u32, Entry>>,
+    entries: ProcessMutex<BTreeMap<u32, Entry>>,
     // Last: threads are let go when it is dropped.
     _observation: Observation,
 }
@@ -71,81 +61,14 @@ pub struct Balance {
     pub attributed_bytes: i64,
 }
 
-/// The error of [`Heap::start`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The program's global allocator is none of [`Exact`](super::Exact).
-    NotLinked,
-    /// The process has a [`Heap`], or had one: blocks know their owners by its numbers.
-    Twice,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::NotLinked => f.write_str(
-                "the global allocator knows no owners: set `#[global_allocator] static HEAP: \
-                 Exact<…>` in the program",
-            ),
-            StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-/// Which numbers are given. Never locked for long.
-#[derive(Default)]
-struct Numbers {
-    /// Those that were somebody's.
-    free: Vec<u32>,
-    /// The last one that was ever given.
-    last: u32,
-    /// What no flush knows yet.
-    new: Vec<(u32, Entry)>,
-}
-
-struct Entry {
-    path: String,
-    /// Those of the group and of all above it: a name may be another's later.
-    ids: Vec<u64>,
-    /// Set when the group has ended and nobody has a handle any more.
-    ended: Arc<AtomicBool>,
-    /// What the tree has of it.
-    posted: i64,
-}
-
-/// What a group knows of its number.
-struct Owner {
-    number: u32,
-    ended: Arc<AtomicBool>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // Release: pairs with the Acquire in `Heap::flush`, so that all that was added in the group
-        // is in the sums that decide whether its number is free.
-        self.ended.store(true, Ordering::Release);
-    }
-}
-
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// What one thread needs.
-struct Follower {
-    /// The id of the tree's root.
-    root: u64,
-    numbers: Arc<Mutex<Numbers>>,
-}
-
-/// How often a thread looks for the numbers while another has them: that one takes microseconds,
-/// unless this is a signal handler that interrupted it, or a forked child that does not have it.
-const LOOKS: usize = 1_000;
+struct Follower(Arc<Numbering>);
 
 impl Observer for Follower {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, _: u64) {
-        books::works_for(next.map_or(0, |group| self.number_of(group)));
+        books::works_for(next.map_or(0, |group| self.0.number_of(group)));
     }
 
     fn parked(&mut self, _: Option<&Group>, _: u64) {
@@ -159,89 +82,42 @@ impl Drop for Follower {
     }
 }
 
-impl Follower {
-    #[inline]
-    fn number_of(&self, group: &Group) -> u32 {
-        group.companion::<Owner>().map_or_else(|| self.number_anew(group), |owner| owner.number)
-    }
-
-    /// Gives a group its number; 0 where it is of another tree, and where there is none.
-    #[cold]
-    #[inline(never)]
-    fn number_anew(&self, group: &Group) -> u32 {
-        // What is allocated here is no tenant's, also not the last one's, which it would keep.
-        books::works_for(0);
-        let above = std::iter::successors(Some(group), |group| group.parent());
-        let ids: Vec<u64> = above.map(Group::id).collect();
-        if ids.last() != Some(&self.root) {
-            return 0;
-        }
-        let mut looks = (0..LOOKS).map(|_| match self.numbers.try_lock() {
-            Ok(numbers) => Some(numbers),
-            Err(TryLockError::Poisoned(numbers)) => Some(numbers.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                std::thread::yield_now();
-                None
-            }
-        });
-        let Some(mut numbers) = looks.find_map(|look| look) else { return 0 };
-        if let Some(owner) = group.companion::<Owner>() {
-            return owner.number;
-        }
-        let reused = numbers.free.pop();
-        let number = reused.unwrap_or(numbers.last + 1);
-        if number as usize >= OWNERS_MAX || owners::make(number).is_err() {
-            numbers.free.extend(reused);
-            return 0;
-        }
-        let ended = Arc::new(AtomicBool::new(false));
-        if group.set_companion(Owner { number, ended: Arc::clone(&ended) }).is_err() {
-            // Another library's.
-            numbers.free.extend(reused);
-            return 0;
-        }
-        numbers.last = numbers.last.max(number);
-        let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
-        numbers.new.push((number, entry));
-        number
-    }
-}
-
 impl Heap {
     /// Begins to charge the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
-    /// When the global allocator is not an [`Exact`](super::Exact), and when the process has had a
-    /// `Heap` before. Groups for which there is no room later are nobody's.
+    /// When the global allocator is not an [`Exact`](super::Exact), when `live` is another tree's,
+    /// and when the process has had a `Heap` before. Groups for which there is no room later are
+    /// nobody's.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
         if !books::is_linked() {
             return Err(StartError::NotLinked);
+        }
+        if !live.is_of(tree) {
+            return Err(StartError::OtherTree);
         }
         // Relaxed: only that one thread finds it unset matters.
         if STARTED.swap(true, Ordering::Relaxed) {
             return Err(StartError::Twice);
         }
-        let numbers = Arc::new(Mutex::new(Numbers::default()));
-        let (root, shared) = (tree.root().id(), Arc::clone(&numbers));
-        let observation = switch::observe(move |_| {
-            Some(Box::new(Follower { root, numbers: Arc::clone(&shared) }))
-        });
-        let entries = Mutex::default();
-        Ok(Heap { tree: tree.clone(), live, numbers, entries, _observation: observation })
+        let numbering = Arc::new(Numbering::of(tree));
+        let shared = Arc::clone(&numbering);
+        let observation = switch::observe(move |_| Some(Box::new(Follower(Arc::clone(&shared)))));
+        let entries = ProcessMutex::default();
+        Ok(Heap { tree: tree.clone(), live, numbering, entries, _observation: observation })
     }
 
     /// Brings what changed since the last flush to the gauges of the groups, which show it after a
     /// flush of the tree, as after any update. Call it before the tree is read.
     ///
     /// Costs a sum over CPUs for each group that has blocks, and a lookup for each that changed. In
-    /// a forked child it blocks for ever if another thread was flushing at the fork.
+    /// a forked child it does nothing if another thread was flushing at the fork.
     pub fn flush(&self) {
         // Handles are dropped after the locks: the last one wakes who waits for its group.
         let mut held = Vec::new();
-        let mut entries = lock(&self.entries);
-        // Not entered under the lock, which threads that enter groups want.
-        let new = std::mem::take(&mut lock(&self.numbers).new);
-        entries.extend(new);
+        // It may be half of a flush that a thread left which this child does not have.
+        let Some(mut entries) = self.entries.lock_unless_abandoned() else { return };
+        entries.extend(self.numbering.take_new());
         let mut free = Vec::new();
         entries.retain(|&number, entry| {
             // Acquire: pairs with the Release when it was set. Before the sums.
@@ -261,7 +137,7 @@ impl Heap {
             }
             !over
         });
-        lock(&self.numbers).free.append(&mut free);
+        self.numbering.give_back(free);
         drop(entries);
     }
 
@@ -269,10 +145,15 @@ impl Heap {
     /// left. Of 65,534 at most; the blocks of further groups are nobody's.
     #[must_use]
     pub fn numbers(&self) -> usize {
-        lock(&self.numbers).last as usize
+        self.numbering.last() as usize
     }
 
     /// Returns the group of an entry, or the nearest above that lives.
+    ///
+    /// What had been posted to a group that has ended is in the totals above it and in nobody's own
+    /// part; what is freed of it later is posted to the holder, whose own part falls below what its
+    /// own blocks take by as much. Only a handle that outlived the kill could move the former
+    /// there, and with it each killed group would wait for a flush until it is released.
     fn holder(&self, path: &str, ids: &[u64], held: &mut Vec<Group>) -> Group {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         let above = above.filter(|path| !path.is_empty()).rev();
@@ -286,6 +167,20 @@ impl Heap {
         self.tree.root().clone()
     }
 
+    /// Limits what a group may hold, or no longer: what [`or_over_heap`](super::OrOverHeap),
+    /// [`check`](super::check) and [`admit`](super::admit) compare.
+    ///
+    /// It is a limit on the blocks of the group itself. Those of the groups below have their own:
+    /// a comparison costs the same however many there are.
+    ///
+    /// # Errors
+    /// When the group has no number in the books: it is another tree's, or one of too many.
+    pub fn set_limit(&self, group: &Group, bytes: Option<u64>) -> Result<(), NoNumber> {
+        let owner = self.numbering.owner_of(group).ok_or_else(|| NoNumber::new(group))?;
+        owner.set_limit(bytes);
+        Ok(())
+    }
+
     /// Flushes, and returns what the books and the tree have: the same, once no thread allocates
     /// meanwhile. A standing check.
     ///
@@ -293,13 +188,9 @@ impl Heap {
     #[must_use]
     pub fn balance(&self) -> Balance {
         self.flush();
-        let booked_bytes = lock(&self.entries).keys().map(|&number| owners::sum(number)).sum();
-        Balance { booked_bytes, attributed_bytes: self.tree.root().sum(self.live.bytes) }
+        let attributed_bytes = self.tree.root().sum(self.live.bytes);
+        Balance { booked_bytes: owners::total(), attributed_bytes }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Heap {

@@ -13,8 +13,9 @@
 //! Each block is added once and taken off once. What a thread's blocks gained in the group that it
 //! works for *now*, up to 64 KiB, is added when it leaves the group or parks; everything else at
 //! once. So once threads have left their groups, the gauges are exact to the byte; before, they are
-//! off by at most 64 KiB, either way, for each thread that is in a group. Totals are right; the own
-//! part of a group below which tenants have ended is less by what those had when they ended.
+//! off by at most 64 KiB, either way, for each thread that is in a group. These are totals: the own
+//! part that a snapshot has of a group below which tenants have ended is less by what those had
+//! when they ended, which is in no group's own part.
 //!
 //! Sizes are those that the program asked for.
 //!
@@ -31,6 +32,13 @@
 //!   and its last block was freed. 65,534 groups may have them at once: the blocks of more are
 //!   nobody's.
 //!
+//! # Limits
+//! [`Heap::set_limit`] says how much a group may hold. An allocation never fails for it: it has no
+//! way to say so but to end the program. Instead three looks compare, each with what it leaves
+//! over: [`OrOverHeap`] ends the group's own futures, and nobody else's, where a poll leaves it
+//! over the limit (one poll); [`check`] asks in the middle of a long one (what lies between two
+//! calls); [`admit`] asks before work is begun (what runs already).
+//!
 //! # When not to use it
 //! When it is enough to know who allocates much: [`Volume`](crate::Volume) costs less.
 //!
@@ -40,12 +48,15 @@
 //! that some thread has been in, and may allocate if the allocator below permits it. The memory of
 //! the allocator below must come back through this one only. A forked child goes on in its own
 //! copy, without what threads that it does not have kept;
-//! where the fork came in the middle of a [`Heap::flush`], its groups that are new are nobody's.
+//! where the fork came in the middle of a [`Heap::flush`], its gauges stay as they are.
 
 mod books;
 mod heap;
+mod limit;
+mod numbers;
 mod owners;
 mod raw;
 
-pub use heap::{Balance, Heap, Live, StartError};
+pub use heap::{Balance, Heap};
+pub use limit::{NoNumber, OrOver, OrOverHeap, OverLimit, admit, check};
 pub use raw::Exact;

@@ -72,3 +72,9 @@ pub(super) fn sum(owner: u32) -> i64 {
     fence(Ordering::Acquire);
     words.sum(GAINED).wrapping_sub(lost)
 }
+
+/// Returns the bytes of all owners' blocks, by the words alone.
+pub(super) fn total() -> i64 {
+    let made = CHUNKS.iter().take_while(|chunk| chunk.get().is_some()).count() * CHUNK;
+    (0..made as u32).map(sum).sum()
+}

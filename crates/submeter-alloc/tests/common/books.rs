@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use submeter::{Group, Schema, Tree};
-use submeter_alloc::exact::{Heap, Live};
+use submeter_alloc::Live;
+use submeter_alloc::exact::Heap;
 
 pub(crate) struct Books {
     pub(crate) tree: Tree,

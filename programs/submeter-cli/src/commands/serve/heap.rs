@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use submeter_alloc::exact::{Balance, Heap, Live};
+use submeter_alloc::Live;
+use submeter_alloc::exact::{Balance, Heap};
 use submeter_cache::Cache;
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Dashboard, Panel, View};

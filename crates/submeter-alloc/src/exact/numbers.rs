@@ -1,0 +1,159 @@
+//! Which group has which number in the books.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use submeter::{Group, Tree};
+use submeter_percpu::process_lock::ProcessMutex;
+
+use super::owners::OWNERS_MAX;
+use super::{books, owners};
+
+/// How often a thread looks for the numbers while another has them: that one takes microseconds,
+/// unless this is a signal handler that interrupted it, or a forked child that does not have it.
+const LOOKS: usize = 1_000;
+
+/// Gives the groups of one tree their numbers.
+pub(super) struct Numbering {
+    /// The id of the tree's root.
+    root: u64,
+    numbers: ProcessMutex<Numbers>,
+}
+
+/// Which numbers are given. Never locked for long.
+#[derive(Default)]
+struct Numbers {
+    /// Those that were somebody's.
+    free: Vec<u32>,
+    /// The last one that was ever given.
+    last: u32,
+    /// What no flush knows yet.
+    new: Vec<(u32, Entry)>,
+}
+
+/// What a flush knows of a number.
+pub(super) struct Entry {
+    pub(super) path: String,
+    /// Those of the group and of all above it: a name may be another's later.
+    pub(super) ids: Vec<u64>,
+    /// Set when the group has ended and nobody has a handle any more.
+    pub(super) ended: Arc<AtomicBool>,
+    /// What the tree has of it.
+    pub(super) posted: i64,
+}
+
+/// What a group knows of its number.
+pub(super) struct Owner {
+    pub(super) number: u32,
+    ended: Arc<AtomicBool>,
+    /// [`NO_LIMIT`] for none.
+    limit: AtomicU64,
+}
+
+const NO_LIMIT: u64 = u64::MAX;
+
+impl Owner {
+    /// Returns how many bytes its blocks may take, if that is limited.
+    pub(super) fn limit(&self) -> Option<u64> {
+        // Relaxed, here and below: it says nothing of other words.
+        Some(self.limit.load(Ordering::Relaxed)).filter(|&limit| limit != NO_LIMIT)
+    }
+
+    pub(super) fn set_limit(&self, bytes: Option<u64>) {
+        // Relaxed: as above.
+        self.limit.store(bytes.unwrap_or(NO_LIMIT), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `Heap::flush`, so that all that was added in the group
+        // is in the sums that decide whether its number is free.
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Numbering {
+    pub(super) fn of(tree: &Tree) -> Numbering {
+        Numbering { root: tree.root().id(), numbers: ProcessMutex::default() }
+    }
+
+    /// Returns the number of a group; 0 where it has none, as where it is of another tree.
+    #[inline]
+    pub(super) fn number_of(&self, group: &Group) -> u32 {
+        self.owner_of(group).map_or(0, |owner| owner.number)
+    }
+
+    /// Returns what a group knows of its number, after giving it one if it can have one.
+    #[inline]
+    pub(super) fn owner_of<'a>(&self, group: &'a Group) -> Option<&'a Owner> {
+        group.companion::<Owner>().or_else(|| self.give(group))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give<'a>(&self, group: &'a Group) -> Option<&'a Owner> {
+        // What is allocated here is no tenant's, also not the last one's, which it would keep.
+        let was = books::current();
+        books::works_for(0);
+        let given = self.given(group);
+        books::works_for(was);
+        given.then(|| group.companion::<Owner>()).flatten()
+    }
+
+    /// Gives a group its number, and returns whether it has one now.
+    fn given(&self, group: &Group) -> bool {
+        let above = std::iter::successors(Some(group), |group| group.parent());
+        let ids: Vec<u64> = above.map(Group::id).collect();
+        if ids.last() != Some(&self.root) {
+            return false;
+        }
+        let mut looks = (0..LOOKS).map(|_| {
+            let numbers = self.numbers.try_lock();
+            if numbers.is_none() {
+                std::thread::yield_now();
+            }
+            numbers
+        });
+        let Some(mut numbers) = looks.find_map(|look| look) else { return false };
+        if group.companion::<Owner>().is_some() {
+            return true;
+        }
+        let reused = numbers.free.pop();
+        let number = reused.unwrap_or(numbers.last + 1);
+        let ended = Arc::new(AtomicBool::new(false));
+        let limit = AtomicU64::new(NO_LIMIT);
+        let owner = Owner { number, ended: Arc::clone(&ended), limit };
+        let is_given = (number as usize) < OWNERS_MAX
+            && owners::make(number).is_ok()
+            // Where that fails it has another library's.
+            && group.set_companion(owner).is_ok();
+        if !is_given {
+            numbers.free.extend(reused);
+            return false;
+        }
+        numbers.last = numbers.last.max(number);
+        let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
+        numbers.new.push((number, entry));
+        true
+    }
+
+    /// Takes what no flush knows yet. Not entered under the lock, which threads that enter groups
+    /// want.
+    pub(super) fn take_new(&self) -> Vec<(u32, Entry)> {
+        let numbers = self.numbers.lock_unless_abandoned();
+        numbers.map(|mut numbers| std::mem::take(&mut numbers.new)).unwrap_or_default()
+    }
+
+    /// Frees numbers.
+    pub(super) fn give_back(&self, free: Vec<u32>) {
+        if let Some(mut numbers) = self.numbers.lock_unless_abandoned() {
+            numbers.free.extend(free);
+        }
+    }
+
+    /// Returns the last number that was ever given; 0 in a forked child that cannot tell.
+    pub(super) fn last(&self) -> u32 {
+        self.numbers.lock_unless_abandoned().map_or(0, |numbers| numbers.last)
+    }
+}

@@ -1,0 +1,60 @@
+//! What the ways to know live bytes share.
+
+use std::fmt;
+
+use submeter::{Bytes, Gauge, Metrics, SchemaBuilder, Tree};
+
+const NAME: &str = "heap_live_bytes";
+
+/// The gauge of what groups hold, `heap_live_bytes`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Live {
+    /// Bytes that were asked for, of blocks that are in use.
+    pub bytes: Gauge<Bytes>,
+}
+
+impl Metrics for Live {
+    fn declare(schema: &mut SchemaBuilder) -> Live {
+        Live { bytes: schema.gauge(NAME, "Heap memory in use, as it was asked for") }
+    }
+}
+
+impl Live {
+    /// Returns whether this is what `tree` calls so.
+    pub(crate) fn is_of(self, tree: &Tree) -> bool {
+        // A tree that has the gauge declares the same again, and nothing is added.
+        let known = tree.schema().metric(NAME).and_then(|_| tree.declare::<Live>().ok());
+        known.is_some_and(|known| known.bytes == self.bytes)
+    }
+}
+
+/// The error of [`exact::Heap::start`](crate::exact::Heap::start).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The program's global allocator is not the one that this `Heap` is of, such as
+    /// [`Exact`](crate::Exact).
+    NotLinked,
+    /// The [`Live`] was declared for another tree.
+    OtherTree,
+    /// The process has a `Heap`, or had one: blocks know their owners by its numbers.
+    Twice,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NotLinked => f.write_str(
+                "the global allocator knows no owners: set one that does in the program, as in \
+                 `#[global_allocator] static HEAP: Exact<System> = Exact::new(System);`",
+            ),
+            StartError::OtherTree => {
+                write!(f, "`{NAME}` is another tree's: declare it in the schema of this one")
+            }
+            StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,123 @@
+//! A tenant that is over its heap limit ends, and no other.
+
+use std::alloc::System;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use submeter::switch::InGroup;
+use submeter::{Group, Schema, Tree};
+use submeter_alloc::Live;
+use submeter_alloc::exact::{self, Exact, OrOverHeap};
+
+#[path = "common/books.rs"]
+mod books;
+
+use books::{Books, books};
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
+
+const LIMIT: u64 = 1_000_000;
+
+fn limited(books: &Books, path: &str) -> Group {
+    let group = books.tree.get_or_create(path).expect("room");
+    books.heap.set_limit(&group, Some(LIMIT)).expect("a number");
+    group
+}
+
+/// Takes a block of so many bytes at each poll, `polls` times.
+async fn takes(size: usize, polls: usize) -> usize {
+    let mut blocks = Vec::new();
+    let poll = |_: &mut Context<'_>| match blocks.len() == polls {
+        true => Poll::Ready(blocks.len()),
+        false => {
+            blocks.push(vec![0_u8; size]);
+            Poll::Pending
+        }
+    };
+    poll_fn(poll).await
+}
+
+#[test]
+fn a_runaway_tenant_ends_with_the_poll_that_crosses_its_limit_and_its_neighbour_never() {
+    const POLL: usize = 100_000;
+    let (books, _alone) = books();
+    let [a, b] = ["/runaway", "/neighbour"].map(|path| limited(books, path));
+    let mut runaway = pin!(takes(POLL, usize::MAX).in_group(&a).or_over_heap());
+    let mut neighbour = pin!(takes(POLL / 10, 50).in_group(&b).or_over_heap());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polls = 0;
+    let over = loop {
+        polls += 1;
+        assert!(neighbour.as_mut().poll(&mut context).is_pending());
+        match runaway.as_mut().poll(&mut context) {
+            Poll::Pending => assert!(books.of(&a) as u64 <= LIMIT, "{polls}"),
+            Poll::Ready(ended) => break ended.expect_err("it goes on for ever"),
+        }
+    };
+    assert_eq!((over.path.as_str(), over.limit), ("/runaway", LIMIT));
+    assert!(over.bytes > LIMIT && over.bytes < LIMIT + POLL as u64 + 1_000, "{over}");
+    // Dropped with the poll that has found it, and before the future that holds it.
+    assert_eq!(books.of(&a), 0);
+    let done = loop {
+        if let Poll::Ready(done) = neighbour.as_mut().poll(&mut context) {
+            break done;
+        }
+    };
+    assert_eq!(done, Ok(50));
+    assert_eq!((books.of(&a), books.of(&b)), (0, 0));
+    books.must_balance();
+}
+
+#[test]
+fn what_has_ended_by_itself_is_returned_also_over_the_limit() {
+    let (books, _alone) = books();
+    let a = limited(books, "/done");
+    let held = async { vec![0_u8; 2 * LIMIT as usize] }.in_group(&a).or_over_heap();
+    let mut held = pin!(held);
+    let Poll::Ready(Ok(held)) = held.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it was ended")
+    };
+    let over = exact::admit(&a).expect_err("twice the limit");
+    assert_eq!((over.bytes, over.limit), (2 * LIMIT, LIMIT));
+    drop(held);
+    assert_eq!(exact::admit(&a), Ok(()));
+}
+
+#[test]
+fn a_long_poll_finds_at_once_that_its_own_group_is_over() {
+    let (books, _alone) = books();
+    let [a, b] = ["/long", "/long/below"].map(|path| limited(books, path));
+    assert_eq!(exact::check(), Ok(()), "nobody's");
+    let blocks = a.run(|| {
+        let mut blocks = Vec::with_capacity(100);
+        while exact::check().is_ok() {
+            // Less than a thread keeps to itself.
+            blocks.push(vec![0_u8; 30_000]);
+            assert!(blocks.len() < 100, "{:?}", exact::check());
+        }
+        assert_eq!(b.run(exact::check), Ok(()), "of the group alone");
+        blocks
+    });
+    assert_eq!(blocks.len(), LIMIT.div_ceil(30_000) as usize);
+    // Nobody's blocks are in no limit.
+    books.heap.set_limit(&a, None).expect("a number");
+    assert_eq!(exact::admit(&a), Ok(()));
+    books.heap.set_limit(&a, Some(0)).expect("a number");
+    exact::admit(&a).expect_err("it holds something");
+    drop(blocks);
+    assert_eq!(exact::admit(&a), Ok(()), "it holds nothing, and may");
+    books.must_balance();
+}
+
+#[test]
+fn a_group_of_another_tree_has_no_limit() {
+    let (books, _alone) = books();
+    let mut schema = Schema::builder();
+    let _: Live = schema.declare();
+    let other = Tree::new(schema.build().expect("valid")).expect("address space");
+    let error = books.heap.set_limit(other.root(), Some(1)).expect_err("not counted");
+    assert_eq!(error.to_string(), "nobody counts the heap memory of /");
+    assert_eq!(exact::admit(other.root()), Ok(()));
+}
