@@ -11,6 +11,7 @@
 //!
 //! **Look up**
 //! - [How the group travels](group_travel) into every kind of work.
+//! - [Heap](heap): whose the memory of the process is, and what a tenant may hold.
 //! - [Exporting](exporting): which exporter, and what it does with groups that come and go.
 //! - [Testing](testing) a program that uses submeter.
 //! - [Costs](costs) of every verb.
@@ -29,5 +30,5 @@ macro_rules! chapters {
 
 chapters! {
     first_steps kinds reads limits answers group_switch lifetimes
-    group_travel exporting testing costs platforms
+    group_travel heap exporting testing costs platforms
 }
