@@ -22,6 +22,7 @@ use api::{Api, Keys, Tenant};
 use axum::middleware::from_fn_with_state;
 use axum::serve::ListenerExt;
 use store::{Plan, Result, Store};
+use submeter::admission::Admission;
 use submeter::{Schema, Tree, switch};
 
 const CLIENTS: usize = 4;
@@ -47,8 +48,14 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
     let keys: Keys = schema.declare();
     let tree = Tree::new(schema.build()?)?;
     tree.root().set_limit(keys.memory, Some(1 << 30));
-    let api = Api { store: Store::open(file)?, tree, keys, operating: Default::default() };
-    let plan = Plan { requests_per_s: 1_000_000_000, memory_bytes: 1 << 30 };
+    let api = Api {
+        store: Store::open(file)?,
+        tree,
+        keys,
+        turns: Admission::new(2),
+        operating: Default::default(),
+    };
+    let plan = Plan { requests_per_s: 1_000_000_000, memory_bytes: 1 << 30, ..Plan::default() };
     let key = api.store.admit("acme", plan)?;
     let mut upload = api.store.upload();
     upload.write(&[b'x'; BYTES])?;

@@ -15,9 +15,10 @@ use axum::{Extension, Json, Router};
 use futures_util::future::OptionFuture;
 use futures_util::{StreamExt, stream};
 use rayon::prelude::*;
+use submeter::admission::{Admission, Admitted};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
-use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
+use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, not_admitted, refused};
 use tokio::sync::Mutex;
 
 use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
@@ -50,6 +51,8 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) keys: Keys,
+    /// Where jobs wait for their tenant's turn.
+    pub(crate) turns: Admission,
     /// Held while a tenant is created or deleted, so that database and groups have the same ones.
     pub(crate) operating: Arc<Mutex<()>>,
 }
@@ -75,6 +78,7 @@ impl Api {
         let group = self.tree.get_or_create(&tenant.path())?;
         group.set_rate(self.keys.requests, Some(Rate::new(plan.requests_per_s, SECOND)))?;
         group.set_limit(self.keys.memory, Some(plan.memory_bytes));
+        self.turns.set_weight(&group, Some(plan.weight))?;
         Ok(())
     }
 
@@ -83,6 +87,13 @@ impl Api {
     fn hold(&self, bytes: u64) -> std::result::Result<Option<Charge>, Response> {
         let held = switch::current().map(|tenant| tenant.try_charge(self.keys.memory, bytes));
         held.transpose().map_err(|full| refused(&full).into_response())
+    }
+
+    /// Waits until of the tenants that wait this one has used least for its weight.
+    async fn turn(&self) -> Result<Option<Admitted>> {
+        let turn = switch::current().map(|tenant| self.turns.acquire(&tenant));
+        let turn = OptionFuture::from(turn).await.transpose();
+        Ok(turn.map_err(|error| not_admitted(&error))?)
     }
 }
 
@@ -215,12 +226,14 @@ async fn remove(
     }
 }
 
-/// Counts a document's words in the background, on all CPUs.
+/// Counts a document's words in the background, on all CPUs: once it is the tenant's turn, so that
+/// nobody's jobs keep those of others waiting.
 async fn count_words(
     State(api): State<Api>,
     Extension(tenant): Extension<Tenant>,
     Path(name): Path<String>,
 ) -> Result<StatusCode> {
+    let turn = api.turn().await?;
     let document = find(&api, &tenant, &name).await?;
     let held = api.hold(document.bytes())?;
     rayon::spawn(switch::inherit(move || {
@@ -229,7 +242,7 @@ async fn count_words(
         if let Err(error) = counted {
             eprintln!("tenant-service: words of {name} of {} not counted: {error}", tenant.0);
         }
-        drop(held);
+        drop((held, turn));
     }));
     Ok(StatusCode::ACCEPTED)
 }

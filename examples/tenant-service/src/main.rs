@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p tenant-service -- documents.redb
-//! key=$(curl -X PUT '127.0.0.1:7071/tenants/acme?requests_per_s=100')
+//! key=$(curl -X PUT '127.0.0.1:7071/tenants/acme?requests_per_s=100&weight=300')
 //! curl -H "authorization: Bearer $key" -T README.md 127.0.0.1:7070/documents/readme
 //! curl -H "authorization: Bearer $key" 127.0.0.1:7070/documents/readme
 //! curl -H "authorization: Bearer $key" -X POST 127.0.0.1:7070/documents/readme/words
@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use axum::serve::ListenerExt;
+use submeter::admission::Admission;
 use submeter::{Schema, Tree, switch};
 use tokio::net::TcpListener;
 
@@ -31,6 +32,9 @@ const USAGE: &str = "usage: tenant-service FILE [API-ADDRESS [OPERATOR-ADDRESS]]
 
 /// What the requests and jobs of all tenants may hold together.
 const MEMORY_BYTES: u64 = 256 << 20;
+
+/// How many jobs may be under way: each is on all CPUs, and one reads its document meanwhile.
+const JOBS: u32 = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -62,7 +66,8 @@ fn serve(file: &Path, api_at: &str, operator_at: &str) -> store::Result<()> {
     tree.root().set_limit(keys.memory, Some(MEMORY_BYTES));
 
     let store = Store::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let api = Api { store, tree, keys, operating: Arc::default() };
+    let turns = Admission::new(JOBS);
+    let api = Api { store, tree, keys, turns, operating: Arc::default() };
     for (name, plan) in api.store.tenants()? {
         api.limit(&Tenant::new(name), plan)?;
     }

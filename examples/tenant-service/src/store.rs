@@ -18,7 +18,7 @@ pub(crate) const BATCH: usize = 16 * PIECE;
 
 /// What is known of tenants: the digest of the API key, so that the file gives none away, and what
 /// the tenant may use.
-const TENANTS: TableDefinition<&str, (&[u8], u64, u64)> = TableDefinition::new("tenants");
+const TENANTS: TableDefinition<&str, (&[u8], u64, u64, u32)> = TableDefinition::new("tenants");
 /// Tenants by the digests of their keys.
 const KEYS: TableDefinition<&[u8], &str> = TableDefinition::new("key_digests");
 /// Numbers and lengths of documents, by tenant and name.
@@ -46,11 +46,13 @@ struct Inner {
 pub(crate) struct Plan {
     pub(crate) requests_per_s: u64,
     pub(crate) memory_bytes: u64,
+    /// Its part of the CPUs beside those of others, while all have words to count.
+    pub(crate) weight: u32,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { requests_per_s: 1_000, memory_bytes: 4 << 20 }
+        Plan { requests_per_s: 1_000, memory_bytes: 4 << 20, weight: 100 }
     }
 }
 
@@ -89,7 +91,7 @@ impl Store {
         let key = bytes.map(|byte| format!("{byte:02x}")).concat();
         let writing = self.0.database.begin_write()?;
         revoke(&writing, tenant)?;
-        let known = (&digest(&key)[..], plan.requests_per_s, plan.memory_bytes);
+        let known = (&digest(&key)[..], plan.requests_per_s, plan.memory_bytes, plan.weight);
         writing.open_table(TENANTS)?.insert(tenant, known)?;
         writing.open_table(KEYS)?.insert(&digest(&key)[..], tenant)?;
         writing.commit()?;
@@ -102,8 +104,9 @@ impl Store {
         let mut found = Vec::new();
         for tenant in tenants.iter()? {
             let (name, known) = tenant?;
-            let (_, requests_per_s, memory_bytes) = known.value();
-            found.push((name.value().to_owned(), Plan { requests_per_s, memory_bytes }));
+            let (_, requests_per_s, memory_bytes, weight) = known.value();
+            let plan = Plan { requests_per_s, memory_bytes, weight };
+            found.push((name.value().to_owned(), plan));
         }
         Ok(found)
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use submeter::{Rate, WEIGHTS};
+use submeter::WEIGHTS;
 
 use crate::limits::{OverRate, TenantLimits};
 use crate::protocol::KEYS_LINE_MAX;
@@ -201,8 +201,16 @@ impl Config {
         if limits.memory == Some(0) {
             return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
         }
-        if let Some(Err(error)) = limits.requests.map(Rate::check) {
-            return refuse(format!("tenant {path:?}: {error}"));
+        for rate in [limits.requests, limits.cpu].into_iter().flatten() {
+            if let Err(error) = rate.check() {
+                return refuse(format!("tenant {path:?}: {error}"));
+            }
+        }
+        if limits.cpu.is_some() && !self.metering {
+            return refuse(format!(
+                "the CPU time of tenant {path:?} is limited, and without metering nobody knows it: \
+                 leave one of them out"
+            ));
         }
         if let Some(weight) = limits.weight.filter(|weight| !WEIGHTS.contains(weight)) {
             let (least, most) = (WEIGHTS.start(), WEIGHTS.end());

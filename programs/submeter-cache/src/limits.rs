@@ -1,6 +1,6 @@
-//! What tenants may have: memory, and requests per time.
+//! What tenants may have: memory, and requests and CPU time per time.
 
-use submeter::{Group, Rate};
+use submeter::{Group, LimitMode, Rate};
 
 use crate::metrics::Metrics;
 
@@ -30,9 +30,15 @@ pub struct TenantLimits {
     pub min: Option<u64>,
     /// How many requests with a key it may make per time.
     pub requests: Option<Rate>,
-    /// With which weight it contends for the requests that its parent may make: 1 to 10,000. While
-    /// siblings want more than there are, each that has a weight gets its part.
+    /// How much CPU time it may use per time, in nanoseconds. What it uses is known afterwards: it
+    /// may owe some, and none of its requests begins until that is earned.
+    pub cpu: Option<Rate>,
+    /// With which weight it contends for the requests and the CPU time that its parent may have: 1
+    /// to 10,000. While siblings want more than there are, each that has a weight gets its part.
     pub weight: Option<u32>,
+    /// What is done with what exceeds `memory`, `requests` or `cpu`: it is refused unless this is
+    /// [`LimitMode::Soft`], which grants it and counts it.
+    pub mode: Option<LimitMode>,
 }
 
 /// Limits memory alone.
@@ -62,18 +68,31 @@ impl TenantLimits {
                 group.set_min(metrics.memory, self.min);
             }
         }
+        if self.mode.or(before.mode).is_some() {
+            let mode = self.mode.unwrap_or_default();
+            if group.parent().is_some() {
+                group.set_limit_mode(metrics.memory, mode);
+            }
+            group.set_rate_mode(metrics.requests, mode);
+            group.set_rate_mode(metrics.cpu_budget, mode);
+        }
         if self.requests.or(before.requests).is_some() {
             let set = group.set_rate(metrics.requests, self.requests);
             set.expect("the rate was checked with the configuration");
         }
+        if self.cpu.or(before.cpu).is_some() {
+            let set = group.set_rate(metrics.cpu_budget, self.cpu);
+            set.expect("the rate was checked with the configuration");
+        }
         if self.weight.or(before.weight).is_some() {
-            let set = group.set_weight(metrics.requests, self.weight);
-            set.expect("the weight was checked with the configuration");
+            let checked = "the weight was checked with the configuration";
+            group.set_weight(metrics.requests, self.weight).expect(checked);
+            group.set_weight(metrics.cpu_budget, self.weight).expect(checked);
         }
     }
 }
 
-/// The answer to a client over its tenant's rate.
+/// The answer to a client over its tenant's rate, or whose tenant owes CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverRate {
     /// `SERVER_ERROR`, and when to try again.

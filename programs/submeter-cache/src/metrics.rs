@@ -57,6 +57,9 @@ pub struct Metrics {
     /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
+    /// That CPU time, as far as a tenant may use only so much per time: the switch spends it. Its
+    /// counters say how often and how long requests were not begun, as their tenant owed some.
+    pub cpu_budget: RateLimit<Nanoseconds>,
     /// From the moment when a request could be worked on, as far as the worker knows it, until its
     /// answer is ready to send: when its last bytes could be read, and what the client sent before
     /// was done and its answers taken, but for the few requests of one turn. A retrieval of several
@@ -103,6 +106,7 @@ impl Metrics {
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
         let over_high = s.counter("over_high", "Stores that found a tenant above its high");
         let requests = s.rate_limit("requests", "Requests over the rate of a tenant");
+        let cpu_budget = s.cpu_budget("cpu_budget", "Requests of a tenant that owes CPU time");
         Ok(Metrics {
             schema: s.build()?,
             cmd_get,
@@ -125,6 +129,7 @@ impl Metrics {
             store_failures,
             requests,
             cpu,
+            cpu_budget,
             latency,
             waited,
         })

@@ -174,11 +174,12 @@ impl View {
     /// is [within](View::within).
     #[must_use]
     pub fn rate_limit<U: Unit>(key: &str, title: &str, limit: RateLimit<U>) -> View {
+        let (shape, per) = rate_shape(U::KIND);
         let level = move |group: &GroupValues| {
             let (rate, _) = group.rate(limit);
-            rate.map(|rate| rate.amount as f64 / rate.per.as_secs_f64())
+            rate.map(|rate| rate.amount as f64 / rate.per.as_secs_f64() / per)
         };
-        View::new(key, title, rate_shape(U::KIND).0, Source::Level(Box::new(level)))
+        View::new(key, title, shape, Source::Level(Box::new(level)))
     }
 
     /// Knows the weight with which the group contends for its parent's rate: what is fair, verdicts
@@ -438,6 +439,11 @@ impl Views {
     /// Returns the place of the view that is the rate because of which something is refused.
     pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
         self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    /// Returns how a view's figures are written.
+    pub(super) fn shape(&self, at: usize) -> Shape {
+        self.0[at].doc.shape
     }
 
     pub(super) fn place(&self, key: &str) -> Option<usize> {

@@ -4,3 +4,4 @@ mod client;
 mod lines;
 mod load;
 mod service;
+mod shares;

@@ -9,6 +9,15 @@ use super::meter::BatchMeter;
 use crate::cache::Cache;
 use crate::tenant::{Account, Resolver};
 
+/// Why a request does not begin.
+#[derive(Clone, Copy)]
+pub(super) struct HeldBack {
+    /// After which time it could; `None` where nobody knows.
+    pub(super) after: Option<Duration>,
+    /// What the tenant had, as the client is told.
+    pub(super) of: &'static str,
+}
+
 /// The tenants that a batch of requests has found, what they have consumed, and the group that the
 /// thread is in. Lives within one epoch guard, and inside that the guard of each request costs next
 /// to nothing.
@@ -40,15 +49,22 @@ impl<'g> Batch<'g> {
         account
     }
 
-    /// Takes a request of its tenants' rates. If there is none, returns after which time there will
-    /// be one, or `None` where nobody knows.
+    /// Takes a request of its tenants' rates.
     #[inline]
-    pub(super) fn take(&self, account: Account) -> Result<(), Option<Duration>> {
+    pub(super) fn take(&self, account: Account) -> Result<(), HeldBack> {
         if !self.cache.tenants().has_rates() {
             return Ok(());
         }
         let taken = self.resolver.tenant(account).group.try_take(self.cache.metrics().requests, 1);
-        taken.map_err(|error| error.retry_after())
+        taken.map_err(|error| HeldBack { after: error.retry_after(), of: "too many requests" })
+    }
+
+    /// Looks whether its tenants owe CPU time.
+    #[inline]
+    pub(super) fn admit(&self, account: Account) -> Result<(), HeldBack> {
+        let admitted =
+            self.resolver.tenant(account).group.try_admit(self.cache.metrics().cpu_budget);
+        admitted.map_err(|error| HeldBack { after: error.retry_after(), of: "too much CPU time" })
     }
 
     /// Finds the account of a key.

@@ -197,14 +197,14 @@ impl Session<'_> {
             let has_room = self.room > 0;
             if let Some(account) = account
                 && !has_room
-                && let Err(after) = batch.take(account)
+                && let Err(held) = batch.take(account)
             {
-                if let Some(wait) = self.wait(after) {
+                if let Some(wait) = self.wait(held.after) {
                     paused.keys_at += keys.len() - rest.len();
                     return Next::PauseFor(paused, wait);
                 }
                 // Ends the answer, as any error does.
-                refuse(after, out);
+                refuse(held, out);
                 let bytes_out = out.written() - before;
                 self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
                 return Next::Go;

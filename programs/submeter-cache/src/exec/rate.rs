@@ -1,16 +1,19 @@
-//! Requests over their tenant's rate: refused, or kept waiting. And those without memory.
+//! Requests over their tenant's rate, or whose tenant owes CPU time: refused, or kept waiting. And
+//! those without memory.
 
 use std::time::Duration;
 
+use super::batch::HeldBack;
 use super::{Batch, Effect, Kind, Next, Session};
 use crate::limits::OverRate;
 use crate::output::Output;
-use crate::protocol::{Request, Verb, reply};
-use crate::tenant::Tenant;
+use crate::protocol::{Request, Verb, reply, token};
+use crate::tenant::{Account, Tenant};
 
 impl Session<'_> {
-    /// Takes a request with one key of its tenant's rate. Returns what is next if there is none
-    /// left. A retrieval takes key by key.
+    /// Takes a request with one key of its tenant's rate, if the tenant owes no CPU time. Returns
+    /// what is next if it is held back. A retrieval takes key by key; but what its keys' tenants
+    /// owe is looked at here, before any of them is answered.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -29,19 +32,36 @@ impl Session<'_> {
             Request::Arithmetic { key, quiet, .. } => (*key, Kind::Arithmetic, *quiet),
             // Errors of meta commands are told, quiet or not.
             Request::Meta(meta) => (&meta.key[..], kind(meta.verb), false),
+            Request::Get { touch, keys, .. } => {
+                let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
+                let (account, held) = owing(keys, batch)?;
+                return Some(self.hold_back(account, held, (kind, false), bytes_in, batch, out));
+            }
             _ => return None,
         };
         let account = batch.resolve(key);
-        let after = batch.take(account).err()?;
-        if let Some(wait) = self.wait(after) {
-            return Some(Next::Wait(wait));
+        let held = batch.admit(account).and_then(|()| batch.take(account)).err()?;
+        Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
+    }
+
+    fn hold_back(
+        &self,
+        account: Account,
+        held: HeldBack,
+        (kind, quiet): (Kind, bool),
+        bytes_in: usize,
+        batch: &mut Batch<'_>,
+        out: &mut Output,
+    ) -> Next {
+        if let Some(wait) = self.wait(held.after) {
+            return Next::Wait(wait);
         }
         let before = out.written();
         if !quiet {
-            refuse(after, out);
+            refuse(held, out);
         }
         self.account(batch, account, Effect::new(kind), bytes_in, out.written() - before);
-        Some(Next::Go)
+        Next::Go
     }
 
     /// Returns how long a client waits before its request is tried again, or `None` if it is to be
@@ -71,6 +91,21 @@ impl Session<'_> {
     }
 }
 
+/// Returns the first of the tenants of these keys that owes CPU time.
+fn owing(mut keys: &[u8], batch: &mut Batch<'_>) -> Option<(Account, HeldBack)> {
+    loop {
+        let (key, rest) = token::first(keys);
+        if key.is_empty() {
+            return None;
+        }
+        let account = batch.resolve(key);
+        if let Err(held) = batch.admit(account) {
+            return Some((account, held));
+        }
+        keys = rest;
+    }
+}
+
 fn kind(verb: Verb) -> Kind {
     match verb {
         Verb::Get => Kind::Get,
@@ -86,13 +121,15 @@ fn kind(verb: Verb) -> Kind {
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
-pub(super) fn refuse(after: Option<Duration>, out: &mut Output) {
-    let Some(after) = after else {
-        out.line("SERVER_ERROR too many requests: none is granted for now");
+pub(super) fn refuse(held: HeldBack, out: &mut Output) {
+    out.bytes(b"SERVER_ERROR ");
+    out.bytes(held.of.as_bytes());
+    let Some(after) = held.after else {
+        out.line(": none is granted for now");
         return;
     };
     let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    out.bytes(b"SERVER_ERROR too many requests: retry after ");
+    out.bytes(b": retry after ");
     out.number(after_ms);
     out.line(" ms");
 }
@@ -112,7 +149,7 @@ mod tests {
             (None, "none is granted for now"),
         ] {
             let mut out = Output::default();
-            refuse(after, &mut out);
+            refuse(HeldBack { after, of: "too many requests" }, &mut out);
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             assert_eq!(out.slices(&mut slices), 1);
             let said = str::from_utf8(&slices[0]).expect("ASCII");

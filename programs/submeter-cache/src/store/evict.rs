@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use submeter::refs::pin;
-use submeter::{Charge, Group, LimitError};
+use submeter::{Charge, Group, LimitError, LimitMode};
 
 use super::victims::Search;
 use super::{Leave, Store};
@@ -122,7 +122,9 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
 /// there may be more to drop.
 pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) -> bool {
     let usage = tenant.group.usage(store.memory);
-    let excess = usage.current.saturating_sub(usage.limit.unwrap_or(u64::MAX));
+    // What is above a soft limit stays.
+    let is_soft = usage.mode == LimitMode::Soft;
+    let excess = if is_soft { 0 } else { usage.excess() };
     let portion = excess.min(PORTION);
     let freed = store.evictions_allowed && portion > 0;
     freed && free(store, tenant, tenant, portion, now) && excess > portion

@@ -34,7 +34,8 @@ impl Tenants {
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
         let mut known = self.limits.write();
         let before = std::mem::replace(&mut *known, limits);
-        let has_rates = self.rates || known.values().any(|limits| limits.requests.is_some());
+        let has_rate = |limits: &TenantLimits| limits.requests.or(limits.cpu).is_some();
+        let has_rates = self.rates || known.values().any(has_rate);
         // Relaxed: whoever misses it is a request that came before.
         self.has_rates.store(has_rates, Ordering::Relaxed);
         let gone = before.keys().filter(|path| !known.contains_key(*path));
@@ -145,7 +146,7 @@ impl Tenants {
         names(path).try_fold(Arc::clone(&self.root), child)
     }
 
-    /// Returns whether any tenant may make only so many requests per time.
+    /// Returns whether any tenant may make only so many requests per time, or use so much CPU time.
     #[inline]
     pub(crate) fn has_rates(&self) -> bool {
         // Relaxed: see `set_limits`.

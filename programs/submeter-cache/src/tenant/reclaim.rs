@@ -113,6 +113,7 @@ impl Tenants {
         let usage = group.usage_at_most(self.metrics.memory);
         [usage.limit, usage.high, usage.low, usage.min].iter().any(Option::is_some)
             || group.rate(self.metrics.requests).is_some()
+            || group.rate(self.metrics.cpu_budget).is_some()
             || group.weight(self.metrics.requests).is_some()
     }
 }

@@ -1,5 +1,6 @@
 //! Tests that share a process. `bad_input` needs its own, as it takes thousands of descriptors.
 
+mod budgets;
 mod clients;
 mod commands;
 #[path = "../common/mod.rs"]

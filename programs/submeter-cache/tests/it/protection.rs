@@ -10,8 +10,16 @@ const VALUE: [u8; 1000] = [b'v'; 1000];
 /// The most that an item of [`VALUE`] under a short key costs.
 const ITEM: u64 = 1400;
 
-const NONE: TenantLimits =
-    TenantLimits { memory: None, requests: None, high: None, low: None, min: None, weight: None };
+const NONE: TenantLimits = TenantLimits {
+    memory: None,
+    requests: None,
+    cpu: None,
+    high: None,
+    low: None,
+    min: None,
+    weight: None,
+    mode: None,
+};
 
 fn low(bytes: u64) -> TenantLimits {
     TenantLimits { low: Some(bytes), ..NONE }

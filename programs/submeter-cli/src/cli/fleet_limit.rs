@@ -41,10 +41,10 @@ impl TryFrom<TenantLimit> for FleetLimit {
     fn try_from(TenantLimit { path, limits }: TenantLimit) -> Result<FleetLimit, String> {
         let budget = |resource| Budget::new(&path, resource).map_err(|error| error.to_string());
         let own = limits.high.or(limits.low).or(limits.min).or(limits.weight.map(u64::from));
-        if own.is_some() {
+        if own.is_some() || limits.cpu.is_some() || limits.mode.is_some() {
             return Err(format!(
-                "{path:?}: high, low, min and weight are each server's own: give them to \
-                 --tenant-limit"
+                "{path:?}: high, low, min, cpu, weight and mode are each server's own: give them \
+                 to --tenant-limit"
             ));
         }
         let mut budgets = Vec::new();
@@ -105,7 +105,8 @@ mod tests {
             ("/a=0", "at least 1 byte"),
             ("/a=weight=5", "--tenant-limit"),
             ("/a", "/PATH=LIMITS"),
-            ("/a=1k,cpu=5", "\"cpu\" is no limit"),
+            ("/a=1k,cpu=5", "--tenant-limit"),
+            ("/a=1k,mode=soft", "--tenant-limit"),
             ("/a=foo=2m", "\"foo\" is no limit"),
             ("a=1k", "starts with '/'"),
             ("//a=1k", "write it as /acme/web"),

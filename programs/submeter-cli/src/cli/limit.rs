@@ -39,7 +39,7 @@ pub(crate) struct LimitSetArgs {
     /// The tenant, as in /acme
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// Its limits, as the server writes them: rate=500/s, memory=64m, rate=none
+    /// Its limits, as the server writes them: rate=500/s, cpu=500m, memory=64m, rate=none
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) limits: Vec<String>,
 }

@@ -51,6 +51,8 @@ Examples:
   submeter serve --load 6
   # A cache of 4 GiB with one tenant held to its share of memory and requests
   submeter serve --memory 4g --tenant-limit /acme=512m,rate=20000/s
+  # A tenant with half a CPU, and one whose rate is tried out and refuses nothing
+  submeter serve --tenant-limit /acme=cpu=500m --tenant-limit /web=rate=200/s,mode=soft
   # A tenant that others cannot push below 32 MiB, however much they write
   submeter serve --memory 1g --tenant-limit /acme=low=32m
   # Limits of a file, which SIGHUP has read again; over its rate a tenant waits
@@ -166,10 +168,12 @@ pub(crate) struct ServeArgs {
     /// what it stores, until it is down to that, and none is refused for it. What it holds up to
     /// low=SIZE goes for other tenants only when nothing else is left, and up to min=SIZE never; it
     /// sets nothing aside, and what has expired always goes. rate=N/s is its requests per time, and
-    /// burst=N how many may come at once [default: those of the rate's time]. weight=N is its part
-    /// of the requests of the tenant above it (of all, /=rate=N/s), while tenants that have a
-    /// weight want more than those
-    #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s")]
+    /// burst=N how many may come at once [default: those of the rate's time]. cpu=500m, or 0.5 or
+    /// 2, is its CPUs: what it uses is known afterwards, so that it may owe some, and no request of
+    /// it begins until that is earned. weight=N is its part of the requests and the CPU time of the
+    /// tenant above it (of all, /=rate=N/s,cpu=2), while tenants that have a weight want more than
+    /// those. mode=soft grants what its size, rate and cpu would refuse, and counts it
+    #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s,cpu=N")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
     /// place of those of --config. A path with " #" in it or a blank at its end stands in quotes,
@@ -182,9 +186,9 @@ pub(crate) struct ServeArgs {
     /// and `submeter limit set` change those of one tenant, too
     #[arg(long)]
     pub(crate) limits_api: bool,
-    /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,
-    /// or a wait of their connection of at most --request-timeout, with whatever other tenants send
-    /// on it
+    /// What becomes of requests over a tenant's rate or cpu: a SERVER_ERROR that says when to try
+    /// again, or a wait of their connection of at most --request-timeout, with whatever other
+    /// tenants send on it
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) that --load draws its tenants from, instead of the built-in ones

@@ -1,10 +1,10 @@
 //! The limits of a tenant, as flags and files have them:
-//! `/acme=64m,low=32m,min=16m,high=48m,rate=20000/s,burst=500`.
+//! `/acme=64m,low=32m,min=16m,high=48m,rate=20000/s,burst=500,cpu=500m`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use submeter::{Rate, WEIGHTS};
+use submeter::{LimitMode, Rate, WEIGHTS};
 use submeter_cache::TenantLimits;
 use submeter_terminal::short;
 
@@ -80,13 +80,14 @@ pub(crate) fn changed(
             })*
         };
     }
-    each!("memory" memory, "high" high, "low" low, "min" min, "rate" requests, "weight" weight);
+    each!("memory" memory, "high" high, "low" low, "min" min, "rate" requests, "cpu" cpu,
+          "weight" weight, "mode" mode);
     Ok((after, undo.join(",")))
 }
 
 /// Writes limits as they are read.
 pub(crate) fn text(limits: &TenantLimits) -> String {
-    let TenantLimits { memory, high, low, min, requests, weight } = limits;
+    let TenantLimits { memory, high, low, min, requests, cpu, weight, mode } = limits;
     let sizes = [("memory", memory), ("high", high), ("low", low), ("min", min)];
     let sizes =
         sizes.iter().filter_map(|(name, size)| Some(format!("{name}={}", size_text((**size)?))));
@@ -102,8 +103,17 @@ pub(crate) fn text(limits: &TenantLimits) -> String {
         };
         format!("rate={}/{per}{burst}", rate.amount)
     });
+    let cpu = cpu.map(|rate| match cpu_millis(rate) {
+        millis if millis % 1000 == 0 => format!("cpu={}", millis / 1000),
+        millis => format!("cpu={millis}m"),
+    });
     let weight = weight.map(|weight| format!("weight={weight}"));
-    sizes.chain(rate).chain(weight).collect::<Vec<_>>().join(",")
+    let mode = mode.map(|mode| match mode {
+        LimitMode::Soft => "mode=soft".to_owned(),
+        _ => "mode=enforced".to_owned(),
+    });
+    let others = [rate, cpu, weight, mode].into_iter().flatten();
+    sizes.chain(others).collect::<Vec<_>>().join(",")
 }
 
 fn size_text(bytes: u64) -> String {
@@ -115,13 +125,13 @@ fn size_text(bytes: u64) -> String {
 fn unknown_limit(name: &str) -> String {
     format!(
         "{:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, min=SIZE, rate=N/s, \
-         burst=N and weight=N",
+         burst=N, cpu=CPUS, weight=N and mode=soft",
         short(name)
     )
 }
 
 /// Parses `SIZE` or `memory=SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`,
-/// `weight=N`, separated by commas.
+/// `cpu=CPUS`, `weight=N`, `mode=soft`, separated by commas.
 fn parse(text: &str) -> Result<TenantLimits, String> {
     let mut limits = TenantLimits::default();
     let mut burst = None;
@@ -134,7 +144,9 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
             "min" => limits.min.replace(value.parse::<Size>()?.0).is_some(),
             "rate" => limits.requests.replace(rate(value)?).is_some(),
             "burst" => burst.replace(count(value)?).is_some(),
+            "cpu" => limits.cpu.replace(cpu(value)?).is_some(),
             "weight" => limits.weight.replace(weight(value)?).is_some(),
+            "mode" => limits.mode.replace(mode(value)?).is_some(),
             _ => return Err(unknown_limit(name)),
         };
         if twice {
@@ -191,6 +203,60 @@ fn rate(text: &str) -> Result<Rate, String> {
         ));
     }
     Ok(Rate::new(amount, Duration::from_millis(per_ms)))
+}
+
+/// Of what CPU time is limited to: as long as a period of Kubernetes' limits. A tenant that was
+/// idle may use as much at once as it may in this time.
+const CPU_PERIOD: Duration = Duration::from_millis(100);
+/// What a thousandth of a CPU has in that time, in nanoseconds.
+const MILLI_CPU_NS: u64 = 100_000;
+/// More than any machine has: a million CPUs.
+const CPU_MILLIS_MAX: u64 = 1_000_000_000;
+
+/// Parses CPUs as Kubernetes writes them: `500m`, `0.5`, `2`.
+fn cpu(text: &str) -> Result<Rate, String> {
+    let wrong = || {
+        format!("{:?} are no CPUs: write thousandths or CPUs, as in 500m, 0.5 or 2", short(text))
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (whole, part, unit) = match (text.strip_suffix('m'), text.split_once('.')) {
+        (Some(millis), _) => (millis, "0", 1),
+        (None, Some((whole, part))) => (whole, part, 1000),
+        (None, None) => (text, "0", 1000),
+    };
+    if !is_number(whole) || !is_number(part) {
+        return Err(wrong());
+    }
+    let part = part.trim_end_matches('0');
+    if part.len() > 3 {
+        return Err(format!("{:?} is finer than a thousandth of a CPU: round it", short(text)));
+    }
+    // At most three digits.
+    let part = format!("{part:0<3}").parse().unwrap_or(0);
+    let millis =
+        whole.parse().ok().and_then(|whole: u64| whole.checked_mul(unit)?.checked_add(part));
+    match millis {
+        Some(0) => Err(format!("{text:?} are no CPUs: 0 would admit nothing; the least is 1m")),
+        Some(millis) if millis <= CPU_MILLIS_MAX => {
+            Ok(Rate::new(millis * MILLI_CPU_NS, CPU_PERIOD))
+        }
+        _ => {
+            let most = CPU_MILLIS_MAX / 1000;
+            Err(format!("{:?} are too many CPUs: {most} are the most", short(text)))
+        }
+    }
+}
+
+fn cpu_millis(rate: Rate) -> u128 {
+    u128::from(rate.amount) * 1000 / rate.per.as_nanos().max(1)
+}
+
+fn mode(text: &str) -> Result<LimitMode, String> {
+    match text {
+        "soft" => Ok(LimitMode::Soft),
+        "enforced" => Ok(LimitMode::Enforced),
+        _ => Err(format!("{:?} is no mode: write soft or enforced", short(text))),
+    }
 }
 
 fn weight(text: &str) -> Result<u32, String> {
@@ -275,6 +341,7 @@ mod tests {
             ("rate=5/10s, weight=3", "memory=64m,low=1500,rate=5/10s,weight=3"),
             ("1k,low=none", "memory=1k,rate=20000/s,burst=7"),
             ("memory=none,low=none,rate=none", ""),
+            ("cpu=0.5,mode=soft", "memory=64m,low=1500,rate=20000/s,burst=7,cpu=500m,mode=soft"),
         ] {
             let (after, undo) = changed(&before, change).expect(change);
             assert_eq!(text(&after), now, "{change}");
@@ -289,6 +356,47 @@ mod tests {
         ] {
             let error = changed(&before, change).expect_err(change);
             assert!(error.contains(named), "{change}: {error}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_written_as_for_kubernetes() {
+        for (written, millis, again) in [
+            ("500m", 500, "500m"),
+            ("0.5", 500, "500m"),
+            ("2", 2000, "2"),
+            ("2.0", 2000, "2"),
+            ("1500m", 1500, "1500m"),
+            ("0.001", 1, "1m"),
+            ("0.0010", 1, "1m"),
+            ("1000000", 1_000_000_000, "1000000"),
+        ] {
+            let rate = cpu(written).expect(written);
+            assert_eq!((rate.amount, rate.per), (millis * MILLI_CPU_NS, CPU_PERIOD), "{written}");
+            rate.check().expect(written);
+            let limits = TenantLimits { cpu: Some(rate), ..TenantLimits::default() };
+            assert_eq!(text(&limits), format!("cpu={again}"), "{written}");
+        }
+        for (written, named) in [
+            ("", "no CPUs: write thousandths or CPUs, as in 500m, 0.5 or 2"),
+            ("m", "no CPUs"),
+            ("0.5m", "no CPUs"),
+            ("-1", "no CPUs"),
+            ("+1", "no CPUs"),
+            (".5", "no CPUs"),
+            ("1.", "no CPUs"),
+            ("1.2.3", "no CPUs"),
+            ("1e3", "no CPUs"),
+            ("50%", "no CPUs"),
+            ("0", "0 would admit nothing; the least is 1m"),
+            ("0m", "0 would admit nothing"),
+            ("0.0005", "finer than a thousandth"),
+            ("1000001", "too many CPUs: 1000000 are the most"),
+            ("99999999999999999999", "too many CPUs"),
+        ] {
+            let error = cpu(written).expect_err(written);
+            assert!(error.starts_with(&format!("{written:?} ")), "{error}");
+            assert!(error.contains(named), "{written}: {error}");
         }
     }
 
@@ -351,6 +459,9 @@ mod tests {
             ("/a=weight=0", "\"0\" is no weight: give one from 1 to 10000"),
             ("/a=weight=10001", "no weight"),
             ("/a=weight=high", "no weight"),
+            ("/a=cpu=half", "\"half\" are no CPUs: write"),
+            ("/a=cpu=1,cpu=2", "second of its kind"),
+            ("/a=mode=dry", "\"dry\" is no mode: write soft or enforced"),
             ("/a=hihg=4k", "\"hihg\" is no limit of tenants: there are SIZE, high=SIZE"),
             ("/a=rat=5k", "\"rat\" is no limit"),
             ("/a=b=rate=5/s", "\"b\" is no limit"),

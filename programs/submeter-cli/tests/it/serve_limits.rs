@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use submeter_program::{Running, TempFile, text};
 
+use crate::http_serve::get_as;
 use crate::support::{FREE, SUBMETER, cache_address, get, line, secret, stat};
 
 fn ask(mut client: &TcpStream, request: &str) -> String {
@@ -39,6 +40,78 @@ fn a_tenant_over_its_rate_is_told_so() {
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
+}
+
+/// Works until the server refuses, and returns how.
+fn until_refused(client: &TcpStream) -> String {
+    let began = Instant::now();
+    loop {
+        let answer = ask(client, STORE);
+        if answer != "STORED" {
+            return answer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is refused");
+    }
+}
+
+#[test]
+fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
+    let limits = ["--tenant-limit", "/acme=cpu=1m", "--limits-api"];
+    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
+    let at = server.address_after("http://");
+    let page = at.to_string();
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let refused = until_refused(&client);
+    assert!(refused.starts_with("SERVER_ERROR too much CPU time: retry after "), "{refused}");
+    // For as long as it takes to be said.
+    let began = Instant::now();
+    let verdict = loop {
+        (0..100).for_each(|_| _ = ask(&client, STORE));
+        let (_, tree) = get_as(&format!("http://{page}/api/tree"), "application/json");
+        let tree: Value = serde_json::from_str(&tree).expect("JSON");
+        if let Some(verdict) = tree["verdicts"].as_array().and_then(|all| all.first()) {
+            let acme = tree["groups"].as_array().expect("a list").iter();
+            let acme = acme.into_iter().find(|group| group["path"] == "/acme").expect("limited");
+            assert_eq!(acme["overview"]["cpu_limit_cores"], 0.001);
+            assert!(acme["overview"]["over_cpu_per_s"].as_f64() > Some(0.0), "{acme}");
+            assert!(acme["overview"]["cpu_owing"].as_f64() > Some(0.0), "{acme}");
+            break verdict.clone();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no verdict: {tree}");
+    };
+    let said = verdict["text"].as_str().expect("text");
+    assert!(said.ends_with("a second: over its CPU time of 0.001 CPUs."), "{said}");
+    assert_eq!(verdict["remedy"], "cpu=10m");
+    let metrics = get(at, "/metrics");
+    for metric in ["throttled_total", "throttled_time_seconds_total", "overdrafts_total"] {
+        let series = format!("submeter_cache_cpu_budget_{metric}{{group=\"/acme\"}}");
+        assert!(metrics.contains(&series), "{series}");
+    }
+    let set = |change: &str| {
+        let done = SUBMETER.run(&["limit", "set", &page, "/acme", change]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        text(&done.stdout)
+    };
+    let told = set("mode=soft");
+    assert!(told.contains("cpu=1m,mode=soft") && told.contains("mode=none"), "{told}");
+    assert_eq!(ask(&client, STORE), "STORED", "what exceeds it is only counted");
+    assert!(set("cpu=none").contains("cpu=1m"), "what undoes it");
+}
+
+#[test]
+fn a_budget_of_cpu_time_that_cannot_be_is_one_line_with_the_remedy() {
+    for (flags, named) in [
+        (&["--tenant-limit", "/a=cpu=half"][..], "\"half\" are no CPUs: write thousandths or CPUs"),
+        (&["--tenant-limit", "/a=cpu=0"], "\"0\" are no CPUs: 0 would admit nothing"),
+        (&["--tenant-limit", "/a=cpu=0.0005"], "round it"),
+        (&["--tenant-limit", "/a=mode=dry"], "write soft or enforced"),
+        (&["--tenant-limit", "/a=cpu=1", "--no-metering"], "without metering nobody knows it"),
+    ] {
+        let output = SUBMETER.run(&[&FREE[..], flags].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains(named), "{flags:?}: {said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::dashboard::Offence;
 use super::super::views::Views;
-use super::super::wire::{VerdictDoc, VerdictKind};
+use super::super::wire::{Shape, VerdictDoc, VerdictKind};
 use super::Track;
 use super::judge::{Case, Finding};
 
@@ -121,7 +121,13 @@ fn figures(finding: &Finding, views: &Views) -> String {
         }
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
         VerdictKind::Refused => {
-            let limit = if than > 0.0 { format!(" of {}/s", count(than)) } else { String::new() };
+            let limit = match views.refusing(view).map(|limit| views.shape(limit)) {
+                Some(Shape::Cores) if than > 0.0 => {
+                    format!(" of {} CPUs", (than * 1e3).round() / 1e3)
+                }
+                _ if than > 0.0 => format!(" of {}/s", count(than)),
+                _ => String::new(),
+            };
             format!(" {} times a second: {noun}{limit}", count(amount))
         }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),

@@ -190,11 +190,18 @@ impl Limiter {
 /// Names the tenants that lost limits, and these limits.
 fn lifted(before: &[(String, TenantLimits)], now: &[(String, TenantLimits)]) -> Vec<String> {
     let names = |limits: &TenantLimits| {
-        let TenantLimits { memory, high, low, min, requests, weight } = limits;
-        let sizes = [("memory", memory), ("high", high), ("low", low), ("min", min)];
-        let sizes = sizes.into_iter().filter(|(_, size)| size.is_some()).map(|(name, _)| name);
-        let rate = requests.map(|_| "rate").into_iter().chain(weight.map(|_| "weight"));
-        sizes.chain(rate).collect::<Vec<_>>()
+        let TenantLimits { memory, high, low, min, requests, cpu, weight, mode } = limits;
+        let all = [
+            ("memory", memory.is_some()),
+            ("high", high.is_some()),
+            ("low", low.is_some()),
+            ("min", min.is_some()),
+            ("rate", requests.is_some()),
+            ("cpu", cpu.is_some()),
+            ("weight", weight.is_some()),
+            ("mode", mode.is_some()),
+        ];
+        all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect::<Vec<_>>()
     };
     let has: HashMap<&str, Vec<&str>> =
         now.iter().map(|(path, limits)| (&**path, names(limits))).collect();
@@ -316,10 +323,10 @@ mod tests {
             let limit = |line: &&str| line.parse::<TenantLimit>().expect("well-formed");
             lines.iter().map(limit).map(|limit| (limit.path, limit.limits)).collect()
         };
-        let before = limits(&["/a=64m,rate=5/s", "/b=min=1k", "/c=weight=7,high=2k"]);
+        let before = limits(&["/a=64m,rate=5/s,cpu=1", "/b=min=1k", "/c=weight=7,high=2k"]);
         assert_eq!(lifted(&before, &before), [""; 0]);
         let now = limits(&["/a=1k", "/b=min=5k,rate=1/s"]);
-        assert_eq!(lifted(&before, &now), ["rate of \"/a\"", "high and weight of \"/c\""]);
+        assert_eq!(lifted(&before, &now), ["rate and cpu of \"/a\"", "high and weight of \"/c\""]);
         assert_eq!(lifted(&before, &[]).len(), 3);
         assert_eq!(some(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
     }

@@ -24,7 +24,7 @@ pub(super) fn shown(
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
         .views(views(cache.metrics(), heap))
         .first_steps(text, &command)
-        .remedies("rate=20000/s,memory=64m", remedy)
+        .remedies("rate=20000/s,cpu=500m,memory=64m", remedy)
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
     let shown = match heap {
         Some(heap) => heap.clone().show(shown),
@@ -49,11 +49,16 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 }
 
 /// The limit that ends what a verdict says: who bursts has half as much again as it usually has,
-/// who takes most has half of what it takes, and who is refused has a fifth more than it asks for.
+/// who takes most has half of what it takes, and who is refused has a fifth more than it asks for,
+/// or twice the CPU time, as nobody knows how much it wants.
 fn remedy(offence: &Offence<'_>) -> Option<String> {
     let requests = offence.figure("requests_per_s")?;
     match (offence.kind, offence.view) {
         (VerdictKind::Refused, "over_rate_per_s") => Some(rate(requests * 1.2)),
+        (VerdictKind::Refused, "over_cpu_per_s") => {
+            Some(cpu(offence.figure("cpu_limit_cores")? * 2.0))
+        }
+        (VerdictKind::Takes, "cpu_cores") => Some(cpu(offence.figure("cpu_cores")? / 2.0)),
         (VerdictKind::Bursts | VerdictKind::Takes, "memory_bytes") => {
             let mib = offence.figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
             Some(format!("memory={:.0}m", mib.max(1.0)))
@@ -72,9 +77,14 @@ fn rate(per_s: f64) -> String {
     format!("rate={:.0}/s", ((per_s / digit).round() * digit).max(1.0))
 }
 
+/// Writes CPUs in thousandths, to a hundredth.
+fn cpu(cores: f64) -> String {
+    format!("cpu={:.0}m", ((cores * 100.0).round() * 10.0).max(10.0))
+}
+
 fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
     let lookups = [m.get_hits, m.get_misses];
-    let mut views = vec![
+    let used = [
         View::rate("requests_per_s", "Requests/s", requests(m))
             .help("Requests of the last second, those over the group's own rate included")
             .within("rate_limit_per_s")
@@ -88,7 +98,9 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
             .worse(Worse::Low),
         View::rate("cpu_cores", "CPU", [m.cpu])
             .help("Time of worker threads; 100 % is one processor")
+            .within("cpu_limit_cores")
             .contended(),
+        View::rate_limit("cpu_limit_cores", "CPU limit", m.cpu_budget).place(Placement::Nowhere),
         View::held("memory_bytes", "Memory", m.memory)
             .help("Held by items, and its limit if there is one")
             .within("memory_limit_bytes")
@@ -100,6 +112,14 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
         View::rate("evictions_per_s", "Evictions/s", [m.evictions])
             .help("Items dropped to make room in the last second"),
         View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
+    ];
+    let heap = heap.map(heap::Books::view);
+    Views::new(used.into_iter().chain(refusals(m)).chain(details(m)).chain(heap).collect())
+}
+
+/// What is refused, or kept waiting.
+fn refusals(m: &Metrics) -> [View; 3] {
+    [
         View::rate("store_failures_per_s", "No room/s", [m.store_failures])
             .help("Stores refused in the last second for want of memory")
             .noun("no room for what it stores")
@@ -111,6 +131,24 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
             .refused_by("rate_limit_per_s")
             .place(Placement::Table)
             .trouble(),
+        View::rate("over_cpu_per_s", "Over CPU/s", [m.cpu_budget.throttled()])
+            .help("Requests of the last second held back, as the group owed CPU time")
+            .noun("over its CPU time")
+            .refused_by("cpu_limit_cores")
+            .place(Placement::Table)
+            .trouble(),
+    ]
+}
+
+/// What is shown of one tenant, and not in the table.
+fn details(m: &Metrics) -> [View; 8] {
+    [
+        View::rate("cpu_owing", "Owing CPU", [m.cpu_budget.throttled_time()])
+            .help("Part of the last second in which requests waited, as the group owed CPU time")
+            .place(Placement::Detail),
+        View::rate("would_refuse_per_s", "Would refuse/s", overdrafts(m))
+            .help("Requests of the last second that a soft limit would have held back")
+            .place(Placement::Detail),
         // No trouble: what a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .help("Charges that the group's own limit refused in the last second")
@@ -128,9 +166,12 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
             .place(Placement::Detail),
         View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Placement::Detail),
         View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Placement::Detail),
-    ];
-    views.extend(heap.map(heap::Books::view));
-    Views::new(views)
+    ]
+}
+
+/// What soft limits would have refused of requests.
+fn overdrafts(m: &Metrics) -> [Counter<Count>; 2] {
+    [m.requests.overdrafts(), m.cpu_budget.overdrafts()]
 }
 
 /// The counters whose sum is the number of requests: each request counts in exactly one, also one

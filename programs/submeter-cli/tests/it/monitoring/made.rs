@@ -35,15 +35,20 @@ pub(super) fn source(view: &str) -> Source {
         "heap_bytes" => Source::Level("heap_live_bytes"),
         "store_failures_per_s" => Source::Rate(&["store_failures"]),
         "over_rate_per_s" => Source::Rate(&["requests_throttled"]),
+        "over_cpu_per_s" => Source::Rate(&["cpu_budget_throttled"]),
+        "cpu_owing" => Source::Rate(&["cpu_budget_throttled_time"]),
+        "would_refuse_per_s" => Source::Rate(&["requests_overdrafts", "cpu_budget_overdrafts"]),
         "refused_per_s" => Source::Refused("memory"),
         "over_high_per_s" => Source::Rate(&["over_high"]),
         "wait_ns" => Source::Ratio("waited", REQUESTS),
         "work_ns" => Source::Ratio("cpu", REQUESTS),
         "bytes_in_per_s" => Source::Rate(&["bytes_in"]),
         "bytes_out_per_s" => Source::Rate(&["bytes_out"]),
-        "rate_limit_per_s" | "weight" | "memory_limit_bytes" | "memory_protected_bytes" => {
-            Source::None
-        }
+        "rate_limit_per_s"
+        | "cpu_limit_cores"
+        | "weight"
+        | "memory_limit_bytes"
+        | "memory_protected_bytes" => Source::None,
         new => panic!("{new} is a new view: say here which metrics it shows"),
     }
 }

@@ -1,0 +1,127 @@
+//! CPU time: no request of a tenant that owes some begins, and nobody else is held back.
+
+use std::time::{Duration, Instant};
+
+use submeter::{LimitMode, Rate};
+use submeter_cache::{Config, OverRate, TenantLimits};
+
+use crate::common::{Client, Running, start};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const REFUSED: &str = "SERVER_ERROR too much CPU time: retry after ";
+
+fn budget(path: &str, cpu: Rate) -> (String, TenantLimits) {
+    (path.to_owned(), TenantLimits { cpu: Some(cpu), ..TenantLimits::default() })
+}
+
+/// A millisecond in an hour: what is used of it is soon spent, and long owed.
+fn little() -> Rate {
+    Rate::new(1_000_000, HOUR)
+}
+
+fn sums(server: &Running, path: &str) -> [u64; 2] {
+    let group = server.cache.tree().get(path).expect(path);
+    let budget = server.cache.metrics().cpu_budget;
+    [budget.throttled(), budget.overdrafts()].map(|counter| group.sum(counter))
+}
+
+/// Works until the server says otherwise. What CPUs have used is spent a part of a millisecond at a
+/// time.
+fn until(client: &mut Client, request: &str, is_over: impl Fn(&str) -> bool) -> String {
+    let began = Instant::now();
+    loop {
+        let answer = client.ask(request);
+        if is_over(&answer) {
+            return answer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{answer}");
+    }
+}
+
+#[test]
+fn a_tenant_that_owes_cpu_time_is_refused_before_anything_is_answered_and_nobody_else_is() {
+    let tenant_limits = vec![budget("/a", little())];
+    let server = start(Config { tenant_limits, ..Config::default() });
+    let mut client = server.connect();
+    for key in ["a:k", "b:k"] {
+        assert_eq!(client.set(key, b"v"), "STORED");
+    }
+    let refused = until(&mut client, "ms a:k 1\r\nv\r\n", |answer| answer != "HD");
+    let ms = refused.strip_prefix(REFUSED).and_then(|ms| ms.strip_suffix(" ms"));
+    assert!(ms.and_then(|ms| ms.parse::<u64>().ok()) > Some(1000), "{refused}");
+    let [before, _] = sums(&server, "/a");
+    for request in [
+        "get a:k\r\n",
+        // Its turn would be the second: by then the first would be answered.
+        "get b:k a:web:k\r\n",
+        "gat 0 b:k a:k\r\n",
+        "mg a:k v q\r\n",
+        "set a:k 0 0 1\r\n9\r\n",
+        "delete a:web:k\r\n",
+        "incr a:k 1\r\n",
+        "touch a:k 0\r\n",
+    ] {
+        assert!(client.ask(request).starts_with(REFUSED), "{request}");
+    }
+    assert_eq!(sums(&server, "/a"), [before + 8, 0]);
+    assert_eq!(client.get("b:k").as_deref(), Some(&b"v"[..]));
+    assert_eq!(client.set("b:k", b"w"), "STORED");
+    server.cache.set_limits(&[]).expect("no limits");
+    assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "nothing was changed");
+}
+
+#[test]
+fn a_tenant_that_owes_cpu_time_waits_where_it_is_to() {
+    // A hundredth of a CPU.
+    let tenant_limits = vec![budget("/a", Rate::new(100_000, Duration::from_millis(10)))];
+    let over_rate = OverRate::Wait;
+    let server = start(Config { tenant_limits, over_rate, ..Config::default() });
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    let began = Instant::now();
+    while sums(&server, "/a")[0] < 3 {
+        assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "it is answered in the end");
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is kept waiting");
+    }
+}
+
+#[test]
+fn a_soft_budget_grants_and_counts_what_it_would_refuse() {
+    let (path, limits) = budget("/a", little());
+    let soft = TenantLimits {
+        memory: Some(100),
+        requests: Some(Rate::new(1, HOUR)),
+        mode: Some(LimitMode::Soft),
+        ..limits
+    };
+    let tenant_limits = vec![(path, soft)];
+    let server = start(Config { tenant_limits, ..Config::default() });
+    let mut client = server.connect();
+    let began = Instant::now();
+    while sums(&server, "/a")[1] < 100 {
+        assert_eq!(client.set("a:k", b"v"), "STORED");
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is counted");
+    }
+    assert_eq!(sums(&server, "/a")[0], 0);
+    let (metrics, group) = (server.cache.metrics(), server.cache.tree().get("/a").expect("used"));
+    assert!(group.sum(metrics.requests.overdrafts()) > 100, "its rate is soft, too");
+    assert!(group.usage(metrics.memory).overdrafts > 0, "and so is its limit of memory");
+    server.cache.shrink("/a");
+    assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "which takes nothing from it");
+    // It is enforced once the mode goes.
+    server.cache.set_limits(&[budget("/a", little())]).expect("sound");
+    assert!(client.set("a:k", b"v").starts_with(REFUSED));
+}
+
+#[test]
+fn a_budget_needs_metering_and_is_not_of_nothing() {
+    for (metering, cpu, named) in [
+        (false, little(), "without metering nobody knows it"),
+        (true, Rate { per: Duration::ZERO, ..little() }, "the period is 0"),
+    ] {
+        let tenant_limits = vec![budget("/a", cpu)];
+        let config = Config { tenant_limits, metering, ..Config::default() };
+        let error = submeter_cache::Cache::new(config).expect_err(named).to_string();
+        assert!(error.contains(named) && error.contains("\"/a\""), "{error}");
+    }
+}
