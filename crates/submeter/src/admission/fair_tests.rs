@@ -1,7 +1,9 @@
 //! What fair means.
 
+use std::future::Future;
 use std::pin::Pin;
-use std::task::Waker;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use submeter_percpu::slots::Line;
 
@@ -94,6 +96,77 @@ fn fair_ten_thousand_tenants_each_have_a_turn_before_any_has_a_second() {
     }
     drop(admitted(&mut of_first[1]).expect("and now its second"));
     drop(of_first);
+    assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
+    assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
+}
+
+/// Notes which of those that wait was woken.
+struct Bell {
+    index: usize,
+    woken: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().expect("no panic").push(self.index);
+    }
+}
+
+/// Weights change, groups are killed and waits given up in a crowd, while places come free. None is
+/// polled again that was not woken.
+#[test]
+fn fair_a_storm_among_ten_thousand_tenants_loses_nobody_and_leaves_nothing() {
+    const TENANTS: usize = if cfg!(miri) { 50 } else { 10_000 };
+    let (tree, mut rng) = (tree(), fastrand::Rng::with_seed(7));
+    let admission = Admission::builder(3).waiting_max(2 * TENANTS).build();
+    let parents = ["/a", "/b", "/c"].map(|path| tree.create(path).expect("new"));
+    let group = |i: usize| parents[i % 3].create_child(&i.to_string()).expect("new");
+    let groups: Vec<_> = (0..TENANTS).map(group).collect();
+    let held: Vec<_> = (0..3).map(|_| admission.try_acquire(tree.root())).collect();
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let poll = |index, acquire: &mut Pin<Box<Admitting>>| {
+        let bell = Waker::from(Arc::new(Bell { index, woken: Arc::clone(&woken) }));
+        acquire.as_mut().poll(&mut Context::from_waker(&bell))
+    };
+    let mut waiting: Vec<_> =
+        (0..2 * TENANTS).map(|i| Some(Box::pin(admission.acquire(&groups[i % TENANTS])))).collect();
+    for (i, acquire) in waiting.iter_mut().enumerate() {
+        assert!(poll(i, acquire.as_mut().expect("new")).is_pending());
+    }
+    let [mut given_up, mut killed] = [0; 2];
+    for (i, group) in groups.iter().enumerate() {
+        match rng.u32(0..16) {
+            0..4 => given_up += usize::from(waiting[i].take().is_some()),
+            4..8 => admission.set_weight(group, Some(rng.u32(1..=10_000))).expect("in range"),
+            8 => killed += 2 * usize::from(group.kill().is_ok()),
+            9 => admission.set_group_limit(group, Some(1)),
+            _ => {}
+        }
+    }
+    assert_eq!(admission.waiting(), 2 * TENANTS - given_up - killed);
+    drop(held);
+    let [mut let_in, mut ended] = [0; 2];
+    loop {
+        let next = woken.lock().expect("no panic").pop();
+        let Some(i) = next else { break };
+        // Of some that were let in, the future is dropped instead.
+        let Some(acquire) = waiting[i].as_mut().filter(|_| i % 10 > 0) else {
+            given_up += usize::from(waiting[i].take().is_some());
+            continue;
+        };
+        match poll(i, acquire) {
+            Poll::Ready(Ok(turn)) => (let_in, _) = (let_in + 1, drop(turn)),
+            Poll::Ready(Err(error)) => ended += usize::from(error.is_killed()),
+            Poll::Pending => continue,
+        }
+        waiting[i] = None;
+    }
+    assert!(waiting.iter().all(Option::is_none), "all that waited were woken");
+    assert!(let_in > TENANTS && ended > 0 && let_in + ended + given_up == 2 * TENANTS);
+    for group in &groups {
+        _ = admission.set_weight(group, None);
+        admission.set_group_limit(group, None);
+    }
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
     assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
 }
