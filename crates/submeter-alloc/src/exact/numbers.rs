@@ -1,7 +1,8 @@
 //! Which group has which number in the books.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use submeter::{Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
@@ -9,9 +10,11 @@ use submeter_percpu::process_lock::ProcessMutex;
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
-/// How often a thread looks for the numbers while another has them: that one takes microseconds,
-/// unless this is a signal handler that interrupted it, or a forked child that does not have it.
-const LOOKS: usize = 1_000;
+thread_local! {
+    /// Whether this thread has the numbers, or waits for them: then this is a signal handler, which
+    /// would wait for itself.
+    static HAS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Gives the groups of one tree their numbers.
 pub(super) struct Numbering {
@@ -101,6 +104,20 @@ impl Numbering {
         given.then(|| group.companion::<Owner>()).flatten()
     }
 
+    /// Does what needs the numbers; not in a handler that interrupts the same, and not in a forked
+    /// child where a thread stayed behind in it.
+    fn with<T>(&self, work: impl FnOnce(&mut Numbers) -> T) -> Option<T> {
+        if HAS.replace(true) {
+            return None;
+        }
+        // SeqCst, here and below: for handlers on this thread; it emits no instruction.
+        compiler_fence(Ordering::SeqCst);
+        let done = self.numbers.lock_unless_abandoned().map(|mut numbers| work(&mut numbers));
+        compiler_fence(Ordering::SeqCst);
+        HAS.set(false);
+        done
+    }
+
     /// Gives a group its number, and returns whether it has one now.
     fn given(&self, group: &Group) -> bool {
         let above = std::iter::successors(Some(group), |group| group.parent());
@@ -108,19 +125,34 @@ impl Numbering {
         if ids.last() != Some(&self.root) {
             return false;
         }
-        let mut looks = (0..LOOKS).map(|_| {
-            let numbers = self.numbers.try_lock();
-            if numbers.is_none() {
-                std::thread::yield_now();
-            }
-            numbers
-        });
-        let Some(mut numbers) = looks.find_map(|look| look) else { return false };
+        self.with(|numbers| numbers.give(group, ids)).unwrap_or(false)
+    }
+
+    /// Takes what no flush knows yet. Not entered under the lock, which threads that enter groups
+    /// want.
+    pub(super) fn take_new(&self) -> Vec<(u32, Entry)> {
+        self.with(|numbers| std::mem::take(&mut numbers.new)).unwrap_or_default()
+    }
+
+    /// Frees numbers.
+    pub(super) fn give_back(&self, free: Vec<u32>) {
+        self.with(|numbers| numbers.free.extend(free));
+    }
+
+    /// Returns the last number that was ever given; 0 in a forked child that cannot tell.
+    pub(super) fn last(&self) -> u32 {
+        self.with(|numbers| numbers.last).unwrap_or(0)
+    }
+}
+
+impl Numbers {
+    /// Gives a group its number, unless another thread was earlier.
+    fn give(&mut self, group: &Group, ids: Vec<u64>) -> bool {
         if group.companion::<Owner>().is_some() {
             return true;
         }
-        let reused = numbers.free.pop();
-        let number = reused.unwrap_or(numbers.last + 1);
+        let reused = self.free.pop();
+        let number = reused.unwrap_or(self.last + 1);
         let ended = Arc::new(AtomicBool::new(false));
         let limit = AtomicU64::new(NO_LIMIT);
         let owner = Owner { number, ended: Arc::clone(&ended), limit };
@@ -129,31 +161,12 @@ impl Numbering {
             // Where that fails it has another library's.
             && group.set_companion(owner).is_ok();
         if !is_given {
-            numbers.free.extend(reused);
+            self.free.extend(reused);
             return false;
         }
-        numbers.last = numbers.last.max(number);
+        self.last = self.last.max(number);
         let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
-        numbers.new.push((number, entry));
+        self.new.push((number, entry));
         true
-    }
-
-    /// Takes what no flush knows yet. Not entered under the lock, which threads that enter groups
-    /// want.
-    pub(super) fn take_new(&self) -> Vec<(u32, Entry)> {
-        let numbers = self.numbers.lock_unless_abandoned();
-        numbers.map(|mut numbers| std::mem::take(&mut numbers.new)).unwrap_or_default()
-    }
-
-    /// Frees numbers.
-    pub(super) fn give_back(&self, free: Vec<u32>) {
-        if let Some(mut numbers) = self.numbers.lock_unless_abandoned() {
-            numbers.free.extend(free);
-        }
-    }
-
-    /// Returns the last number that was ever given; 0 in a forked child that cannot tell.
-    pub(super) fn last(&self) -> u32 {
-        self.numbers.lock_unless_abandoned().map_or(0, |numbers| numbers.last)
     }
 }

@@ -24,7 +24,11 @@ const GRANULE_BITS: u32 = GRANULE.trailing_zeros();
 const REGION_BITS: u32 = if cfg!(miri) { 20 } else { 30 };
 
 /// A byte for each granule, and one more: the two bytes of a block that begins in the last granule.
-const LEAF: usize = (1 << (REGION_BITS - GRANULE_BITS)) + 1;
+const LEAF: usize = GRANULES + 1;
+
+const GRANULES: usize = 1 << (REGION_BITS - GRANULE_BITS);
+
+const _: () = assert!(GRANULES - 1 + size_of::<u16>() <= LEAF);
 
 /// The bits of an address, of what Linux gives a program that does not ask for more.
 const ADDRESS_BITS: u32 = match () {
@@ -94,7 +98,7 @@ fn entry(block: *mut u8) -> Option<NonNull<u8>> {
     // Acquire: pairs with the AcqRel in `grow`. That a leaf is seen where it was used for this
     // address before is the inner allocator's order, which a block follows from thread to thread.
     let leaf = LEAVES.get(address >> REGION_BITS)?.load(Ordering::Acquire);
-    let granule = (address >> GRANULE_BITS) & ((1 << (REGION_BITS - GRANULE_BITS)) - 1);
+    let granule = (address >> GRANULE_BITS) & (GRANULES - 1);
     // SAFETY: 1. `granule` is below the granules of a region, which is the length of the leaf less
     // one.
     NonNull::new(leaf).map(|leaf| unsafe { leaf.add(granule) })

@@ -1,0 +1,40 @@
+//! The end of the books, of which a process has no others.
+
+use std::alloc::System;
+use std::thread;
+
+use submeter::{Schema, Tree};
+use submeter_alloc::exact::{self, Exact, Heap};
+use submeter_alloc::{Live, StartError};
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
+
+#[test]
+fn a_thread_counts_for_nobody_once_the_heap_is_gone_and_what_there_was_is_taken_off_still() {
+    let mut schema = Schema::builder();
+    let live: Live = schema.declare();
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let heap = Heap::start(&tree, live).expect("the first");
+    let [a, b] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
+    for group in [&a, &b] {
+        heap.set_limit(group, Some(0)).expect("a number");
+    }
+    let held = |group| exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
+    let mut entered = a.enter();
+    let before = vec![0_u8; 5_000];
+    // What observers are there is a list, which is made anew.
+    let let_go = thread::spawn(|| drop(heap)); // this thread's own blocks of it are in its group
+    let_go.join().expect("no panic");
+    // A thread is let go at its next switch.
+    entered.switch_to(&b);
+    let after = vec![0_u8; 300];
+    drop(entered);
+    let last = a.run(|| vec![0_u8; 70]);
+    let outside = vec![0_u8; 4];
+    assert_eq!((held(&a), held(&b)), (5_000, 0));
+    drop((before, after, last, outside));
+    assert_eq!((held(&a), held(&b)), (0, 0));
+    let error = Heap::start(&tree, live).expect_err("numbers are not given anew");
+    assert!(matches!(error, StartError::Twice), "{error}");
+}

@@ -1,0 +1,168 @@
+//! Each part of the books, by a case that needs it.
+
+use std::alloc::System;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use submeter::{Group, Schema, Tree, switch};
+use submeter_alloc::exact::{self, Exact};
+
+#[path = "common/books.rs"]
+mod books;
+
+use books::{Books, books};
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
+
+/// Enters a group and works there, beside a thread that says what the books have of it: what
+/// others have posted, with no allocation by the one that asks.
+fn watched(books: &Books, group: &Group, work: impl FnOnce(&dyn Fn() -> u64)) {
+    const ASKED: u64 = u64::MAX;
+    const OVER: u64 = u64::MAX - 1;
+    books.heap.set_limit(group, Some(0)).expect("a number");
+    let word = AtomicU64::new(0);
+    // Relaxed, all: one word, and each of its values is waited for. The books' own order is theirs.
+    let ask = || {
+        word.store(ASKED, Ordering::Relaxed);
+        loop {
+            match word.load(Ordering::Relaxed) {
+                ASKED => thread::yield_now(),
+                answer => break answer,
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                match word.load(Ordering::Relaxed) {
+                    ASKED => {
+                        let held = exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
+                        word.store(held, Ordering::Relaxed);
+                    }
+                    OVER => break,
+                    _ => thread::yield_now(),
+                }
+            }
+        });
+        let done = catch_unwind(AssertUnwindSafe(|| group.run(|| work(&ask))));
+        word.store(OVER, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    assert_eq!(books.of(group), 0);
+}
+
+#[test]
+fn a_thread_keeps_64_kib_to_itself_and_no_byte_more() {
+    const KEPT_MAX: usize = 64 << 10;
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/keeps").expect("room");
+    watched(books, &a, |booked| {
+        let kept = Vec::<u8>::with_capacity(KEPT_MAX);
+        assert_eq!(booked(), 0);
+        let one = Vec::<u8>::with_capacity(1);
+        assert_eq!(booked(), KEPT_MAX as u64 + 1);
+        drop(kept);
+        assert_eq!(booked(), KEPT_MAX as u64 + 1);
+        drop(one);
+        assert_eq!(booked(), 0);
+    });
+}
+
+#[test]
+fn a_thread_that_parks_in_its_group_has_posted() {
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/parks").expect("room");
+    watched(books, &a, |booked| {
+        let block = vec![0_u8; 5_000];
+        assert_eq!(booked(), 0);
+        switch::park();
+        assert_eq!(booked(), 5_000);
+        drop(block);
+    });
+}
+
+#[test]
+fn blocks_in_groups_of_another_tree_are_nobodys() {
+    let (books, _alone) = books();
+    let other = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+    let (a, there) = (books.tree.create("/mine").expect("new"), other.create("/there"));
+    let there = there.expect("new");
+    a.run(|| ());
+    let (before, numbers) = (books.heap.balance(), books.heap.numbers());
+    let block = there.run(|| vec![0_u8; 5_000]);
+    assert_eq!((books.heap.balance(), books.heap.numbers()), (before, numbers));
+    let mut entered = a.enter();
+    entered.switch_to(&there);
+    let more = vec![0_u8; 5_000];
+    drop(entered);
+    assert_eq!((books.of(&a), books.heap.balance()), (0, before));
+    drop((block, more));
+}
+
+#[test]
+fn a_group_that_is_numbered_beside_others_has_its_number() {
+    const GROUPS: usize = if cfg!(miri) { 5 } else { 300 };
+    let (books, _alone) = books();
+    let groups: Vec<Group> = (0..4 * GROUPS)
+        .map(|at| books.tree.get_or_create(&format!("/beside/{at}")).expect("room"))
+        .collect();
+    let (start, over) = (Barrier::new(4), AtomicBool::new(false));
+    let blocks: Vec<Vec<Vec<u8>>> = thread::scope(|scope| {
+        let (start, over) = (&start, &over);
+        // One that has the numbers again and again.
+        // Relaxed, here and below: it ends the loop.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = books.heap.numbers();
+            }
+        });
+        let threads: Vec<_> = groups
+            .chunks(GROUPS)
+            .map(|groups| {
+                scope.spawn(move || {
+                    start.wait();
+                    groups.iter().map(|group| group.run(|| vec![0_u8; 100])).collect()
+                })
+            })
+            .collect();
+        let blocks = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        over.store(true, Ordering::Relaxed);
+        blocks
+    });
+    books.heap.flush();
+    let missing = groups.iter().filter(|group| group.sum(books.live.bytes) != 100).count();
+    assert_eq!(missing, 0, "groups that have no number");
+    drop(blocks);
+    books.must_balance();
+    for group in &groups {
+        group.kill().expect("no children");
+    }
+}
+
+#[test]
+fn a_block_that_grows_and_shrinks_is_never_missing_from_a_look_stress() {
+    const LOOKS: usize = if cfg!(miri) { 20 } else { 100_000 };
+    let (books, _alone) = books();
+    let a = books.tree.get_or_create("/looked").expect("room");
+    books.heap.set_limit(&a, Some(0)).expect("a number");
+    let mut block = a.run(|| Vec::<u8>::with_capacity(1_000));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Relaxed, here and below: it ends the loop.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                block.reserve_exact(2_000);
+                block.shrink_to(1_000);
+            }
+        });
+        let least = (0..LOOKS).map(|_| exact::admit(&a).map_or_else(|over| over.bytes, |()| 0));
+        let least = least.min();
+        over.store(true, Ordering::Relaxed);
+        assert!(least >= Some(1_000), "{least:?}");
+    });
+    drop(block);
+    assert_eq!(books.of(&a), 0);
+}
