@@ -40,6 +40,7 @@ pub(super) struct Entry {
     pub(super) ended: Arc<AtomicBool>,
     /// What the tree has of it.
     pub(super) posted: i64,
+    pub(super) posted_samples: i64,
 }
 
 /// What a group knows of its number.
@@ -133,7 +134,8 @@ impl Numbering {
             return false;
         }
         numbers.last = numbers.last.max(number);
-        let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
+        let entry =
+            Entry { path: group.path().to_owned(), ids, ended, posted: 0, posted_samples: 0 };
         numbers.new.push((number, entry));
         true
     }

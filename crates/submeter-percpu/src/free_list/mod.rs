@@ -89,8 +89,7 @@ impl FreeList {
             // the head, has changed.
             let next = link(number).load(Ordering::Relaxed);
             let next = head & !u64::from(u32::MAX) | u64::from(next);
-            // Relaxed: a later `put` continues the release sequence of the earlier ones, as this
-            // does.
+            // Acquire: as above. An exchange continues the release sequence of the `put` before it.
             match self.head.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire)
             {
                 Ok(_) => return Some(number),
