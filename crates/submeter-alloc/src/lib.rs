@@ -40,10 +40,12 @@ mod counts;
 pub mod exact;
 mod live;
 mod raw;
+pub mod sampled;
 mod volume;
 
 pub use counts::{Counts, thread_counts};
 pub use exact::Exact;
 pub use live::{Live, StartError};
 pub use raw::Metered;
+pub use sampled::Sampled;
 pub use volume::{Volume, is_linked};

@@ -1,6 +1,7 @@
 //! What the ways to know live bytes share.
 
 use std::fmt;
+use std::io;
 
 use submeter::{Bytes, Gauge, Metrics, SchemaBuilder, Tree};
 
@@ -40,6 +41,8 @@ pub enum StartError {
     OtherTree,
     /// The process has a `Heap`, or had one: blocks know their owners by its numbers.
     Twice,
+    /// The system gives no addresses to [`Sampled`](crate::Sampled).
+    NoAddresses(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -53,6 +56,7 @@ impl fmt::Display for StartError {
                 write!(f, "`{NAME}` is another tree's: declare it in the schema of this one")
             }
             StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
+            StartError::NoAddresses(error) => write!(f, "no addresses for samples: {error}"),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
 //!   period.
 //! - [`slots`]: how many may be inside at once, and the line of those that wait.
+//! - [`free_list`]: numbers that are free, without a lock.
 //! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
 //! - [`misuse`]: reports of misuse that the reference counts contained.
 //!
@@ -25,6 +26,8 @@ pub mod counter;
 pub mod dirty;
 #[cfg(any(test, not(loom)))]
 pub mod dirty_set;
+#[cfg(any(test, not(loom)))]
+pub mod free_list;
 pub mod misuse;
 pub mod pending;
 #[cfg(any(test, not(loom)))]

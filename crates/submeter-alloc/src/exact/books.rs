@@ -35,14 +35,14 @@ const _: () = assert!(!std::mem::needs_drop::<Here>());
 
 /// Returns the owner of what the calling thread allocates now.
 #[inline(always)]
-pub(super) fn current() -> u32 {
+pub(crate) fn current() -> u32 {
     // It never fails, as there is no destructor; `with` would have code for a panic.
     HERE.try_with(|here| here.owner.get()).unwrap_or(0)
 }
 
 /// What [`keep`] has left to do.
 #[derive(Clone, Copy)]
-pub(super) enum Left {
+pub(crate) enum Left {
     /// The owner is not the group that the thread works for: its word is due.
     Add,
     /// It was kept, and is much: it is to be posted.
@@ -53,7 +53,7 @@ pub(super) enum Left {
 /// done besides is left to the caller, for [`settle`]: each piece of cold code in an allocation
 /// makes it longer.
 #[inline(always)]
-pub(super) fn keep(owner: u32, bytes: i64) -> Result<(), Left> {
+pub(crate) fn keep(owner: u32, bytes: i64) -> Result<(), Left> {
     HERE.try_with(|here| {
         if owner != here.keeps.get() {
             return Err(Left::Add);
@@ -83,7 +83,7 @@ fn alone<T>(here: &Here, change: impl FnOnce() -> T) -> T {
 }
 
 /// Does what [`keep`] has left to do.
-pub(super) fn settle(owner: u32, bytes: i64, left: Left) {
+pub(crate) fn settle(owner: u32, bytes: i64, left: Left) {
     match left {
         Left::Add => owners::add(owner, bytes),
         Left::Post => posted(),
@@ -91,14 +91,14 @@ pub(super) fn settle(owner: u32, bytes: i64, left: Left) {
 }
 
 /// Counts for an owner, whichever it is.
-pub(super) fn count(owner: u32, bytes: i64) {
+pub(crate) fn count(owner: u32, bytes: i64) {
     if let Err(left) = keep(owner, bytes) {
         settle(owner, bytes, left);
     }
 }
 
 /// Posts what the calling thread keeps, and lets it work for `owner`.
-pub(super) fn works_for(owner: u32) {
+pub(crate) fn works_for(owner: u32) {
     let _ = HERE.try_with(|here| {
         let was = here.keeps.replace(NOBODY);
         if was == NOBODY {
@@ -120,12 +120,12 @@ pub(super) fn works_for(owner: u32) {
 }
 
 /// Posts what the calling thread keeps.
-pub(super) fn posted() {
+pub(crate) fn posted() {
     works_for(current());
 }
 
 /// Returns whether a block that is allocated here comes to the books.
-pub(super) fn is_linked() -> bool {
+pub(crate) fn is_linked() -> bool {
     let owner = current();
     works_for(owners::PROBE);
     let block = black_box(Box::new(black_box([0_u8; 64])));

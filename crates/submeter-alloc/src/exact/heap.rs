@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use submeter::switch::{self, Observation, Observer};
-use submeter::{Group, Tree};
+use submeter::{Count, Gauge, Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::limit::NoNumber;
@@ -44,6 +44,8 @@ use crate::live::{Live, StartError};
 pub struct Heap {
     tree: Tree,
     live: Live,
+    /// Where blocks are [`sampled`](crate::sampled).
+    samples: Option<Gauge<Count>>,
     numbering: Arc<Numbering>,
     /// Locked for a whole flush.
     entries: ProcessMutex<BTreeMap<u32, Entry>>,
@@ -93,6 +95,15 @@ impl Heap {
         if !books::is_linked() {
             return Err(StartError::NotLinked);
         }
+        Heap::begin(tree, live, None)
+    }
+
+    /// As [`start`](Heap::start), whichever allocator writes the books.
+    pub(crate) fn begin(
+        tree: &Tree,
+        live: Live,
+        samples: Option<Gauge<Count>>,
+    ) -> Result<Heap, StartError> {
         if !live.is_of(tree) {
             return Err(StartError::OtherTree);
         }
@@ -104,7 +115,14 @@ impl Heap {
         let shared = Arc::clone(&numbering);
         let observation = switch::observe(move |_| Some(Box::new(Follower(Arc::clone(&shared)))));
         let entries = ProcessMutex::default();
-        Ok(Heap { tree: tree.clone(), live, numbering, entries, _observation: observation })
+        Ok(Heap {
+            tree: tree.clone(),
+            live,
+            samples,
+            numbering,
+            entries,
+            _observation: observation,
+        })
     }
 
     /// Brings what changed since the last flush to the gauges of the groups, which show it after a
@@ -128,6 +146,15 @@ impl Heap {
                 group.adjust(self.live.bytes, sum.wrapping_sub(entry.posted));
                 held.push(group);
                 entry.posted = sum;
+            }
+            if let Some(gauge) = self.samples {
+                let samples = owners::samples(number);
+                if samples != entry.posted_samples {
+                    let group = self.holder(&entry.path, &entry.ids, &mut held);
+                    group.adjust(gauge, samples.wrapping_sub(entry.posted_samples));
+                    held.push(group);
+                    entry.posted_samples = samples;
+                }
             }
             // When the group has ended its threads have left it and posted, so that its blocks only
             // become fewer. A sum that finds none has found the end of each.

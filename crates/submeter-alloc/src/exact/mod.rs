@@ -50,11 +50,11 @@
 //! copy, without what threads that it does not have kept;
 //! where the fork came in the middle of a [`Heap::flush`], its gauges stay as they are.
 
-mod books;
+pub(crate) mod books;
 mod heap;
 mod limit;
 mod numbers;
-mod owners;
+pub(crate) mod owners;
 mod raw;
 
 pub use heap::{Balance, Heap};

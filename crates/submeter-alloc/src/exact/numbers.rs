@@ -43,6 +43,7 @@ pub(super) struct Entry {
     pub(super) ended: Arc<AtomicBool>,
     /// What the tree has of it.
     pub(super) posted: i64,
+    pub(super) posted_samples: i64,
 }
 
 /// What a group knows of its number.
@@ -165,8 +166,8 @@ impl Numbers {
             return false;
         }
         self.last = self.last.max(number);
-        let entry = Entry { path: group.path().to_owned(), ids, ended, posted: 0 };
-        self.new.push((number, entry));
+        let path = group.path().to_owned();
+        self.new.push((number, Entry { path, ids, ended, posted: 0, posted_samples: 0 }));
         true
     }
 }

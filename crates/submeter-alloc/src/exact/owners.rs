@@ -10,10 +10,10 @@ use std::sync::atomic::{Ordering, fence};
 use submeter_percpu::{Area, Block};
 
 /// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
-pub(super) const OWNERS_MAX: usize = u16::MAX as usize;
+pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
 /// The number under which a thread looks whether its blocks are noticed.
-pub(super) const PROBE: u32 = OWNERS_MAX as u32;
+pub(crate) const PROBE: u32 = OWNERS_MAX as u32;
 
 const CHUNK: usize = 256;
 
@@ -27,6 +27,10 @@ static CHUNKS: [OnceLock<Chunk>; OWNERS_MAX.div_ceil(CHUNK)] =
 const GAINED: usize = 0;
 const LOST: usize = 1;
 
+/// As those, of samples: only where blocks are [`sampled`](crate::sampled).
+const BEGUN: usize = 2;
+const ENDED: usize = 3;
+
 #[inline]
 fn words(owner: u32) -> Option<&'static Block> {
     let owner = owner as usize;
@@ -36,7 +40,7 @@ fn words(owner: u32) -> Option<&'static Block> {
 /// Adds to an owner's words. It makes none, which would allocate: that was done before a block had
 /// the number. The probe has none.
 #[inline]
-pub(super) fn add(owner: u32, bytes: i64) {
+pub(crate) fn add(owner: u32, bytes: i64) {
     if let Some(words) = words(owner) {
         let word = if bytes < 0 { LOST } else { GAINED };
         if word == LOST {
@@ -48,12 +52,29 @@ pub(super) fn add(owner: u32, bytes: i64) {
     }
 }
 
+/// Counts a sample that begins or ends: before its bytes are added or taken off, so that an owner
+/// who has none left has no sample left.
+pub(crate) fn count_sample(owner: u32, begins: bool) {
+    if let Some(words) = words(owner) {
+        words.add(if begins { BEGUN } else { ENDED }, 1);
+    }
+}
+
+/// Returns how many samples an owner has.
+pub(crate) fn samples(owner: u32) -> i64 {
+    // Ended first: as in `sum`, of which the orders are, where it is called before.
+    words(owner).map_or(0, |words| {
+        let ended = words.sum(ENDED);
+        words.sum(BEGUN).wrapping_sub(ended)
+    })
+}
+
 /// Makes an owner's words, unless it has them already.
-pub(super) fn make(owner: u32) -> io::Result<()> {
+pub(crate) fn make(owner: u32) -> io::Result<()> {
     let none = || Box::new([const { OnceLock::new() }; CHUNK]);
     let chunk = CHUNKS[owner as usize / CHUNK].get_or_init(none);
     if chunk[owner as usize % CHUNK].get().is_none() {
-        let block = Area::common()?.block(2)?;
+        let block = Area::common()?.block(4)?;
         // Whichever thread was earlier made the same.
         let _ = chunk[owner as usize % CHUNK].set(block);
     }
@@ -64,7 +85,7 @@ pub(super) fn make(owner: u32) -> io::Result<()> {
 /// block that is in use throughout, so that it is 0 only where there is none. That is as what is
 /// lost is read first, and is counted after what it was gained by: if the sum of what was gained is
 /// not more when read later, then it was not more at the moment between.
-pub(super) fn sum(owner: u32) -> i64 {
+pub(crate) fn sum(owner: u32) -> i64 {
     let Some(words) = words(owner) else { return 0 };
     let lost = words.sum(LOST);
     // Acquire: pairs with the Release in `add`, and with what passes a block from the thread that

@@ -26,7 +26,12 @@ const ROOMS: &[Room] = &[
         shipped: true,
     },
     Room { name: "submeter-address", depends_on: &[], shipped: true },
-    Room { name: "submeter-alloc", depends_on: &["submeter", "submeter-percpu"], shipped: true },
+    Room {
+        name: "submeter-alloc",
+        // sys for the addresses of samples.
+        depends_on: &["submeter", "submeter-percpu", "submeter-sys"],
+        shipped: true,
+    },
     Room { name: "submeter-documents", depends_on: &[], shipped: true },
     Room { name: "submeter-metrics", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-http", depends_on: &["submeter", "submeter-documents"], shipped: true },

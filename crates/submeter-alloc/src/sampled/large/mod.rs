@@ -1,0 +1,88 @@
+//! Whose the known blocks are.
+//!
+//! Each block of [`EXACT`] bytes and more covers an address that is a multiple of `EXACT`. The
+//! first such address is covered by no other block, and neither is its entry in this map: the
+//! number of an owner, or 0 for nobody. So nothing is searched, no two threads meet in an entry,
+//! and nothing is ever full.
+
+mod raw;
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::odds::EXACT;
+use crate::exact::owners::OWNERS_MAX;
+use raw::Leaf;
+
+/// The entries of a leaf, which is made where a known block with an owner begins.
+const LEAF: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
+
+/// The bits of an address, of what Linux gives a program that does not ask for more.
+const ADDRESS_BITS: u32 = match () {
+    () if cfg!(miri) || usize::BITS == 32 => 32,
+    () if cfg!(target_arch = "aarch64") => 48,
+    () => 47,
+};
+
+/// One more: for a block that covers the end of the last but not its begin.
+const LEAVES_MAX: usize = (1 << (ADDRESS_BITS - EXACT.ilog2())) / LEAF + 1;
+
+const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
+
+static LEAVES: [Leaf; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
+
+/// The leaf of a known block, and its place there.
+fn place(block: *mut u8) -> Option<(&'static Leaf, usize)> {
+    let index = block.addr().div_ceil(EXACT);
+    Some((LEAVES.get(index / LEAF)?, index % LEAF))
+}
+
+fn entry(block: *mut u8) -> Option<&'static AtomicU16> {
+    let (leaf, at) = place(block)?;
+    leaf.get().map(|leaf| &leaf[at])
+}
+
+/// Notes the owner of a known block; false where memory is short, and it is nobody's.
+pub(super) fn note(block: *mut u8, owner: u32) -> bool {
+    let entry = entry(block).or_else(|| {
+        let (leaf, at) = place(block)?;
+        leaf.make().map(|leaf| &leaf[at])
+    });
+    // Relaxed: only who has the block uses its entry, which follows it from thread to thread.
+    entry.inspect(|entry| entry.store(owner as u16, Ordering::Relaxed)).is_some()
+}
+
+/// Takes the owner of a known block out, before the block is freed or moves; 0 for nobody.
+pub(super) fn forget(block: *mut u8) -> u32 {
+    let Some(entry) = entry(block) else { return 0 };
+    // Relaxed, here and below: as in `note`.
+    let owner = entry.load(Ordering::Relaxed);
+    if owner != 0 {
+        entry.store(0, Ordering::Relaxed);
+    }
+    owner.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::without_provenance_mut;
+
+    use super::*;
+
+    #[test]
+    fn blocks_side_by_side_have_entries_of_their_own() {
+        // The least known blocks, one after the other, at the worst places.
+        for first in [EXACT, EXACT - 16, 16, LEAF * EXACT - 16] {
+            let at = |n: usize| without_provenance_mut(first + (1 << 30) + n * EXACT);
+            (0..4).for_each(|n| assert!(note(at(n), 1 + n as u32)));
+            assert_eq!([0, 1, 2, 3].map(|n| forget(at(n))), [1, 2, 3, 4]);
+            assert_eq!([0, 1, 2, 3].map(|n| forget(at(n))), [0; 4], "once");
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_all_addresses_is_nobodys() {
+        let beyond = without_provenance_mut(usize::MAX - 16);
+        assert!(cfg!(target_pointer_width = "32") || !note(beyond, 1));
+        assert_eq!(forget(beyond), 0);
+    }
+}

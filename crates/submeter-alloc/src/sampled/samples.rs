@@ -1,0 +1,154 @@
+//! What begins, changes and ends with a sample or a known block.
+
+use std::alloc::Layout;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::odds::{self, EXACT};
+use super::slots::Slot;
+use super::{large, places};
+use crate::exact::{books, owners};
+
+/// What the estimates lack: bytes that samples without a slot stood for and no later sample took
+/// over, and known blocks for whose entry there was no memory.
+static LACKING: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn lacking() -> u64 {
+    // Relaxed, here and below: one number, of no order with others.
+    LACKING.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn lack(bytes: u64) {
+    LACKING.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Looks whether the `more` bytes of a block that did not pass have a place among them, and takes a
+/// slot for it then. None outside of all groups.
+pub(super) fn begin(layout: Layout, more: usize) -> Option<Slot> {
+    if !places::is_due(more) {
+        return None;
+    }
+    match books::current() {
+        0 => None,
+        owner => take(owner, layout, 0),
+    }
+}
+
+/// Takes a slot for a sample, which takes the place of `known` bytes of its owner; or leaves what
+/// it stands for to the next.
+fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
+    let weight = odds::weight(layout.size());
+    let Some(slot) = slot(layout) else {
+        carry(owner, weight);
+        return None;
+    };
+    let weight = slot.note(owner, weight.saturating_add(places::carried(owner)));
+    owners::count_sample(owner, true);
+    books::count(owner, weight as i64 - known as i64);
+    Some(slot)
+}
+
+/// Takes a slot for a block. None in a handler that interrupts this on its own thread.
+pub(super) fn slot(layout: Layout) -> Option<Slot> {
+    // An error of the system allocates, which must not come here again.
+    places::unsampled(|| Slot::take(layout.size(), layout.align())).flatten()
+}
+
+fn carry(owner: u32, weight: u64) {
+    match places::carry(owner, weight) {
+        0 => {}
+        lost => lack(lost),
+    }
+}
+
+/// Begins to know a block.
+pub(super) fn know(block: *mut u8, owner: u32, size: usize) {
+    if owner == 0 {
+        return;
+    }
+    if large::note(block, owner) {
+        books::count(owner, size as i64);
+    } else {
+        lack(size as u64);
+    }
+}
+
+/// Ends a known block.
+pub(super) fn forget(block: *mut u8, size: usize) {
+    match large::forget(block) {
+        0 => {}
+        owner => books::count(owner, -(size as i64)),
+    }
+}
+
+/// Decides whether a known block, whose entry was taken out, is a sample when it shrinks, and takes
+/// a slot for it then.
+pub(super) fn shrink_known(owner: u32, old: usize, new: Layout) -> Option<Slot> {
+    if owner == 0 || !places::draw(|random| odds::is_sampled(random, new.size())) {
+        return None;
+    }
+    take(owner, new, old)
+}
+
+/// Goes on with a known block, whose entry was taken out, in its new place and size.
+pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: usize) {
+    if owner == 0 {
+        return;
+    }
+    let is_known = new >= EXACT && large::note(moved, owner);
+    if new >= EXACT && !is_known {
+        lack(new as u64);
+    }
+    // At once, so that an owner with one block is never without.
+    books::count(owner, if is_known { new as i64 } else { 0 } - old as i64);
+}
+
+/// Goes on with what lies in a slot, in its new size: a sample, or what was one until it shrank.
+/// What shrinks stays a sample with the chance of its new size; what grows is one more likely.
+pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
+    let (owner, weight) = slot.sample();
+    if owner == 0 {
+        let more = new.saturating_sub(old);
+        let is_due = !places::pass(more) && places::is_due(more);
+        let owner = if is_due { books::current() } else { 0 };
+        let weight = if owner == 0 { 0 } else { odds::weight(new) };
+        to.note(owner, weight);
+        if owner != 0 {
+            owners::count_sample(owner, true);
+            books::count(owner, weight as i64);
+        }
+    } else if new >= old || places::draw(|random| odds::remains(random, old, new)) {
+        // Beside what it may carry.
+        let changed = to.note(owner, weight + odds::weight(new) - odds::weight(old));
+        books::count(owner, changed as i64 - weight as i64);
+    } else {
+        end(slot);
+        to.note(0, 0);
+    }
+}
+
+/// Ends what lies in a slot, and goes on with the same in a block of its new size elsewhere.
+pub(super) fn left(slot: Slot, block: *mut u8, old: usize, new: usize) {
+    let (owner, weight) = slot.sample();
+    // What it carries, if anything.
+    let mut rest = weight.saturating_sub(odds::weight(old));
+    if new >= EXACT {
+        know(block, if owner == 0 { books::current() } else { owner }, new);
+    } else {
+        rest += odds::weight(new);
+    }
+    if owner != 0 && rest != 0 {
+        carry(owner, rest);
+    }
+    // After what it gained, so that an owner with one block is never without.
+    end(slot);
+}
+
+/// Ends the sample in a slot, if there is one.
+pub(super) fn end(slot: Slot) {
+    let (owner, weight) = slot.sample();
+    if owner != 0 {
+        owners::count_sample(owner, false);
+        books::count(owner, -(weight as i64));
+    }
+}

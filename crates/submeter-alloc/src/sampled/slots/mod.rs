@@ -1,0 +1,251 @@
+//! Where sampled blocks lie: slots of powers of two, in a range of addresses of their own.
+//!
+//! By its address a block is known to be one; its class, its number and thereby its record follow
+//! from there. Class k has slots of 16·2^k bytes, as many as each other class, one class after the
+//! other; the records of all come behind. Pages are opened as they are first needed.
+
+mod raw;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use submeter_percpu::free_list::FreeList;
+
+use super::odds::EXACT;
+
+pub(super) use raw::{has, start};
+
+/// The slots of a class: for a heap of 64 GiB, all of whose blocks are of one class. If there are
+/// more, larger slots are taken.
+const SLOTS: usize = match () {
+    () if cfg!(miri) => 1 << 9,
+    () if cfg!(all(target_os = "linux", target_pointer_width = "64")) => 1 << 20,
+    () => 1 << 12,
+};
+
+/// The bytes of the smallest slots, which every block is aligned to.
+const LEAST: usize = 16;
+
+const CLASSES: usize = (EXACT / LEAST).ilog2() as usize + 1;
+
+/// The bytes of all slots of the first class.
+const UNIT: usize = SLOTS * LEAST;
+
+const _: () = assert!(UNIT.is_multiple_of(EXACT), "a class begins as aligned as its slots are");
+
+/// All bytes of all slots.
+const LEN: usize = UNIT * ((1 << CLASSES) - 1);
+
+/// How many bytes of a class are opened at once.
+const STEP: usize = if cfg!(miri) { EXACT } else { 256 << 10 };
+
+/// What is known of a slot.
+struct Record {
+    /// The owner of the sample, 0 if what lies here is none; or what links free slots.
+    owner: AtomicU32,
+    weight: AtomicU32,
+}
+
+impl Record {
+    const fn new() -> Record {
+        Record { owner: AtomicU32::new(0), weight: AtomicU32::new(0) }
+    }
+}
+
+struct Class {
+    free: FreeList,
+    /// The first number that was never taken.
+    fresh: AtomicU32,
+    /// The first whose memory was not opened.
+    open: AtomicU32,
+}
+
+static CLASS: [Class; CLASSES] =
+    [const { Class { free: FreeList::new(), fresh: AtomicU32::new(0), open: AtomicU32::new(0) } };
+        CLASSES];
+
+/// One that is in use, or that one has.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    class: usize,
+    number: u32,
+}
+
+const fn size_of_slot(class: usize) -> usize {
+    LEAST << class
+}
+
+/// Where a class begins.
+const fn begin(class: usize) -> usize {
+    UNIT * ((1 << class) - 1)
+}
+
+/// Returns the class of what lies there, and its number.
+const fn slot_at(offset: usize) -> Slot {
+    let class = (offset / UNIT + 1).ilog2() as usize;
+    Slot { class, number: ((offset - begin(class)) / size_of_slot(class)) as u32 }
+}
+
+/// Returns the smallest class whose slots a block fits in.
+fn class_of(size: usize, align: usize) -> usize {
+    let least = size.max(align).max(LEAST).next_power_of_two();
+    (least / LEAST).ilog2() as usize
+}
+
+impl Class {
+    fn take(&self, class: usize) -> Option<Slot> {
+        let link = |number| &Slot { class, number }.record().owner;
+        let number = self.free.take(link).or_else(|| self.take_fresh(class))?;
+        Some(Slot { class, number })
+    }
+
+    fn take_fresh(&self, class: usize) -> Option<u32> {
+        // Relaxed, here and below: a number that no other thread has; its memory was opened, or is
+        // here.
+        let mut fresh = self.fresh.load(Ordering::Relaxed);
+        loop {
+            if fresh as usize == SLOTS || !self.is_open(class, fresh) {
+                return None;
+            }
+            // Relaxed: as above.
+            let relaxed = Ordering::Relaxed;
+            match self.fresh.compare_exchange_weak(fresh, fresh + 1, relaxed, relaxed) {
+                Ok(_) => return Some(fresh),
+                Err(now) => fresh = now,
+            }
+        }
+    }
+
+    /// Opens the memory of a slot and of those after it, unless it is open.
+    fn is_open(&self, class: usize, number: u32) -> bool {
+        // Acquire: pairs with the Release below.
+        if number < self.open.load(Ordering::Acquire) {
+            return true;
+        }
+        let more = (STEP / size_of_slot(class)).max(1).min(SLOTS - number as usize);
+        let is_open = raw::open(Slot { class, number }, more);
+        if is_open {
+            // Release: pairs with the Acquire above and in `record`.
+            self.open.fetch_max(number + more as u32, Ordering::Release);
+        }
+        is_open
+    }
+}
+
+impl Slot {
+    /// Takes one for a block; none where all are in use, or memory is short.
+    pub(super) fn take(size: usize, align: usize) -> Option<Slot> {
+        (class_of(size, align)..CLASSES).find_map(|class| CLASS[class].take(class))
+    }
+
+    /// Returns the one in which a block lies.
+    pub(super) fn of(block: *mut u8) -> Option<Slot> {
+        has(block).then(|| slot_at(raw::offset(block)))
+    }
+
+    pub(super) fn block(self) -> *mut u8 {
+        raw::address(begin(self.class) + self.number as usize * size_of_slot(self.class))
+    }
+
+    /// Whether a block fits in.
+    pub(super) fn fits(self, size: usize) -> bool {
+        size <= size_of_slot(self.class)
+    }
+
+    /// Gives it up.
+    pub(super) fn put(self) {
+        CLASS[self.class].free.put(self.number, &self.record().owner);
+    }
+
+    /// Returns the owner of the sample in it, 0 for none, and what it stands for.
+    pub(super) fn sample(self) -> (u32, u64) {
+        let record = self.record();
+        // Relaxed, here and below: only who has the block uses its record.
+        let weight = record.weight.load(Ordering::Relaxed);
+        (record.owner.load(Ordering::Relaxed), weight.into())
+    }
+
+    /// Notes the sample in it. What it stands for is 4 GiB at most: more is lost.
+    pub(super) fn note(self, owner: u32, weight: u64) -> u64 {
+        let record = self.record();
+        let weight = weight.min(u32::MAX.into());
+        // Relaxed, here and below: as in `sample`.
+        record.owner.store(owner, Ordering::Relaxed);
+        record.weight.store(weight as u32, Ordering::Relaxed);
+        weight
+    }
+
+    fn record(self) -> &'static Record {
+        raw::record(self)
+    }
+
+    /// The place of its record among all.
+    fn index(self) -> usize {
+        self.class * SLOTS + self.number as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slot_lies_apart_as_aligned_as_it_is_large_and_is_found_again() {
+        assert_eq!((size_of_slot(0), size_of_slot(CLASSES - 1)), (LEAST, EXACT));
+        let mut end = 0;
+        for class in 0..CLASSES {
+            assert_eq!(begin(class), end, "where the last one ended");
+            let size = size_of_slot(class);
+            for number in [0, 1, SLOTS - 1] {
+                let first = begin(class) + number * size;
+                assert!(first.is_multiple_of(size));
+                for offset in [first, first + 1, first + size - 1] {
+                    let slot = slot_at(offset);
+                    assert_eq!((slot.class, slot.number as usize), (class, number));
+                }
+                end = first + size;
+            }
+        }
+        assert_eq!(end, LEN);
+    }
+
+    #[test]
+    fn the_smallest_class_that_is_large_and_aligned_enough() {
+        let of = |size, align| size_of_slot(class_of(size, align));
+        assert_eq!([of(1, 1), of(16, 8), of(17, 8), of(64, 64)], [16, 16, 32, 64]);
+        assert_eq!([of(24, 4096), of(EXACT - 1, 1)], [4096, EXACT]);
+        assert!(class_of(1, 2 * EXACT) >= CLASSES, "none is");
+    }
+
+    #[test]
+    fn slots_are_given_out_once_and_again_when_they_were_put_back() {
+        start().expect("address space");
+        let [a, b] = [40, 64].map(|size| Slot::take(size, 8).expect("room"));
+        assert_ne!(a.block(), b.block());
+        for slot in [a, b] {
+            assert!(has(slot.block()) && slot.fits(64) && !slot.fits(65));
+            assert_eq!(Slot::of(slot.block()).expect("there").index(), slot.index());
+        }
+        assert_eq!((a.note(7, 100), a.sample()), (100, (7, 100)));
+        assert_eq!(b.note(8, 1 << 40), u32::MAX.into());
+        let place = a.block();
+        a.put();
+        b.put();
+        let again = [64, 64].map(|size| Slot::take(size, 64).expect("room"));
+        assert!(again.iter().any(|slot| slot.block() == place));
+        again.into_iter().for_each(Slot::put);
+        let outside = Box::new(0);
+        assert!(!has((&raw const *outside).cast_mut()));
+    }
+
+    #[test]
+    fn a_class_that_is_full_borrows_of_the_next() {
+        start().expect("address space");
+        let class = CLASSES - 2;
+        // As many as there are, of which none may be opened here.
+        CLASS[class].fresh.store(SLOTS as u32, Ordering::Relaxed);
+        while CLASS[class].free.take(|number| &Slot { class, number }.record().owner).is_some() {}
+        let slot = Slot::take(size_of_slot(class), 8).expect("room");
+        assert_eq!(slot.class, class + 1);
+        slot.put();
+    }
+}

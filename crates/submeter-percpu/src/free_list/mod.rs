@@ -1,0 +1,159 @@
+//! Numbers that are free, for code that may not wait: an allocator, a signal handler.
+//!
+//! A stack of numbers, each of which has a link of its owner's. A thread that stops in the middle
+//! of a call, or that a forked child does not have, holds up no other; at worst the child lacks the
+//! number that it was about to take.
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::model_const_fn;
+
+/// The end of the stack. As a link: nothing comes after.
+const END: u32 = u32::MAX;
+
+/// A stack of free numbers, without a lock.
+///
+/// It has no memory but its head: each number that is put on it comes with a word of its owner's,
+/// which links it to the next as long as it is there, and is its owner's again once it is taken.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::AtomicU32;
+/// use submeter_percpu::free_list::FreeList;
+///
+/// static FREE: FreeList = FreeList::new();
+/// static LINKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+///
+/// FREE.put(0, &LINKS[0]);
+/// FREE.put(1, &LINKS[1]);
+/// let link = |number| &LINKS[number as usize];
+/// assert_eq!([(); 3].map(|()| FREE.take(link)), [Some(1), Some(0), None]);
+/// ```
+#[derive(Debug)]
+pub struct FreeList {
+    /// The first number, and above it how many were put here since the beginning: what was taken
+    /// and put back meanwhile is not taken for what is still there. It wraps around after 2^32
+    /// puts, all of which would have to happen during one call of `take`.
+    head: AtomicU64,
+}
+
+impl FreeList {
+    model_const_fn! {
+        /// Makes an empty one.
+        #[must_use]
+        pub fn new() -> FreeList {
+            FreeList { head: AtomicU64::new(END as u64) }
+        }
+    }
+
+    /// Puts a number on the stack, whose word may change until it is taken.
+    ///
+    /// The caller has the number, and gives it up. The largest `u32` is none: it is the end.
+    pub fn put(&self, number: u32, link: &AtomicU32) {
+        self.put_and_count(number, link, 1);
+    }
+
+    /// Counts the puts by `step`: 1, but in the model of why they are counted.
+    fn put_and_count(&self, number: u32, link: &AtomicU32, step: u64) {
+        // Relaxed: what is compared is this word alone.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // Relaxed: the exchange below publishes it.
+            link.store(head as u32, Ordering::Relaxed);
+            let puts = (head >> 32).wrapping_add(step);
+            let next = puts << 32 | u64::from(number);
+            // Release: pairs with the Acquire in `take`, for the link and all that the last owner
+            // did with what the number stands for.
+            match self.head.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes the number that was put last, if there is one. `link` returns the word of a number
+    /// that is, or was, on the stack.
+    pub fn take<'a>(&self, link: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
+        // Acquire, here and below: pairs with the Release of `put`.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let number = head as u32;
+            if number == END {
+                return None;
+            }
+            // Relaxed: published by the exchange that put it there. If another thread has taken the
+            // number meanwhile this may be anything, and the exchange fails: the number of puts, or
+            // the head, has changed.
+            let next = link(number).load(Ordering::Relaxed);
+            let next = head & !u64::from(u32::MAX) | u64::from(next);
+            // Acquire: as above. An exchange continues the release sequence of the `put` before it.
+            match self.head.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => return Some(number),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+impl Default for FreeList {
+    fn default() -> FreeList {
+        FreeList::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_last_is_taken_first_and_each_once() {
+        let links: [AtomicU32; 3] = std::array::from_fn(|_| AtomicU32::new(7));
+        let link = |number: u32| &links[number as usize];
+        let free = FreeList::default();
+        assert_eq!(free.take(link), None);
+        for number in [2, 0, 1] {
+            free.put(number, link(number));
+        }
+        assert_eq!([(); 4].map(|()| free.take(link)), [Some(1), Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn no_number_is_two_threads_stress() {
+        const THREADS: usize = 4;
+        const ROUNDS: usize = if cfg!(miri) { 100 } else { 200_000 };
+        const NUMBERS: usize = 3;
+        let links: [AtomicU32; NUMBERS] = std::array::from_fn(|_| AtomicU32::new(0));
+        let held: [AtomicU32; NUMBERS] = std::array::from_fn(|_| AtomicU32::new(0));
+        let link = |number: u32| &links[number as usize];
+        let free = FreeList::new();
+        (0..NUMBERS as u32).for_each(|number| free.put(number, link(number)));
+        let begin = Barrier::new(THREADS);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    begin.wait();
+                    for _ in 0..ROUNDS {
+                        let Some(number) = free.take(link) else { continue };
+                        // Relaxed: the list orders those that have the number.
+                        let others = held[number as usize].fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(others, 0, "{number} was taken twice");
+                        // Its word is its owner's.
+                        link(number).store(number, Ordering::Relaxed);
+                        held[number as usize].fetch_sub(1, Ordering::Relaxed);
+                        free.put(number, link(number));
+                    }
+                });
+            }
+        });
+        let mut left: Vec<u32> = std::iter::from_fn(|| free.take(link)).collect();
+        left.sort_unstable();
+        assert_eq!(left, [0, 1, 2]);
+    }
+}

@@ -1,0 +1,210 @@
+//! Blocks of every size and alignment are usable wherever they lie, a signal handler that allocates
+//! in the middle of the sampler spoils nothing, and a forked child estimates for itself, while
+//! threads of its parent that it does not have were in the middle of sampling.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter_alloc::Sampled;
+
+#[path = "common/handler.rs"]
+#[expect(unsafe_code, reason = "handles signals")]
+mod handler;
+#[path = "../../../crates/submeter-alloc/tests/common/samples.rs"]
+mod samples;
+
+use samples::{Samples, samples};
+
+#[global_allocator]
+static HEAP: Sampled<System> = Sampled::new(System);
+
+/// Beside it, one that a handler may call: of the same slots and words.
+static ANYWHERE: Sampled<Anywhere> = Sampled::new(Anywhere);
+
+/// Gives out one block, to one handler at a time.
+struct Anywhere;
+
+#[repr(align(16))]
+struct Place([AtomicU64; 16]);
+
+static PLACE: Place = Place([const { AtomicU64::new(0) }; 16]);
+
+// SAFETY: 1. The place is a static, and large and aligned enough for the layout that the test
+// asks for. 2. Nobody uses the block, and only one handler at a time has it.
+unsafe impl GlobalAlloc for Anywhere {
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        PLACE.0.as_ptr().cast_mut().cast()
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+}
+
+/// Allocates there, or frees what the last call allocated.
+fn anywhere() {
+    static HELD: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+    let layout = Layout::new::<[u64; 16]>();
+    // Relaxed: only handlers of one thread, and none interrupts another.
+    let held = HELD.swap(ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
+    unsafe {
+        if held.is_null() {
+            // Relaxed: as above.
+            HELD.store(ANYWHERE.alloc(layout), Ordering::Relaxed);
+        } else {
+            ANYWHERE.dealloc(held, layout);
+        }
+    }
+}
+
+#[test]
+fn every_size_and_alignment_is_a_block_wherever_it_goes() {
+    let (samples, _alone) = samples();
+    let [a, b] =
+        ["/sizes/a", "/sizes/b"].map(|path| samples.tree.get_or_create(path).expect("room"));
+    let sizes =
+        (1..=40).chain((6..=24).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+    for size in sizes {
+        for align in [1, 8, 16, 64, 4096, 8192, 2 << 20] {
+            // Often enough that some of each is sampled.
+            let times = if size < 8192 && align <= 8192 { 300 } else { 1 };
+            let layout = Layout::from_size_align(size, align).expect("valid");
+            for _ in 0..times {
+                // SAFETY: the size is not 0, and each block is freed with the layout that it has.
+                unsafe {
+                    let block = a.run(|| HEAP.alloc_zeroed(layout));
+                    assert!(!block.is_null() && block.addr() % align == 0, "{layout:?}");
+                    assert_eq!((block.read(), block.add(size - 1).read()), (0, 0));
+                    block.write_bytes(7, size);
+                    let block = b.run(|| HEAP.realloc(block, layout, 2 * size + 1));
+                    assert!(!block.is_null() && block.addr() % align == 0, "{layout:?}");
+                    assert_eq!((block.read(), block.add(size - 1).read()), (7, 7));
+                    block.write_bytes(7, 2 * size + 1);
+                    let layout = Layout::from_size_align(2 * size + 1, align).expect("valid");
+                    let block = HEAP.realloc(block, layout, size.div_ceil(2));
+                    let layout = Layout::from_size_align(size.div_ceil(2), align).expect("valid");
+                    assert_eq!((block.read(), block.add(layout.size() - 1).read()), (7, 7));
+                    b.run(|| HEAP.dealloc(block, layout));
+                }
+            }
+            assert_eq!((samples.of(&a), samples.of(&b)), (0, 0), "{layout:?}");
+            assert_eq!((samples.count(&a), samples.count(&b)), (0, 0), "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_allocates_in_the_middle_spoils_nothing_stress() {
+    /// Frequent enough to interrupt every instruction of a sample.
+    const PERIOD_NS: i64 = 20_000;
+    const HANDLED_MIN: u64 = 5_000;
+    let (samples, _alone) = samples();
+    let [a, b] =
+        ["/handled/a", "/handled/b"].map(|path| samples.tree.get_or_create(path).expect("room"));
+    let handled = Arc::new(AtomicU64::new(0));
+    handler::on_signal({
+        let (b, handled) = (b.clone(), Arc::clone(&handled));
+        move || {
+            let entered = b.enter();
+            anywhere();
+            drop(entered);
+            // Relaxed: read when the timer is gone.
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // The first switch of a thread, and of a group, allocates, which a handler must not.
+    a.run(|| b.run(|| (anywhere(), anywhere())));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let timer = handler::Timer::on_this_thread(PERIOD_NS).expect("a timer");
+    let mut kept = Vec::new();
+    // Relaxed: only ends the loop.
+    while handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline {
+        // Large enough that there is a sample in each ten.
+        a.run(|| (0..500).for_each(|_| drop(black_box(Vec::<u8>::with_capacity(6_000)))));
+        if kept.len() < 10_000 {
+            kept.push(a.run(|| black_box(Vec::<u8>::with_capacity(3_000))));
+        }
+    }
+    drop(timer);
+    let handled = handled.load(Ordering::Relaxed);
+    if handled % 2 == 1 {
+        anywhere();
+    }
+    assert!(handled >= HANDLED_MIN, "{handled} signals");
+    samples.must_be_near(&a, 3_000 * kept.len() as i64);
+    drop(kept);
+    assert_eq!((samples.of(&a), samples.of(&b)), (0, 0));
+    assert_eq!((samples.count(&a), samples.count(&b)), (0, 0));
+}
+
+#[test]
+fn a_forked_child_estimates_for_itself_while_others_are_sampled() {
+    const FORKS: usize = 50;
+    let (samples, _alone) = samples();
+    let Samples { tree, live, heap } = samples;
+    let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
+    let held = own.run(|| vec![0_u8; 50_000]);
+    let over = AtomicBool::new(false);
+    // Relaxed, here and below: it ends the loops.
+    let going = || !over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while going() {
+                    let block = others.run(|| black_box(vec![0_u8; 5_000]));
+                    drop(block);
+                }
+            });
+        }
+        for fork in 0..FORKS {
+            let entered = own.enter();
+            let before = black_box(vec![0_u8; 10_000]);
+            // SAFETY: the child allocates, switches, reads and ends, without the parent's exit
+            // handlers. glibc gives it an allocator that no vanished thread has locked, and no
+            // other thread flushes.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let more = black_box(vec![0_u8; 9_000]);
+                drop(before);
+                drop(entered);
+                let new = tree.create("/new").expect("new");
+                let there = new.run(|| black_box(vec![[0_u8; 9_000]; 1]));
+                let small: Vec<Vec<u8>> = new.run(|| {
+                    let mut all = Vec::with_capacity(1_000);
+                    all.extend((0..1_000).map(|_| black_box(Vec::with_capacity(5_000))));
+                    all
+                });
+                heap.flush();
+                // Own's small blocks may be sampled: none is held but what the tree has of them.
+                let first = own.sum(live.bytes) >= 59_000 && new.sum(live.samples) > 0;
+                drop((more, there, small));
+                heap.flush();
+                let second = new.sum(live.bytes) == 0 && new.sum(live.samples) == 0;
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!first) + 2 * i32::from(!second)) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is live; `child` is ours to wait for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            drop(before);
+            drop(entered);
+            heap.flush();
+            let (fork, own) = ((fork, status), own.sum(live.bytes));
+            if fork.1 != 0 || own < 50_000 {
+                // Else the threads would go on.
+                over.store(true, Ordering::Relaxed);
+                panic!("fork and status {fork:?}, {own} bytes");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    drop(held);
+    assert_eq!(samples.of(&others), 0);
+    samples.must_balance();
+}
