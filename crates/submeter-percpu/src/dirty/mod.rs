@@ -51,9 +51,9 @@ use crate::sync::seq_cst_order;
 pub(crate) fn after_own_updates() {
     // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
     // thread that found a mark which another set has loaded it plainly: without this, on machines
-    // that reorder loads, its count could be missed, and the thread's own update with it. What a
-    // thread hands over after its sequence found such a mark is ordered by the machine, as for
-    // `percpu_ref::switch`'s `count_since_opening`.
+    // that reorder loads, its count could be missed, and the thread's own update with it. If a
+    // thread's sequence finds such a mark and the thread then hands something over, the machine
+    // orders the two, as for `count_since_opening` in `percpu_ref::switch`.
     fence(Ordering::Acquire);
 }
 
@@ -227,8 +227,8 @@ impl DirtyBits<'_> {
         self.lines[index].load(Ordering::SeqCst) & bits
     }
 
-    /// Stops counting `marks` of those that were taken: what they stood for is where readers find
-    /// it.
+    /// Stops counting `marks` of those that were taken: readers find the lines' contents elsewhere
+    /// now.
     pub fn release(&self, marks: u32) {
         // SeqCst: after the flush stored the totals; pairs with the load in `count`.
         self.tally.fetch_sub(u64::from(marks), Ordering::SeqCst);

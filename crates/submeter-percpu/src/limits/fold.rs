@@ -107,8 +107,8 @@ fn empty<P: Path>(
 }
 
 /// The second half of closings, of all leaves that were closed in a visit or before it: a thread
-/// that closed one before may not have come so far. Not of one that was closed after it, as the
-/// barrier may have come before that.
+/// that closed one before may not have come so far. A leaf that was closed after it is left alone:
+/// the barrier may have come before that.
 fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     let mut drained: Option<Siblings<'a, P>> = None;
     for path in leaves {

@@ -328,8 +328,8 @@ impl Rows {
     }
 }
 
-/// A word of which every row of a CPU has a copy, as the sequences take it. Valid for as long as
-/// its rows are borrowed.
+/// A word that every CPU's row has a copy of, as the sequences take it. Valid for as long as its
+/// rows are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuWord<'a> {
     rseq: Rseq,
