@@ -29,7 +29,7 @@ struct Nodes {
 /// A group's limits of one quota.
 pub(crate) struct Limits {
     pub(crate) node: LimitNode,
-    /// `u64::MAX` for none. Not in the node: what charges do does not depend on it.
+    /// `u64::MAX` for none. Not in the node: charges do not depend on it.
     high: AtomicU64,
     paused: AtomicU64,
     /// How many of the node's overdrafts the group's word has.

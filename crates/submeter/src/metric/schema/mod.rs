@@ -188,7 +188,7 @@ impl Schema {
         self.inner.metering
     }
 
-    /// Returns the rate limit of which CPU time is spent, if one was declared.
+    /// Returns the rate limit from which CPU time is spent, if one was declared.
     #[inline]
     #[must_use]
     pub fn cpu_budget(&self) -> Option<RateLimit<Nanoseconds>> {
