@@ -38,7 +38,8 @@ pub(crate) fn add_within(
     word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// The locked rows, as a block keeps them: what a locked add needs, without following a pointer.
+/// The locked rows, as a block keeps them: all that a locked add needs, without following a
+/// pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct LockedRows {
     /// The first of them.
@@ -46,7 +47,7 @@ pub(crate) struct LockedRows {
     /// Of the block.
     pub(crate) words: u32,
     pub(crate) rows: u16,
-    /// What tells the calling thread's.
+    /// The hint to the calling thread's row.
     pub(crate) hint: RowHint,
 }
 

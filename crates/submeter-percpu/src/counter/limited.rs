@@ -43,9 +43,9 @@ use crate::storage::Area;
 /// stock keeps what that had reserved: it may be refused as much as
 /// [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds the limit.
 ///
-/// For a move of *another* thread a handler waits as anybody does: near the limit, and in `sum`.
-/// Do not add with a lock held that handlers of other threads want, nor while other threads are
-/// stopped.
+/// For a move of *another* thread a handler waits like any other caller: near the limit, and in
+/// `sum`. Do not add with a lock held that handlers of other threads want, nor while other threads
+/// are stopped.
 ///
 /// # Ordering
 /// An add that finds no room in its CPU's stock may use an amount that another thread gave back at

@@ -96,8 +96,8 @@ impl<W: CpuWords> Overflows<W> {
         let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
-        // The part of a word beyond a boundary is missing, never too much; what adds in flight hide
-        // may be either.
+        // The part of a word beyond a boundary is missing, never too much; the part that adds in
+        // flight hide may be either.
         Approximate::new(posted.wrapping_sub_unsigned(hidden), missing() + 2 * hidden)
     }
 

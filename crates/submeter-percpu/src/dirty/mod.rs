@@ -199,8 +199,8 @@ impl DirtyBits<'_> {
         }
     }
 
-    /// Clears the marks `bits` of a word of bits, and returns which of them were set. What was must
-    /// be [released](DirtyBits::release), or marked again. One locked instruction.
+    /// Clears the marks `bits` of a word of bits, and returns which of them were set. Those that
+    /// were set must be [released](DirtyBits::release), or marked again. One locked instruction.
     pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
         // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`. Other bits
         // are left.
@@ -360,8 +360,8 @@ mod tests {
         assert_eq!(row.count(), 3);
         assert_eq!(row.take_bits(0, 1 << 6 | 1 << 5), 1 << 5);
         row.release(1);
-        // What was taken can be marked and found again, in the parts that were left and in those
-        // that are empty.
+        // Taken lines can be marked and found again, in the parts that were left and in those that
+        // are empty.
         row.mark(4097);
         row.mark(6);
         assert_eq!(take_some(row, 20_000, &[6]), [6]);

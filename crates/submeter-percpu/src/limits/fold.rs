@@ -55,7 +55,7 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
         _ => tight,
     };
     if Level::state(tightening) != Tight::Tightening {
-        // Somebody else has drained it; the caller looks again.
+        // Another thread has drained it; the caller looks again.
         return true;
     }
     if !empty(path, level, &|_| true, barrier) {

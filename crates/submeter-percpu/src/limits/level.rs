@@ -156,7 +156,7 @@ impl Reserved {
 pub(super) struct Effects {
     /// The amount held at the level that refuses the charge.
     held: u64,
-    /// Whether something was held for a moment, for which somebody may wait.
+    /// Whether an amount was held for a moment, for which a charge may wait.
     pub(super) gave_back: bool,
     /// Whether a level may have begun or ceased to hold anything.
     pub(super) turned: bool,
@@ -349,7 +349,7 @@ impl Level {
         if self.soft.load(LOOK) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
     }
 
-    /// Sets the mode. What exceeds the limit stays; [`set_mode`](super::tree::set_mode) has no
+    /// Sets the mode. An excess over the limit stays; [`set_mode`](super::tree::set_mode) has no
     /// stock lie below it, so that a limit that is enforced again refuses at once.
     pub(crate) fn set_mode(&self, mode: LimitMode) {
         // SeqCst: in one order with what is held, as a limit is.
@@ -429,7 +429,7 @@ impl Level {
     pub(super) fn turn_over(&self, from: u32) {
         const WRAP: u32 = u32::MAX / 3 * 3;
         let next = if from + 1 == WRAP { 0 } else { from + 1 };
-        // SeqCst: see `held`. A failure means that somebody else went on.
+        // SeqCst: see `held`. A failure means that another thread went on.
         _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
     }
 

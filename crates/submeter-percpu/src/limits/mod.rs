@@ -13,8 +13,8 @@
 //!   gives all stock back. After the barrier every sequence has committed and is visible, or starts
 //!   again and finds the gate closed. Then `held` is what is charged, each charge and release
 //!   changes `held` itself, and a refusal is exact.
-//! - Words keep what they held when the gate was closed: a sequence's plain store would bring back
-//!   what anybody else stored. So the gate **opens** only after `held` was raised by their sum. It
+//! - Words keep what they held when the gate was closed: a sequence's plain store would undo the
+//!   stores of other threads. So the gate **opens** only after `held` was raised by their sum. It
 //!   does where there is room for all stock twice, and not within `REST_MS` of the last fold.
 //!
 //! Stock moves with the lock of its leaf held, so that a fold waits for a refill under way.

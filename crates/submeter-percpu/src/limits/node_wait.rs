@@ -25,10 +25,10 @@ impl LimitNode {
     ///
     /// Charges that wait for one limit are granted in the order in which they first asked; a
     /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits it costs
-    /// as much as that. While somebody waits for a limit, charges and releases below it take the
-    /// way that is exact, and each tries those that wait, until one does not fit.
+    /// as much as that. While a charge waits for a limit, charges and releases below it take the
+    /// exact path, and each tries the waiting ones, until one does not fit.
     ///
-    /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
+    /// Not for signal handlers, nor are releases in handlers while a charge waits: wakers are not.
     ///
     /// # Errors
     /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
@@ -44,7 +44,7 @@ impl LimitNode {
     ) -> Poll<Result<(), Refused>> {
         let node = self.node();
         if turn.number.is_none() {
-            // Stock lies within all limits, and there is none where somebody waits.
+            // Stock lies within all limits, and there is none where a charge waits.
             if charge_stock(node, n) {
                 return Poll::Ready(Ok(()));
             }

@@ -418,7 +418,7 @@ fn undo<'a>(
     below.for_each(|(_, level)| level.undo(n, effects));
 }
 
-/// Followed by a look whether somebody waits for it.
+/// Must be followed by a look for waiting charges.
 fn give_back<P: Path>(path: &P, n: u64) {
     path.levels().for_each(|level| _ = level.give_back(n));
 }
@@ -430,8 +430,8 @@ fn give_back<P: Path>(path: &P, n: u64) {
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
     let room = path.levels().map(Level::room).min().unwrap_or(0).saturating_sub(n);
-    // Of what the leaf holds no more is moved than of what it may hold: few units in use are not to
-    // look like many.
+    // Moves at most as much as the leaf's level holds, whatever the room: a few units in use must
+    // not look like many.
     let batch = leaf.batch(path.levels().next().map_or(0, Level::held).min(room));
     let moves = batch > 0 && n <= leaf.surplus();
     let Some(both) = n.checked_add(batch).filter(|_| moves) else { return false };

@@ -126,7 +126,7 @@ impl Count {
             }
             let (put, wanted) = match (word >> 1, keep) {
                 (_, true) => (Put::Held, word + DEAD),
-                // Somebody put the initial reference already.
+                // The initial reference was put already.
                 (..=0, false) => (Put::Below, word + DEAD),
                 (1, false) => (Put::Last, word + DEAD - ONE),
                 (2.., false) => (Put::Held, word + DEAD - ONE),

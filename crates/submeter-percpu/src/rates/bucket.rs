@@ -261,7 +261,7 @@ impl Bucket {
         Some(terms?.available(word.due_ns(), now_ns))
     }
 
-    /// What can be taken, or what is owed, below 0; `None` without a rate.
+    /// The amount that can be taken, or below 0 the amount owed; `None` without a rate.
     pub(super) fn balance(&self, now_ns: u64) -> Option<i64> {
         let (word, terms) = self.look();
         let terms = terms?;
@@ -272,8 +272,8 @@ impl Bucket {
         })
     }
 
-    /// Sets another rate. What can be taken stays as it is, up to the new burst, and so does what
-    /// is owed; with the first rate a bucket is full. Not by two at once.
+    /// Sets another rate. The amount that can be taken stays as it is, up to the new burst, and so
+    /// does a debt; with the first rate a bucket is full. Not by two at once.
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {

@@ -6,7 +6,7 @@
 //! it to the others, by their weights. So does one whose share earns less than a token in a period,
 //! unless it tries in each: it may then wait for a token longer than its share would take.
 //!
-//! Shares matter only once half a burst is taken: the other half is theirs. Above that anybody
+//! Shares matter only once half a burst is taken: the other half is theirs. Above that every group
 //! takes what others leave. Below, a take must fit its level's share, which has a due time as a
 //! bucket has, and as much room as its part of that half. So all contenders together may take at
 //! most half a burst at once, and at most the rate in the long run: those that keep to their shares

@@ -26,11 +26,12 @@ pub const SLOTS_MAX: u32 = (1 << 31) - 1;
 
 /// Those who wait, in the order in which they go in. Guarded by a lock of its owner's.
 pub trait Line {
-    /// Whether somebody could go in.
+    /// Whether a caller could go in.
     fn is_ready(&self) -> bool;
     /// Has the next one go in, for whom a place was taken.
     fn admit(&mut self);
-    /// Whether who comes or leaves must look at the line: as long as somebody waits, at least.
+    /// Whether a caller that comes or leaves must look at the line: at least as long as one waits
+    /// there.
     fn is_needed(&self) -> bool;
 }
 

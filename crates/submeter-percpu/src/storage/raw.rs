@@ -508,7 +508,7 @@ impl DataRows<'_> {
     /// was made.
     ///
     /// # Ordering
-    /// SeqCst: what a flush does after it took the dirty bits. Plain loads on x86-64.
+    /// SeqCst: comes after the flush took the dirty bits. Plain loads on x86-64.
     #[inline(always)]
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {

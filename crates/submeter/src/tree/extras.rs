@@ -156,7 +156,7 @@ impl Extras {
         self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
     }
 
-    /// Those that wait for the kill, if ever anybody did.
+    /// The tasks that wait for the kill, if ever one did.
     pub(crate) fn kill_waits_if_any(&self) -> Option<&KillWaits> {
         self.made.get()?.kill_waits.get()
     }

@@ -72,7 +72,7 @@ impl Limits {
         self.claims[claim as usize].store(usage, Ordering::Relaxed);
     }
 
-    /// Counts that somebody was asked to pause.
+    /// Counts a request to pause.
     pub(crate) fn count_pause(&self) {
         // Relaxed: a statistic.
         self.paused.fetch_add(1, Ordering::Relaxed);

@@ -55,7 +55,7 @@ impl Group {
         self.inner.quotas.pressure(self.quota_slot(quota.key))
     }
 
-    /// Returns the pressure by slot, of quotas for which somebody waited.
+    /// Returns the pressure by slot, of quotas for which a charge waited.
     pub(crate) fn pressures(&self) -> Box<[(usize, Pressure)]> {
         let slots = 0..self.schema().quotas();
         let pressures = slots.map(|slot| (slot, self.inner.quotas.pressure(slot)));

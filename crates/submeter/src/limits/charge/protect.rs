@@ -1,6 +1,6 @@
 //! Usage that is not reclaimed.
 //!
-//! What a group claims (`min` and `low`) are two words beside its limit that charges never look at.
+//! A group's claims (`min` and `low`) are two words beside its limit that charges never look at.
 //! The part that it gets of what its ancestors have is computed from the top down when something
 //! asks for it. Rejected: a sum per parent that each charge keeps up to date, as Linux has it. It
 //! would give every charge a word to share.

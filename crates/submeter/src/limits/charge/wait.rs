@@ -36,10 +36,10 @@ impl Group {
     /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
     /// not wait for them, and may take room that was released before.
     ///
-    /// While no charge waits it costs as much as `try_charge`. While somebody waits for a limit,
-    /// charges and releases below that limit take the path that they take near it, and try those
-    /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
-    /// wakers are not for those.
+    /// While no charge waits it costs as much as `try_charge`. While a charge waits for a limit,
+    /// charges and releases below that limit take the path that they take near it, and try the
+    /// waiting ones, until one does not fit. Not for programs that release charges in signal
+    /// handlers: wakers are not for those.
     ///
     /// # Examples
     /// ```

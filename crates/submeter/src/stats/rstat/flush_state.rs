@@ -191,7 +191,7 @@ impl FlushState {
             area.find_dirty(&lines, |lines| taken.push(lines));
         }
         area.take_dirty(taken);
-        // Not a flush that anybody asked for.
+        // Not a flush that was asked for.
         let report = self.report();
         self.propagator.begin();
         self.bring_up();
