@@ -22,7 +22,7 @@ fn unfit(what: &str, given: &str, remedy: &str) -> String {
     format!("{what} {shown:?}: {remedy}")
 }
 
-/// What is limited: a resource of a group, such as `memory` of `/acme`.
+/// A limited resource of a group, such as `memory` of `/acme`.
 ///
 /// Budgets are ordered by path, ancestors before descendants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,7 @@ const FIRST_PERIOD: Duration = Duration::from_secs(1);
 
 /// A member's leases.
 ///
-/// Time is an argument, by a clock that never goes back and does not jump. Whoever drives it calls
+/// Time is an argument, by a clock that never goes back and does not jump. Its driver calls
 /// [`tick`](Self::tick) at the time that [`next`](Self::next) returns, sends a
 /// [`request`](Self::request) when it must, and passes on the [answer](Self::accept).
 /// [`MemoryBank`](crate::MemoryBank) has an example.
@@ -50,7 +50,7 @@ struct Held {
     active_at: Option<Duration>,
 }
 
-/// What a member does with a budget while it has no lease, because it has lost the bank.
+/// The policy of a member for a budget while it has no lease, because it has lost the bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
     /// It uses nothing. The fleet never exceeds the limit.
@@ -76,7 +76,7 @@ pub enum InForce {
     Open,
 }
 
-/// What a member used of a budget.
+/// A member's use of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// A level as it is now; the use of a rate per second, since the last call.
@@ -204,7 +204,7 @@ impl Holder {
         self.urgent = false;
         // Two periods, each of which may be a tenth shorter.
         let idle_after = self.period * 9 / 5;
-        // What is open without the bank is nobody's to return to.
+        // An allowance without the bank is not returned.
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
             held.apply(budget, member);

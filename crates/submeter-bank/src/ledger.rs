@@ -1,4 +1,4 @@
-//! The bank's side: the limits of the fleet, and what was lent to whom.
+//! The bank's side: the limits of the fleet, and the loans to each member.
 
 #[cfg(feature = "etcd")]
 pub(crate) mod record;
@@ -17,7 +17,7 @@ const WANTS_MAX: usize = 65_536;
 /// budgets each, in some hundred megabytes, or two gigabytes if all names are as long as allowed.
 const LEASES_MAX: usize = 1 << 20;
 
-/// The limits of a fleet, and what was lent to whom.
+/// The limits of a fleet, and the loans to each member.
 ///
 /// Time is an argument, counted from any origin. An exchange costs a search for each budget of the
 /// request, and a sort of the members that share a budget which they want in excess.
@@ -58,7 +58,7 @@ pub struct Limit {
     pub per_member: Option<u64>,
 }
 
-/// What one member has of a budget.
+/// The part of a budget that one member has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lent {
@@ -68,7 +68,7 @@ pub struct Lent {
     pub epoch: u64,
     /// The most that it may use at this moment.
     pub amount: u64,
-    /// What it asked for.
+    /// The amount that it asked for.
     pub wants: u64,
     /// For how long it has had a lease of the budget without a break, whatever the amount.
     pub held_for: Duration,
@@ -82,7 +82,7 @@ struct HolderId {
     epoch: u64,
 }
 
-/// What is kept of a holder beside its shares.
+/// The state of a holder beside its shares.
 struct Account {
     answer: Answer,
     ends: Duration,
@@ -136,10 +136,10 @@ impl Ledger {
 
     /// Tells the ledger that its clock may jump, as the wall clock of a database may.
     ///
-    /// Time then passes by at most a tenth of the time to live from one call to the next, so that
-    /// a jump cannot end leases that members still use. One jump in each time to live is safe. Who
-    /// drives the ledger calls [`Ledger::advance`] at least that often, or leases of crashed
-    /// members last longer.
+    /// Time then passes by at most a tenth of the time to live from one call to the next, so that a
+    /// jump cannot end leases that members still use. One jump in each time to live is safe. The
+    /// ledger's driver calls [`Ledger::advance`] at least that often, or leases of crashed members
+    /// last longer.
     #[must_use]
     pub fn on_wall_clock(mut self) -> Self {
         self.clock.step_max = self.ttl / 10;
@@ -200,9 +200,9 @@ impl Ledger {
     /// such cap. It holds for what they claim to have, too, and while the ledger
     /// [learns](Self::learns). Members of one name are served in the order in which they ask.
     ///
-    /// The cap is by name over all epochs, since a member could invent epochs. It could also
-    /// invent names: to hold against a hostile member, whoever drives the ledger must have
-    /// checked that the name is the member's own.
+    /// The cap is by name over all epochs, since a member could invent epochs. It could also invent
+    /// names: to hold against a hostile member, the ledger's driver must have checked that the name
+    /// is the member's own.
     ///
     /// A cap below what a member has takes effect as its leases are renewed. A ledger that was
     /// started again with a lower cap believes a member only up to that cap.
@@ -225,7 +225,7 @@ impl Ledger {
         self.pools.entry(budget.clone()).or_default().per_member = most;
     }
 
-    /// Lets time pass: leases end that nobody renewed.
+    /// Lets time pass: leases that were not renewed end.
     pub fn advance(&mut self, now: Duration) {
         let now = self.clock.advance(now);
         let (pools, leases) = (&mut self.pools, &mut self.leases);
@@ -284,7 +284,7 @@ impl Ledger {
         let account = Account { answer: answer.clone(), ends };
         self.leases = others + account.occupies();
         if let Some(before) = self.holders.insert(id.clone(), account) {
-            // What is not listed any more is returned.
+            // Amounts that are no longer listed are returned.
             for lease in before.answer.leases {
                 if !wants.contains_key(&lease.budget)
                     && let Some(pool) = self.pools.get_mut(&lease.budget)
@@ -354,7 +354,7 @@ pub(crate) fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, R
     Ok(wants)
 }
 
-/// What is lent of one budget.
+/// The amount lent of one budget.
 #[derive(Default)]
 struct Pool {
     /// The limit less the floors.
@@ -415,9 +415,10 @@ impl Pool {
         others.fold(most, |left, (_, share)| left.saturating_sub(share.counted))
     }
 
-    /// Returns the holder's part by max-min fairness: whoever wants little gets it, and the rest
-    /// is divided among those who want more. Nobody waits for what another does not want, as with
-    /// equal parts; nobody gains by asking for more, as with parts in proportion to wishes.
+    /// Returns the holder's part by max-min fairness: members that want little get it, and the rest
+    /// is divided among those that want more. With equal parts a member would wait for amounts that
+    /// another does not want; with parts in proportion to wishes it would gain by asking for more.
+    /// Here neither happens.
     fn fair(&self, id: &HolderId, wants: u64) -> u64 {
         if self.wanted <= u128::from(self.leasable) {
             return wants;

@@ -1,9 +1,9 @@
 //! Limits of a fleet: members lease their budgets, so that together they never exceed one limit.
 //!
-//! A [`Ledger`] keeps the limits of the fleet and what it has lent to whom. A [`Holder`] is a
+//! A [`Ledger`] keeps the limits of the fleet and its loans to each member. A [`Holder`] is a
 //! member's side: it says what the member uses, and says to the member's own limits what they may
-//! be for the moment. Both are state machines without clocks, threads and sockets: whoever drives
-//! them passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
+//! be for the moment. Both are state machines without clocks, threads and sockets: their driver
+//! passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
 //! double, delay and reorder them. The engines are such means: [`MemoryBank`] within one process,
 //! by the feature `socket` [`SocketBank`] for the processes of one host, and for many hosts, by the
 //! feature `redis` [`RedisBank`], and by the feature `etcd` [`EtcdBank`], which is slower and which
@@ -36,9 +36,9 @@
 //! twice would have to be told from two answers.
 //!
 //! # What is not kept
-//! A limit of a level refuses growth. What a member holds beyond a lease that has ended, its
-//! program must give back; a process that is stopped for longer than a lease, and then holds
-//! memory, holds it beside what others were lent meanwhile. [`Outage::Open`] gives up the limit.
+//! A limit of a level refuses growth. A program must give back all that it holds beyond a lease
+//! that has ended; a process that is stopped for longer than a lease, and then holds memory, holds
+//! it beside what others were lent meanwhile. [`Outage::Open`] gives up the limit.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -71,8 +71,7 @@ pub use redis::{RedisBank, RedisError};
 #[cfg(all(unix, feature = "socket"))]
 pub use socket::{SocketBank, SocketError, SocketServer};
 
-/// What a member asks for: everything that it has and wants. A budget that is not listed is
-/// returned.
+/// A member's request: everything that it has and wants. A budget that is not listed is returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
@@ -94,11 +93,11 @@ pub struct Want {
     pub budget: Budget,
     /// The most that the member may use, or does use, when it sends this.
     pub has: u64,
-    /// What it would like to have.
+    /// The amount that it would like to have.
     pub wants: u64,
 }
 
-/// What a bank lends in answer to a [`Request`].
+/// The loans of a bank in answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The request's.
@@ -134,7 +133,7 @@ pub trait Bank {
     fn exchange(&self, request: &Request) -> Result<Answer, Self::Error>;
 }
 
-/// What the operator of a fleet asks of an engine, beside what its members do.
+/// The operations of a fleet's operator on an engine, beside those of its members.
 pub trait Operate: Bank {
     /// Sets what the fleet may use of a budget, in place of what was set before.
     ///

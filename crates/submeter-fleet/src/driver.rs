@@ -62,7 +62,7 @@ pub struct Status {
     pub in_force: InForce,
     /// The lease and the floor together, in the budget's unit.
     pub limit: u64,
-    /// What was used of it when the bank was last asked, or the limit last changed.
+    /// Its use when the bank was last asked, or the limit last changed.
     pub used: u64,
     /// When the lease ends unless it is renewed, where one is in force.
     pub ends_in: Option<Duration>,

@@ -19,7 +19,7 @@ pub struct Fleet {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// What came of asking the bank.
+/// Numbers of exchanges with the bank, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exchanges {
@@ -70,7 +70,7 @@ impl Driver {
         let kept = Arc::clone(&shared);
         let keeper = Builder::new().name("fleet".to_owned()).spawn(move || {
             kept.keep(&received, &requests);
-            // What was returned is on its way, or has failed.
+            // The return is on its way, or has failed.
             drop(requests);
             asker.join().expect("it catches panics");
         })?;

@@ -5,8 +5,8 @@
 //!
 //! A [`Driver`] connects a [`Holder`](submeter_bank::Holder), which knows the protocol, to the
 //! process's own tree, which keeps the limits: a lease is [`Group::set_limit`] for a level, such as
-//! memory or connections, and [`Group::set_rate`] for a rate. What the tree uses and refuses is
-//! what the process asks for. A charge does not notice any of it.
+//! memory or connections, and [`Group::set_rate`] for a rate. The process asks for the amounts that
+//! the tree uses and refuses. A charge does not notice any of it.
 //!
 //! # Examples
 //! ```

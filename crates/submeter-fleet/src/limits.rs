@@ -80,7 +80,7 @@ struct Part {
     limit: Arc<dyn Limit>,
     amount: u64,
     used: u64,
-    /// What to ask for beyond what is used.
+    /// The amount to ask for beyond the use.
     missing: u64,
     refusals: u64,
     measured: Option<(Duration, u64)>,
@@ -98,7 +98,7 @@ struct BornTo {
 }
 
 impl Born {
-    /// Who looks for the group after this finds it, or it will be limited to this.
+    /// A lookup after this finds the group, or the group will be created with this limit.
     fn set(&self, budget: &Budget, limit: &Arc<dyn Limit>, amount: u64) {
         let mut paths = self.0.lock();
         let limits = paths.entry(budget.path().to_owned()).or_default();

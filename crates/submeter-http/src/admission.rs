@@ -114,7 +114,7 @@ where
     }
 }
 
-/// The future of a response, of which the place is held. See [`AdmissionLayer`].
+/// The future of a response that holds a place. See [`AdmissionLayer`].
 pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
 
 pin_project! {
@@ -130,7 +130,7 @@ pin_project! {
 
 impl<B: Body, H> AdmittedBody<B, H> {
     pub(super) fn new(body: B, admitted: Option<H>) -> AdmittedBody<B, H> {
-        // A server need not poll a body of which it sends nothing.
+        // A server need not poll a body that it sends nothing of.
         let admitted = admitted.filter(|_| !body.is_end_stream());
         AdmittedBody { body, admitted }
     }

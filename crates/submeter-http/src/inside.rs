@@ -34,7 +34,7 @@ impl<T, K: Keeper + fmt::Debug> fmt::Debug for Inside<T, K> {
     }
 }
 
-/// What keeps the handle of a group.
+/// The keeper of a group's handle.
 pub(super) trait Keeper {
     fn group(&self) -> Option<&Group>;
 }

@@ -90,8 +90,9 @@
 //! `curl -X DELETE -H 'X-Submeter: 1' 'http://HOST/api/group?path=/acme'`.
 //!
 //! ## Verdicts
-//! Once a sample the figures of all tenants are judged, and who is harmed is named with who is to
-//! blame, in one sentence that the page, `/api/tree` and `submeter top` have alike:
+//! Each sample judges the figures of all tenants. A verdict names the tenant that is harmed and the
+//! one that is to blame, in one sentence, the same on the page, in `/api/tree` and in `submeter
+//! top`:
 //!
 //! ```text
 //! /load/tenant1 takes most: 99.9 % of all requests and 98 % of CPU.
@@ -108,28 +109,27 @@
 //! | is refused | is at a limit that refuses something | [`View::trouble`] |
 //! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
 //!
-//! Nobody is blamed who harms nobody, and of fewer than 30 requests in a sample only a wait says
-//! anything. A verdict is true for two samples before it is said, and away for two before it is
-//! over; the last twenty are kept. What is usual is the median of two minutes, or from before a
-//! verdict that lasts, for ten minutes. It is known of as many tenants as have a past: some 4,000.
-//! `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests have these
-//! roles as far as their kind says which.
+//! A tenant that harms no other is not blamed, and with fewer than 30 requests in a sample only a
+//! wait is reported. A verdict is true for two samples before it is said, and away for two before
+//! it is over; the last twenty are kept. The usual value is the median of two minutes, or the value
+//! before a verdict that lasts, for ten minutes. It is known of as many tenants as have a past:
+//! some 4,000. `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests
+//! have these roles as far as their kind says which.
 //!
 //! ## Costs of the page
-//! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
-//! nobody looks it takes at most 1 % of one processor: it then copies large trees less often, at
-//! least once a minute, which is 1 % at some 250,000 groups. What clients ask for is made on
-//! threads that may block, and shared by those who ask at the same time: memory depends on the
-//! tree, not on the number of clients. It is some 2 kB for each group on top of it, as much again
-//! while `/api/tree` is fetched, and some 1 kB more while slow clients read two versions of its
-//! text. Allocators may keep all of it afterwards. A service of
-//! 10,000 tenants had 109 MB, 131 MB once the tree was fetched, and 214 MB while 250 clients left
-//! it unread. By the feature `gzip`, which is on by default, the page and the JSON of `/api/tree`
-//! and `/api/group` are compressed for clients that accept it, as browsers do: 10,000 groups have
-//! 0.24 MB instead of 4.2 MB.
+//! A sampler copies the tree once a second, for the two minutes of past that the page shows.
+//! Without viewers it takes at most 1 % of one processor: it then copies large trees less often, at
+//! least once a minute, which is 1 % at some 250,000 groups. Answers are made on threads that may
+//! block, and clients that ask at the same time share them: memory depends on the tree, not on the
+//! number of clients. It is some 2 kB for each group on top of it, as much again while `/api/tree`
+//! is fetched, and some 1 kB more while slow clients read two versions of its text. Allocators may
+//! keep all of it afterwards. A service of 10,000 tenants had 109 MB, 131 MB once the tree was
+//! fetched, and 214 MB while 250 clients left it unread. By the feature `gzip`, which is on by
+//! default, the page and the JSON of `/api/tree` and `/api/group` are compressed for clients that
+//! accept it, as browsers do: 10,000 groups have 0.24 MB instead of 4.2 MB.
 //!
-//! [`serve`] has places for 256 connections. Further clients are told so, but `/healthz` answers
-//! them all the same.
+//! [`serve`] has places for 256 connections. Further clients get an error that says so, but
+//! `/healthz` answers them all the same.
 //!
 //! ## When not to use the page
 //! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it

@@ -19,7 +19,9 @@ use super::{HttpMetrics, MeteredBody};
 ///
 /// The function runs for each request, so that it should be a lookup and a clone. A request for
 /// which it finds none is handled outside of all groups, uncounted. The layer should be the
-/// outermost one: what is outside of it belongs to no group.
+/// outermost one: work outside of it belongs to no group. It changes the types of both bodies, so
+/// layers that fix a body's type, such as axum's `from_fn`, go into a `.layer(…)` of their own and
+/// not into one tuple with it.
 ///
 /// Costs two switches for each poll, and seven updates for each request.
 ///
@@ -125,7 +127,7 @@ where
         if let Some(exchange) = &mut exchange {
             exchange.failed = response.status().is_server_error();
             exchange.left = promised(this.method, &response);
-            // A server need not poll a body of which it sends nothing.
+            // A server need not poll a body that it sends nothing of.
             if exchange.left == Some(0) || response.body().is_end_stream() {
                 exchange.body_over();
             }
@@ -200,7 +202,8 @@ impl Exchange {
     }
 
     /// Counts bytes of the response's body, but for those beyond what was promised, which no client
-    /// gets. With the last of them it is complete, though nobody may ask the body for its end.
+    /// gets. With the last of them it is complete, though the server may not ask the body for its
+    /// end.
     pub(super) fn sent(&mut self, bytes: u64) {
         let sent = self.left.map_or(bytes, |left| left.min(bytes));
         self.group.add(self.metrics.response_bytes, sent);

@@ -1,4 +1,4 @@
-//! What is counted of requests.
+//! The metrics of requests.
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, Metrics, Nanoseconds, SchemaBuilder,

@@ -52,7 +52,7 @@ pub struct RateLayer {
 }
 
 impl RateLayer {
-    /// Makes a layer of the rate limit of which each request takes one.
+    /// Makes a layer of the rate limit that each request takes one from.
     pub fn new(limit: RateLimit<Count>) -> RateLayer {
         RateLayer { limit }
     }

@@ -41,7 +41,7 @@ pub(crate) enum Endpoint {
     /// A receiver on this machine, at the port of the protocol.
     #[default]
     Local,
-    /// What the protocol makes of a receiver's URL.
+    /// The protocol's reading of a receiver's URL.
     Receiver(Address),
     /// The URL as it is.
     Exact(Address),
@@ -59,7 +59,7 @@ impl fmt::Debug for Headers {
 
 type Tell = dyn Fn(Option<&ExportError>) + Send + Sync;
 
-/// What to call when exports begin to fail.
+/// The function to call when exports begin to fail.
 #[derive(Clone)]
 pub(crate) struct Report(pub(crate) Arc<Tell>);
 
@@ -180,9 +180,9 @@ impl Builder {
     }
 
     /// Calls `tell` on the exporter's thread when exports at intervals begin to fail, or fail for
-    /// another reason, and with `None` once they arrive again. What
-    /// [`export`](crate::Exporter::export) and [`shutdown`](crate::Exporter::shutdown) return is
-    /// not told besides.
+    /// another reason, and with `None` once they arrive again. Errors that
+    /// [`export`](crate::Exporter::export) and [`shutdown`](crate::Exporter::shutdown) return are
+    /// not reported again.
     pub fn report(
         mut self,
         tell: impl Fn(Option<&ExportError>) + Send + Sync + 'static,
@@ -223,7 +223,7 @@ impl Builder {
 
     /// Sends histograms as exponential ones, of scale 0, which need no bounds on the wire.
     ///
-    /// What is up to the first bound is in the zero bucket, and the last bucket, which has no end,
+    /// Values up to the first bound are in the zero bucket, and the last bucket, which has no end,
     /// has one there.
     pub fn exponential(mut self, exponential: bool) -> Builder {
         self.exponential = exponential;
@@ -238,8 +238,8 @@ impl Builder {
     }
 
     /// Bounds the bytes of a request, before compression: 3 MiB unless this is called, because
-    /// gRPC's servers take 4 MiB unless told otherwise. What is more is sent in several requests,
-    /// one after the other. A single group is never divided.
+    /// gRPC's servers take 4 MiB unless told otherwise. More is sent in several requests, one after
+    /// the other. A single group is never divided.
     pub fn request_max(mut self, bytes: usize) -> Builder {
         self.request_max = bytes;
         self
@@ -271,7 +271,7 @@ impl Builder {
     }
 }
 
-/// What every resource has, by OpenTelemetry's specification.
+/// The attributes that every resource has, by OpenTelemetry's specification.
 fn known_of_the_process() -> Vec<(String, String)> {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);

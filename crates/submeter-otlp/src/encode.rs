@@ -133,7 +133,7 @@ impl Encoder<'_> {
         (Data::Sum(sum), n)
     }
 
-    /// What is not a sum over groups.
+    /// Values that are not sums over groups.
     fn quota(
         &self,
         rows: &[SeriesRow<'_>],
@@ -157,7 +157,7 @@ impl Encoder<'_> {
         let subtree = subtree.map(|(row, usage)| number(row, usage.current)).collect();
         add(".subtree", metric.unit(), gauge(subtree));
         for part in QuotaPart::ALL.iter().copied().filter(|part| !part.is_counter()) {
-            // What is at 0 is idle, but for a limit, which then lets nothing through.
+            // A value at 0 is idle, but for a limit, which then lets nothing through.
             let is_sent = |n: &u64| *n > 0 || part == QuotaPart::Limit;
             let points = rows.iter().filter_map(|row| {
                 let n = part.value(row.group, metric).filter(is_sent)?;

@@ -12,7 +12,7 @@ use crate::error::SettingError;
 const ALL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 
-/// What a timeout of 0 is, which says that there is none: the longest of 31 bits, in milliseconds.
+/// The stand-in for a timeout of 0, which means none: the longest of 31 bits, in milliseconds.
 const NONE: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl Builder {
@@ -25,8 +25,8 @@ impl Builder {
     /// `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
     /// `OTEL_SDK_DISABLED`.
     ///
-    /// What was said before gives way, and what is said after this comes first: call it last to
-    /// have operators decide.
+    /// Earlier settings give way, and later ones take precedence: call it last to have operators
+    /// decide.
     ///
     /// A value that cannot be used is ignored, as the specification demands, with a warning in the
     /// [`log`] that names its variable.
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// What the variables make of a builder, and what is warned of.
+    /// The builder that the variables make, with the warnings.
     fn read(variables: &[(&str, &str)]) -> (Result<Builder, SettingError>, Vec<String>) {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let value = |name: &str| {
@@ -397,7 +397,7 @@ mod tests {
             let (built, unset) = (built.expect("ignored"), heeded(&[]));
             assert_eq!(format!("{built:?}"), format!("{unset:?}"), "{name}={value}");
         }
-        // What is of no use for metrics does not hide what is said for all.
+        // A value of no use for metrics does not hide the one for all signals.
         let both =
             [("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")];
         assert_eq!(read(&both).0.expect("valid").timeout, Duration::from_millis(7));

@@ -1,4 +1,4 @@
-//! What may be wrong with settings, and why an export did not arrive.
+//! Errors: of settings, and of exports that did not arrive.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct SettingError {
     source: Option<io::Error>,
 }
 
-/// Why the last export has not arrived. What was new in it is not lost: see the [crate](crate).
+/// Why the last export has not arrived. Its new counts are not lost: see the [crate](crate).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     text: String,

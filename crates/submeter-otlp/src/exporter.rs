@@ -78,7 +78,7 @@ impl Exporter {
 }
 
 impl Builder {
-    /// Starts the thread that exports. What the tree has counted already is in the first export.
+    /// Starts the thread that exports. The first export has all that the tree has counted already.
     ///
     /// # Errors
     /// An endpoint or a header that HTTP cannot have, a time of 0, or no room for a thread.
@@ -95,7 +95,7 @@ impl Builder {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // Who wants to know calls `shutdown`.
+        // To learn of it, call `shutdown`.
         let _ = self.end();
     }
 }

@@ -7,13 +7,13 @@
 //!
 //! # What is sent
 //! Every metric of every group that has counted anything, with the attribute `group`, its path.
-//! Values are what the group counted *itself*, so that a sum over groups is right. What a group
-//! counted between the last export and its end is its parent's. A group that is created again under
-//! its name begins a new series, with a new start time.
+//! Values are what the group counted *itself*, so that a sum over groups is right. Counts of a
+//! group between the last export and its end become its parent's. A group that is created again
+//! under its name begins a new series, with a new start time.
 //!
-//! What was restored from a checkpoint is not sent: the process that counted it has sent it, but
-//! for what a crash kept it from sending, which is at most that of one interval. So a restart is
-//! to a receiver what it is of any program: values start from 0.
+//! Values restored from a checkpoint are not sent: the process that counted them has sent them,
+//! except for those that a crash kept it from sending, at most one interval's. So a restart is to a
+//! receiver what it is of any program: values start from 0.
 //!
 //! - A counter is a monotonic sum.
 //! - A gauge is a sum that is not monotonic, and always cumulative.
@@ -29,18 +29,18 @@
 //!
 //! A series is cumulative since its start time, which is a new one in a new process; of two values
 //! of one series, the one with the later time has all that the other has, whatever clocks are set
-//! to. The process is told by `service.instance.id`, and the tree by `submeter.epoch`.
+//! to. `service.instance.id` identifies the process, and `submeter.epoch` the tree.
 //!
 //! Units are the schema's: `By`, `ns` and, for counts, none, so that all values but the sums of
 //! histograms are integers.
 //!
 //! # Receivers that are down, slow or strange
 //! One export is kept, unchanged, until the receiver answers; one that is too large for receivers
-//! is sent as [several requests](Builder::request_max). Whatever is counted meanwhile stays
-//! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
-//! long each time, a minute at most, or as long as `Retry-After`, by seconds or a date, or gRPC's
-//! `RetryInfo` asks for, up to five minutes. [`Builder::report`] is told when exports begin to
-//! fail, by texts that name the endpoint and a remedy.
+//! is sent as [several requests](Builder::request_max). Whatever is counted meanwhile stays in the
+//! tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as long
+//! each time, a minute at most, or as long as `Retry-After`, by seconds or a date, or gRPC's
+//! `RetryInfo` asks for, up to five minutes. [`Builder::report`] gets a text when exports begin to
+//! fail, with the endpoint and a remedy.
 //!
 //! A request that the receiver refuses is not repeated; what was new in it is in the next export,
 //! for the root where its group has ended meanwhile. So is that of an answer which no receiver

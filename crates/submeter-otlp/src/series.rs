@@ -1,4 +1,4 @@
-//! What each group counted itself since the last export, however groups come and go.
+//! The counts of each group itself since the last export, however groups come and go.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(crate) struct SeriesPlace {
     inherited: bool,
 }
 
-/// What the receiver knows: the state as of one export.
+/// The state that the receiver knows: that of one export.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     /// By the numbers of groups, which tell them from others that had their names.
@@ -48,7 +48,7 @@ struct Known {
     totals: Words<u64>,
     /// The sum of all that was new, and has arrived.
     own: Words<u64>,
-    /// What the receiver refused while it took others of the same export.
+    /// Values that the receiver refused while it took others of the same export.
     unsent: Words<u64>,
     levels: Words<i64>,
     since: u64,

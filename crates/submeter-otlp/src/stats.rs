@@ -1,8 +1,8 @@
-//! What was sent, and what was not.
+//! Figures of an exporter: what was sent, and what was not.
 
 use crate::error::ExportError;
 
-/// What an [`Exporter`](crate::Exporter) has done so far.
+/// The work of an [`Exporter`](crate::Exporter) so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -23,7 +23,7 @@ const AFTER_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// What the thread is asked for, and whom it tells.
+/// An order to the thread, with the channel for its result.
 pub(crate) enum Order {
     Export(SyncSender<Result<(), ExportError>>),
     Stop(SyncSender<Result<(), ExportError>>),
@@ -78,7 +78,7 @@ impl Worker {
                         Instant::now() + failed.map_or(self.settings.interval, |(_, pause)| pause);
                 }
                 Ok(Order::Export(answer)) => {
-                    // Who does not wait for the answer has gone.
+                    // A caller that does not wait for the answer has gone.
                     let _ = answer.send(self.export_all());
                 }
                 Ok(Order::Stop(answer)) => {
@@ -161,7 +161,7 @@ impl Worker {
 
     /// Returns what is new, unless nothing is.
     fn collect(&self) -> Option<Pending> {
-        // What was restored was sent by the process that counted it.
+        // Restored values were sent by the process that counted them.
         let snapshot = self.settings.tree.snapshot_without_restored();
         // Anew each time: metrics may have been added to the tree, behind those that there were.
         let layout = Layout::new(snapshot.schema());

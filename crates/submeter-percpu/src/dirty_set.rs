@@ -123,7 +123,7 @@ impl DirtySet {
     ///
     /// # Ordering
     /// A thread that [takes](DirtySet::take) this mark, or took it while this looked at it, sees
-    /// what was stored before, whatever the ordering of those stores.
+    /// all stores before this call, whatever their ordering.
     #[inline]
     pub fn mark(&self, row: usize, thing: usize) {
         assert!(thing < self.len, "no such mark");

@@ -2,8 +2,8 @@
 //!
 //! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning,
 //! then sleeping. A thread that held it in the parent does not exist in a forked child; its
-//! generation tells, and the lock is taken from it. What it guards is therefore written such that a
-//! change that stops anywhere can be continued by the next holder.
+//! generation tells, and the lock is taken from it. A change to the guarded state must therefore be
+//! written so that the next holder can continue it wherever it stopped.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ pub(crate) struct ForkLock {
 /// Shows that the lock is held; lets go when dropped.
 pub(crate) struct Held<'a> {
     lock: &'a ForkLock,
-    /// Whether a thread that a fork left behind held it: what it guards may be half-changed.
+    /// Whether a thread that a fork left behind held it: the guarded state may be half-changed.
     #[cfg_attr(loom, expect(dead_code, reason = "models do not fork"))]
     pub(crate) stolen: bool,
 }
@@ -59,8 +59,8 @@ impl ForkLock {
             Ok(_) => Some(Held { lock: self, stolen: false }),
             Err(holder) if holder == here => None,
             Err(holder) => {
-                // Acquire: as above; what the fork copied is visible anyway. Relaxed on failure:
-                // another thread of this process was faster.
+                // Acquire: as above; all that the fork copied is visible anyway. Relaxed on
+                // failure: another thread of this process was faster.
                 let (order, failed) = (Ordering::Acquire, Ordering::Relaxed);
                 let stolen = self.holder.compare_exchange(holder, here, order, failed);
                 stolen.ok().map(|_| Held { lock: self, stolen: true })
@@ -70,7 +70,8 @@ impl ForkLock {
 }
 
 impl Held<'_> {
-    /// Leaves it locked, for [`ForkLock::unlock`]: who holds many has no place for so many guards.
+    /// Leaves it locked, for [`ForkLock::unlock`]: a holder of many locks has no place for so many
+    /// guards.
     #[cfg(not(loom))]
     pub(crate) fn leave_locked(self) {
         std::mem::forget(self);

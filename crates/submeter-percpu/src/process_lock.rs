@@ -1,9 +1,9 @@
 //! Locks that detect that their holder was left behind by a fork.
 //!
 //! A forked child inherits the locks that other threads of its parent held, and no thread of the
-//! child releases them. What they guard may be half-changed, so they cannot be taken over, as
-//! `percpu_ref` takes over states that were designed for it. A caller gets an error within seconds
-//! instead of hanging.
+//! child releases them. The guarded state may be half-changed, so these locks cannot be taken over,
+//! as `percpu_ref` takes over states that were designed for it. A caller gets an error within
+//! seconds instead of hanging.
 //!
 //! Locks that were free at the fork work in the child as usual. This is why these are std's, whose
 //! state is one word: parking_lot has a table for the whole process, with locks of its own.

@@ -42,7 +42,7 @@ struct Unpark {
 }
 
 impl ThisThread {
-    /// Makes a waker for the calling thread, of which it keeps a clone.
+    /// Makes a waker for the calling thread, and keeps a clone of it.
     #[must_use]
     pub fn new() -> ThisThread {
         let is_woken = AtomicBool::new(false);
@@ -97,8 +97,8 @@ impl Wake for Unpark {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Release: pairs with the Acquire in `wait`. Before the token, so that who takes that finds
-        // it set.
+        // Release: pairs with the Acquire in `wait`. Before the token, so that the thread that
+        // takes the token finds it set.
         self.is_woken.store(true, Ordering::Release);
         self.thread.unpark();
     }
@@ -144,7 +144,7 @@ mod tests {
         // As a waker or a callback that waits for something of its own.
         thread::park();
         this_thread.wait(Some(LONG));
-        // That of others ends no wait, and is there when it is over.
+        // A token of others ends no wait, and is still there when the wait is over.
         thread::current().unpark();
         this_thread.wait(Some(Duration::from_millis(1)));
         drop(this_thread);

@@ -1,4 +1,4 @@
-//! The grace period of per-CPU sequences: what waits for it, and how it is had.
+//! The grace period of per-CPU sequences: its users, and the ways to wait for it.
 //!
 //! Two ways. Where the kernel is known to restart every sequence that a [`membarrier`] asks it to,
 //! that is all it takes. Elsewhere a thread of ours also visits each CPU that the process may use.
@@ -126,8 +126,8 @@ pub fn waiting() -> Option<(usize, Duration)> {
 }
 
 /// Returns how many calls of [`try_wait`] and [`try_wait_for`] of this process gave up so far.
-/// Until a later one succeeds, what was to wait for it is left half done: a charge near a limit may
-/// be refused although it fits.
+/// Until a later one succeeds, work that needs it is left half done: a charge near a limit may be
+/// refused although it fits.
 #[must_use]
 pub fn given_up() -> u64 {
     os::visits::given_up().unwrap_or(0)

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::rseq::has_no_area;
 use crate::{Rseq, arch};
 
-/// Rows of words, one for each CPU, and the sequences that add to them: what a block of words keeps
+/// Rows of words, one for each CPU, and the sequences that add to them. A block of words keeps them
 /// to find the running CPU's.
 ///
 /// Sequences that are given it load what they need by themselves. Where a word is used again and

@@ -26,9 +26,9 @@ static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the number of this process, which those that it was forked from do not have. Never 0.
 ///
-/// What a lock notes of its holder: a holder of another generation does not exist in this process,
-/// and never lets go. Not a process number: that is a system call, and repeats. A child of `vfork`,
-/// or another that shares the memory, cannot be told apart.
+/// A lock's note of its holder: a holder of another generation does not exist in this process, and
+/// never lets go. Not a process number: that is a system call, and repeats. A child of `vfork`, or
+/// another that shares the memory, cannot be told apart.
 #[inline]
 #[must_use]
 pub fn generation() -> u32 {

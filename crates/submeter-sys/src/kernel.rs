@@ -18,14 +18,14 @@ pub fn release() -> String {
     crate::os::kernel::names().release
 }
 
-/// What a kernel says of itself.
+/// A kernel's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// The release, as `uname -r` prints it.
     pub release: String,
     /// The version, as `uname -v` prints it: Debian's kernels name their package here.
     pub version: String,
-    /// What is in `/proc/version_signature`, which Ubuntu's kernels have.
+    /// The content of `/proc/version_signature`, which Ubuntu's kernels have.
     pub signature: Option<String>,
 }
 

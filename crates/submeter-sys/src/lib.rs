@@ -1,8 +1,8 @@
-//! What submeter asks of the system: restartable sequences, `membarrier`, CPU topology, address
-//! space, CPU time, perf events.
+//! The system below submeter: restartable sequences, `membarrier`, CPU topology, address space, CPU
+//! time, perf events.
 //!
-//! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to
-//! do where the kernel offers less is decided by its caller from [`probe()`]. Users depend on the
+//! This crate holds the only `asm!` and the only system calls of submeter, and no policy: its
+//! caller decides from [`probe()`] what to do where the kernel offers less. Users depend on the
 //! `submeter` crate, not on this one.
 //!
 //! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for

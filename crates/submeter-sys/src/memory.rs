@@ -186,7 +186,7 @@ impl From<NoMemory> for io::Error {
     }
 }
 
-/// Returns the size of a page: what takes memory, or none, as a whole.
+/// Returns the size of a page: the unit that takes memory, or none, as a whole.
 #[must_use]
 pub fn page_size() -> usize {
     os::memory::page_size()

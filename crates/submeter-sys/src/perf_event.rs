@@ -17,7 +17,7 @@ pub const SOFTWARE_CONTEXT_SWITCHES: u64 = 3;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing.
 pub const SOFTWARE_DUMMY: u64 = 9;
 
-/// What to count, by the numbers of `perf_event_open(2)`.
+/// An event to count, by the numbers of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Which unit counts: `PERF_TYPE_…`, or the number in a `type` file of `/sys/bus/event_source`.
@@ -40,10 +40,10 @@ impl Config {
     }
 }
 
-/// What an event has counted, and for how long it could.
+/// The count of an event, and the time for which it could count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// What was counted.
+    /// The count.
     pub value: u64,
     /// How long the event was enabled while its thread ran.
     pub enabled_ns: u64,

@@ -1,4 +1,4 @@
-//! What this process can use, decided once, with the reason.
+//! The features that this process can use, decided once, with the reason.
 
 use std::fmt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::os::{self, thread};
 use crate::row_hint::RowHint;
 use crate::rseq::{MM_CID_END, Rseq};
 
-/// What updates are made of, best first.
+/// The means of updates, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Sequences, on the area that libc registers for every thread.
@@ -97,7 +97,7 @@ impl fmt::Display for SelfTest {
     }
 }
 
-/// What was found and what was decided.
+/// The findings and the decision.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// The backend in use.

@@ -23,8 +23,8 @@ enum Number {
 /// From the thread pointer to each [`Number`], once a [`RowHint`] needs it. Not in the hint, where
 /// it would take four bytes of each group.
 ///
-/// Invariant: what a hint exists for leads to an aligned word in an area that every thread has, and
-/// does not change.
+/// Invariant: once a hint exists, its offset leads to an aligned word in an area that every thread
+/// has, and does not change.
 static AT: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 impl RowHint {

@@ -71,7 +71,7 @@ pub enum Exit {
     Unmarked,
 }
 
-/// What a sequence with outputs returns.
+/// The result of a sequence with outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Added {
     pub(crate) after: i64,
@@ -81,7 +81,7 @@ pub struct Added {
 }
 
 impl Added {
-    /// What is returned for a thread without a row.
+    /// The result for a thread without a row.
     const OUTSIDE: Added = Added { after: 0, changed: u64::MAX, at: EXIT_OUTSIDE as u64 };
 
     /// Returns the bits in which the word differs from before; all ones when nothing was added. One

@@ -1,4 +1,4 @@
-//! What is asked of etcd, as JSON over HTTP.
+//! The requests to etcd, as JSON over HTTP.
 
 use std::time::{Duration, Instant};
 

@@ -58,7 +58,7 @@ const RECORD_MAX: usize = 1 << 20;
 /// Each exchange has the cluster agree on a new lease of etcd's, before anything is lent, and ties
 /// the member's key to it in the write that lends. The member counts from before that, and stops
 /// after 0.8 of the time; etcd takes the key away after the whole, or later where another leader
-/// was elected. What a member had is lent to others only once its key is gone. To prolong one lease
+/// was elected. A member's part is lent to others only once its key is gone. To prolong one lease
 /// instead would be cheaper, but a leader that was replaced may say that it has, and its successor
 /// not know.
 ///
@@ -88,7 +88,7 @@ pub struct EtcdBank {
     ttl: Duration,
 }
 
-/// What is kept under the fleet's first key.
+/// The value under the fleet's first key.
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     /// Which cluster has written it.
@@ -102,13 +102,13 @@ struct Kept {
     record: Record,
 }
 
-/// What is there at one moment.
+/// The state at one moment.
 struct State {
     cluster: u64,
     /// At which revision the record was written; 0 where there is none.
     modified: u64,
     kept: Option<Kept>,
-    /// What was read, to see whether anything changes.
+    /// The state as it was read, to see whether anything changes.
     text: Vec<u8>,
     /// Which holders live, with their leases.
     lives: BTreeMap<(String, u64), i64>,

@@ -1,4 +1,4 @@
-//! Whom a bank in etcd trusts, and who it says that it is.
+//! The certificates that a bank in etcd trusts, and its own.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a member says of its budgets: all, or only what differs from its last exchange.
+//! A member's list of its budgets: all, or only those that differ from its last exchange.
 //!
 //! A thousand budgets cost the server some milliseconds of each exchange, though few of them
 //! change from one to the next. So a member that has the answer to its last exchange lists what
@@ -12,7 +12,7 @@ use super::said::{AMOUNT_MAX, name_of};
 use crate::ledger::by_budget;
 use crate::{Budget, Holder, Lease, RefusedError, Request, Want};
 
-/// What was said of a budget, and what was lent.
+/// The last request for a budget, and the loan.
 #[derive(Clone, Copy)]
 struct Told {
     has: u64,
@@ -157,7 +157,7 @@ impl<'a> Ask<'a> {
 }
 
 impl Known {
-    /// What is lent of each budget, in the order of budgets.
+    /// The loan of each budget, in the order of budgets.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let leases = self.all.iter();
         leases.map(|(budget, told)| Lease { budget: budget.clone(), amount: told.amount }).collect()

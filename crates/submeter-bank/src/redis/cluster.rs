@@ -36,7 +36,7 @@ impl Moved {
             ConnectionAddr::TcpTls { host: known, insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host: host(known), port, insecure, tls_params }
             }
-            // Nobody has a cluster behind a socket of one host.
+            // A socket of one host never leads to a cluster.
             other => other,
         };
         Client::open(info.set_addr(addr))

@@ -12,7 +12,7 @@ pub struct RedisError {
 
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// What to do, and what the client says.
+    /// The remedy, and the client's text.
     Redis(&'static str, redis::RedisError),
     /// It has no replicas that have what it did, or fewer than asked for.
     Alone {

@@ -98,9 +98,9 @@ pub struct RedisBank {
     moved: Moved,
     /// Which run of a server answered the last exchange.
     met: Mutex<String>,
-    /// What was asked then, and answered.
+    /// The last request that was answered, and its answer.
     known: Mutex<Option<Known>>,
-    /// What this process has set, for a server that has lost it.
+    /// The limits that this process has set, for a server that has lost them.
     limits: Mutex<BTreeMap<Budget, Terms>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a script can be told: amounts and names.
+//! The arguments that a script can get: amounts and names.
 
 use crate::Budget;
 

@@ -1,4 +1,4 @@
-//! Whom a bank in Redis trusts, and who it says that it is.
+//! The certificates that a bank in Redis trusts, and its own.
 
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 use rustls::pki_types::pem::PemObject;
@@ -52,7 +52,7 @@ impl RedisBank {
     }
 
     /// Trusts these authorities, or the system's, and shows this certificate with its key, or none,
-    /// in place of those before: from the next connection on. What is known of the fleet stays.
+    /// in place of those before: from the next connection on. All that is known of the fleet stays.
     ///
     /// # Errors
     /// As those of [`with_authorities`](Self::with_authorities) and
@@ -68,7 +68,7 @@ impl RedisBank {
     }
 
     fn authorities(&self, pem: &[u8]) -> Result<Vec<u8>, RedisError> {
-        // The client takes no certificate for none, and then trusts nobody.
+        // The client accepts an empty list, and then trusts no server.
         if !has_certificate(pem) {
             let why = "the authorities have no certificate in PEM".to_owned();
             return Err(self.failed(Cause::Refused(why)));

@@ -207,7 +207,7 @@ where
     Ok(())
 }
 
-/// Who asks, as far as the system knows.
+/// The asker, as far as the system knows it.
 struct Caller {
     /// The name of the member, where it is not what the member says.
     name: Option<String>,

@@ -1,4 +1,4 @@
-//! What passes through the socket: a line of JSON for each message.
+//! The messages on the socket: a line of JSON each.
 
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) struct Term {
     per_member: Option<u64>,
 }
 
-/// What one member has of a budget.
+/// The part of a budget that one member has.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Holding {
     member: String,

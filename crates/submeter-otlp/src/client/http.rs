@@ -32,11 +32,11 @@ impl Http {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(settings.timeout))
-            // What is sent elsewhere by a redirect would be a surprise.
+            // A redirect that sends data elsewhere would be a surprise.
             .max_redirects(0)
             .max_redirects_will_error(false)
             // A connection that the receiver has closed since the last export looks like a failure
-            // of which nobody knows whether the request was read.
+            // in which it is unknown whether the request was read.
             .max_idle_connections(0)
             .user_agent(USER_AGENT);
         let config = if target.is_here { config.proxy(None) } else { config };

@@ -25,7 +25,7 @@ const ANSWER_MAX: usize = 64 << 10;
 
 const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-submeter/", env!("CARGO_PKG_VERSION"));
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     /// The receiver has it, but for so many points, and says why.
     Accepted { rejected: u64, why: String },
@@ -91,7 +91,7 @@ struct Target {
     place: String,
     /// Whether it is this machine, which no proxy on another one reaches by that name.
     is_here: bool,
-    /// What may be wrong where a connection ends without a reason.
+    /// The likely faults where a connection ends without a reason.
     guess: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What an error that nobody has answered says, and what to do about it.
+//! Texts of errors without an answer from the receiver, with their remedies.
 
 use std::error::Error;
 use std::io;

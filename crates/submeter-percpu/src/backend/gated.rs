@@ -16,7 +16,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct GatedWord {
-    /// What the sequences test in the section that commits.
+    /// The gate that sequences test in the section that commits.
     ///
     /// Law: 0 while closed, as many as there are rows while open; without a word, 0. Writer: the
     /// holder of the count's lock.
@@ -96,8 +96,8 @@ impl GatedWord {
     /// Lets sequences commit that start from now on.
     pub(crate) fn open(&self) {
         // Release: an Acquire fence after a sequence that found it open pairs with this, in
-        // `count_since_opening` and `after_openings`: what follows that fence comes after what was
-        // written before this store. The sequence itself is not ordered: its load of the gate is
+        // `count_since_opening` and `after_openings`: code after that fence sees all writes that
+        // came before this store. The sequence itself is not ordered: its load of the gate is
         // plain.
         self.gate.store(self.len() as u32, Ordering::Release);
     }

@@ -38,7 +38,8 @@ pub(crate) fn add_within(
     word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// The locked rows, as a block keeps them: what a locked add needs, without following a pointer.
+/// The locked rows, as a block keeps them: all that a locked add needs, without following a
+/// pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct LockedRows {
     /// The first of them.
@@ -46,7 +47,7 @@ pub(crate) struct LockedRows {
     /// Of the block.
     pub(crate) words: u32,
     pub(crate) rows: u16,
-    /// What tells the calling thread's.
+    /// The hint to the calling thread's row.
     pub(crate) hint: RowHint,
 }
 
@@ -69,9 +70,9 @@ unsafe impl Send for LockedRows {}
 unsafe impl Sync for LockedRows {}
 
 impl LockedRows {
-    /// Returns a word of the calling thread's row, if one load yields its number. What is rare (the
-    /// first add of a thread, more CPUs than rows) calls functions, for which every add would save
-    /// registers.
+    /// Returns a word of the calling thread's row, if one load yields its number. Rare cases (the
+    /// first add of a thread, more CPUs than rows) call functions; inline, every add would save
+    /// registers for them.
     ///
     /// # Safety
     /// 1. They are those of an area that has them from `base` on. 2. `word` is open there. 3. Those
@@ -94,7 +95,7 @@ impl LockedRows {
     }
 }
 
-/// A word of which every locked row has a copy, without the way there. Keeps the rows.
+/// A word that every locked row has a copy of, without the pointer to it. Keeps the rows.
 #[derive(Debug)]
 pub(crate) struct LockedWord {
     /// In the first locked row.

@@ -25,8 +25,8 @@ pub(crate) struct PackedWords {
     _lines: Arc<[Line]>,
 }
 
-/// What CPUs pass around. 64 bytes, not the 128 of `CachePadded`: neighbours hold words of the same
-/// counter, and a read would visit twice as much memory.
+/// A line that CPUs pass around. 64 bytes, not the 128 of `CachePadded`: neighbours hold words of
+/// the same counter, and a read would visit twice as much memory.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Line([AtomicI64; LINE_WORDS]);

@@ -1,6 +1,6 @@
-//! What a counter keeps for each CPU beside its word.
+//! The words that a counter keeps for each CPU beside its count.
 
-/// What is kept of each CPU.
+/// The words of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// Overflows: multiples of the batch.

@@ -43,20 +43,21 @@ use crate::storage::Area;
 /// stock keeps what that had reserved: it may be refused as much as
 /// [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds the limit.
 ///
-/// For a move of *another* thread a handler waits as anybody does: near the limit, and in `sum`.
-/// Do not add with a lock held that handlers of other threads want, nor while other threads are
-/// stopped.
+/// For a move of *another* thread a handler waits like any other caller: near the limit, and in
+/// `sum`. Do not add with a lock held that handlers of other threads want, nor while other threads
+/// are stopped.
 ///
 /// # Ordering
-/// An add that finds no room in its CPU's stock, and uses what was given back where CPUs meet,
-/// comes after what its holder did before; otherwise adds order nothing. `sum` never misses an add
-/// that returned before, unless give-backs on other CPUs race with it.
+/// An add that finds no room in its CPU's stock may use an amount that another thread gave back at
+/// the shared word; it then happens after everything that thread did before. Other adds order
+/// nothing. `sum` never misses an add that returned before, unless give-backs on other CPUs race
+/// with it.
 ///
 /// # Differences from Linux
 /// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
-/// exceed the limit. Here an add takes what was charged before. It is given the limit with each
-/// add; here the counter has it, so that what lies in stock was compared with it already and an add
-/// need not look at anything else.
+/// exceed the limit. Here an add takes room that was charged before. It is given the limit with
+/// each add; here the counter has it, so that what lies in stock was compared with it already and
+/// an add need not look at anything else.
 #[repr(C, align(64))]
 pub struct LimitedCounter {
     flat: Flat<StockRows>,
@@ -80,12 +81,12 @@ fn value_of(held: u64) -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverLimitError {
-    /// What was to be added.
+    /// The amount that was to be added.
     pub n: i64,
     /// The limit.
     pub limit: i64,
-    /// What the value was when it did not fit; where the add may have fitted, in a signal handler,
-    /// the most that it may have been.
+    /// The value at which the add did not fit; in a signal handler, where it may have fitted, the
+    /// highest value that there may have been.
     pub high: i64,
 }
 
@@ -107,7 +108,7 @@ impl LimitedCounter {
     pub fn for_limit(limit: i64) -> io::Result<LimitedCounter> {
         let area = Area::common()?;
         let each = limit.max(0).cast_unsigned() / 16 / area.data_rows() as u64;
-        // The largest power of two that is no more than `each + 1`.
+        // The largest power of two up to `each + 1`.
         let batch = 1 << (each + 1).ilog2();
         LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch), limit)
     }
@@ -129,7 +130,7 @@ impl LimitedCounter {
     /// Adds `n` if the value stays at or below the limit, whatever others add at the same time; a
     /// negative `n` gives back, and is never refused.
     ///
-    /// Do not give back what was not granted: the value may go below zero.
+    /// Do not give back more than was granted: the value may go below zero.
     ///
     /// # Errors
     /// [`OverLimitError`] when the value would go above the limit; in a signal handler that

@@ -1,12 +1,13 @@
-//! The shared part of a counter: what crossed batch boundaries, and which adds are on the way to
-//! say so.
+//! The shared part of a counter: the batches that were crossed, and the adds that have crossed one
+//! but not posted it yet.
 //!
 //! An add that crosses a boundary is *in flight* from before it commits in its word until its
 //! overflow is posted: [`crate::overflow`] tells why a reader has to know how many are. Announcing
 //! that costs two sequences more, not two locked instructions: each CPU has a word for adds that
 //! began on it and one for adds that ended on it, since an add may begin on one CPU and end on
-//! another. A reader loads what ended, then what began, then what was posted: an add that it finds
-//! ended is found begun and posted, so that it counts too many in flight, and never too few.
+//! another. A reader loads the ends first, then the beginnings, then the posts. An add whose end it
+//! sees has therefore also begun and posted in its view, so that a reader may count too many adds
+//! in flight, and never too few.
 
 use super::Approximate;
 use super::cpu_words::{CpuWords, Kept};
@@ -38,12 +39,12 @@ pub(super) struct Overflows<W> {
 #[must_use = "it ends when this is dropped"]
 pub(super) struct InFlight<'a, W: CpuWords>(&'a Overflows<W>);
 
-/// What [`Overflows::compare`] found.
+/// The result of [`Overflows::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
     /// The same for all that words may keep.
     Known(std::cmp::Ordering),
-    /// Too close to tell from what was posted.
+    /// Too close to tell from the posts.
     Near,
     /// Adds are in flight: [`read`](Overflows::read) may still know.
     Busy,
@@ -95,8 +96,8 @@ impl<W: CpuWords> Overflows<W> {
         let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
-        // The part of a word beyond a boundary is missing, never too much; what adds in flight hide
-        // may be either.
+        // The part of a word beyond a boundary is missing, never too much; the part that adds in
+        // flight hide may be either.
         Approximate::new(posted.wrapping_sub_unsigned(hidden), missing() + 2 * hidden)
     }
 

@@ -13,14 +13,12 @@ use crate::storage::{Area, BlockWord};
 /// A counter that goes up and down on the running CPU's own word, and is read cheaply with a bound,
 /// or exactly.
 ///
-/// An add costs about a plain one, and about five when a CPU's word crosses a multiple of the
-/// batch, three when whole batches are added: the shared part has words for each CPU as well, of
-/// which a read loads eight in a line.
-/// Above 64 CPUs, and where there are no sequences, they are shared, and an overflow costs three
-/// locked adds.
-/// Use an atomic instead where every add needs the value after it, or where a number is added to by
-/// one thread only; use a [`LimitedCounter`](super::LimitedCounter) where it must not go above a
-/// limit.
+/// An add costs about a plain one. It costs about five when a CPU's word crosses a multiple of the
+/// batch, and three when whole batches are added, because the shared part has words for each CPU as
+/// well; a read finds eight of them in a line. Above 64 CPUs, and where there are no sequences,
+/// they are shared, and an overflow costs three locked adds. Use an atomic instead where every add
+/// needs the value after it, or where a number is added to by one thread only; use a
+/// [`LimitedCounter`](super::LimitedCounter) where it must not go above a limit.
 ///
 /// - [`read`](PercpuCounter::read) and [`read_positive`](PercpuCounter::read_positive) cost a few
 ///   loads and return the value with its bound.
@@ -52,10 +50,10 @@ use crate::storage::{Area, BlockWord};
 /// `compare` learn of an add when it returns; a `sum` may have seen it a moment before.
 ///
 /// # Differences from Linux
-/// Words keep their full width and are never folded to zero: what crosses a batch boundary is added
-/// to the shared part as well. So no add ever takes a lock, `sum` needs none either and cannot
-/// catch a fold half-way, and a signal handler that adds between another add's test and its commit
-/// makes that add start again. Words exist for possible CPUs, so that none is lost when a CPU goes
+/// Words keep their full width and are never folded to zero: each batch that is crossed is added to
+/// the shared part as well. So no add ever takes a lock, `sum` needs none either and cannot catch a
+/// fold half-way, and a signal handler that adds between another add's test and its commit makes
+/// that add start again. Words exist for possible CPUs, so that none is lost when a CPU goes
 /// offline. Values are 64 bits wide and read whole on 32-bit machines too.
 // Aligned to a line, so that what every add reads shares none with what overflows write. 64 bytes,
 // not the 128 of `CachePadded`: the two halves are of one counter, and its size counts.
@@ -68,7 +66,7 @@ pub struct PercpuCounter {
     written: Written,
 }
 
-/// What overflows and sets write.
+/// The part that overflows and sets write.
 #[repr(align(64))]
 struct Written {
     overflows: Overflows<PackedWords>,
@@ -167,8 +165,8 @@ impl PercpuCounter {
         self.add_announced(n, |overflow| self.written.overflows.post(overflow));
     }
 
-    /// Adds whole batches: what the word keeps below its boundary stays, so that no other add is
-    /// hidden until they are posted, and nobody has to know that they are in flight.
+    /// Adds whole batches. The word's part below its boundary stays as it is, so that these batches
+    /// hide no other add until they are posted, and need not be announced as in flight.
     #[inline(always)]
     fn add_whole_batches(&self, n: i64) {
         self.word.add(n);
@@ -192,9 +190,10 @@ impl PercpuCounter {
 /// Reading.
 impl PercpuCounter {
     /// Reads without visiting CPUs' words: three lines for each eight CPUs, three loads above 64.
-    /// Off by less than the batch for each row in use, and less than two for each add that is on
-    /// its way from a word to the shared part at this moment: what such an add hides of others
-    /// that returned. An add under way may count or not, each for itself, as for a sum.
+    /// Off by less than the batch for each row in use, and by less than two batches for each add
+    /// that is on its way from a word to the shared part at this moment: such an add can hide that
+    /// much of others that have returned. An add under way may count or not, each for itself, as
+    /// for a sum.
     ///
     /// # Differences from Linux
     /// The bound comes with the value, and there is no torn value on 32-bit machines. There an add
@@ -208,7 +207,7 @@ impl PercpuCounter {
         self.written.overflows.read(missing, self.mask + 1)
     }
 
-    /// Reads without the bound: what reached the shared part, which is the lower end of
+    /// Reads without the bound: the shared part alone, which is the lower end of
     /// [`read`](PercpuCounter::read) while no add is in flight. Costs a line for each eight CPUs,
     /// one load above 64. For displays; to decide on the value, ask
     /// [`compare`](PercpuCounter::compare).
@@ -252,8 +251,7 @@ impl PercpuCounter {
     pub fn compare(&self, rhs: i64) -> Ordering {
         match self.written.overflows.compare(self.kept, rhs) {
             Compared::Known(found) => found,
-            // To look at what was posted once more, for a bound of the rows in use, takes longer
-            // than the sum.
+            // A second look at the posts, to bound the rows in use, would take longer than the sum.
             Compared::Near => self.sum().cmp(&rhs),
             Compared::Busy => self.compare_busy(rhs),
         }
@@ -286,8 +284,8 @@ mod tests {
         }
     }
 
-    /// Who crossed a boundary and lost the CPU before it could say so keeps those who come after
-    /// it, in the same word, from crossing it: they return, and nothing posted tells of them.
+    /// A thread that crosses a boundary and loses the CPU before it posts hides later adds to the
+    /// same word: they do not cross that boundary again, so they return without a post.
     #[test]
     fn read_and_compare_hold_while_adds_are_stuck_before_they_post() {
         const BATCH: i64 = 32;

@@ -2,7 +2,7 @@
 
 use crate::sync::Mutex;
 
-/// What lets one set at a time happen.
+/// A lock that lets one set happen at a time.
 #[derive(Debug)]
 pub(super) struct Setter(Mutex<()>);
 

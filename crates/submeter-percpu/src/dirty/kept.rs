@@ -7,21 +7,21 @@
 //!
 //! - *What happened before is found.* An update commits only while its mark is set, and that mark
 //!   is still set when the flush looks, because no other thread clears it. The add happened before
-//!   the load of its word, which therefore has it. This is all that the barrier gave to a flush
-//!   that follows the update; what the barrier adds is for the sequences that race.
-//! - *A mark that is to go* is cleared first, then comes a barrier, then the line is read once
-//!   more. One barrier serves any number of marks, so that the flusher may wait until many are to
-//!   go.
+//!   the load of its word, which therefore has it. That is all that the barrier gave to a flush
+//!   after the update; beyond that it matters only to sequences that race.
+//! - *To remove a mark*, the flush clears it, issues a barrier, and reads the line once more. One
+//!   barrier serves any number of marks, so that the flusher may wait until many are to go.
 //!
-//! # What readers are told
+//! # What readers learn
 //! A mark that stays says nothing about whether the line has changed since the last flush, and a
 //! reader that counts marks would find a quiet tree inexact. So the flusher lists the lines that it
 //! keeps where readers can compare them with what was read of them last ([`Kept::unread`]): those
 //! that have not changed do not count, and where no others are marked, totals are exact.
 //!
-//! That goes for totals that were loaded before the next flush began ([`Kept::holds`]). It may have
-//! read a line in a moment that is over by the time a reader compares: a gauge that went up and
-//! down again is as it was read last, and the total about to be stored is of the moment between.
+//! This holds for totals that were loaded before the next flush began ([`Kept::holds`]). It may
+//! have read a line in a moment that is over by the time a reader compares: a gauge that went up
+//! and down again is as it was read last, and the total about to be stored is of the moment
+//! between.
 //!
 //! A flush that changes nothing of this shows readers nothing either: the version stays as it is.
 //! If every flush made it odd, two readers of a quiet tree that want exact totals would each find
@@ -181,11 +181,11 @@ impl Kept {
                 bits &= bits - 1;
             }
         }
-        // Saturating: if a flush has begun, as `holds` finds, what was compared does not count.
+        // Saturating: if a flush has begun, `holds` finds it, and the comparison does not count.
         Unread { lines: counted.saturating_sub(same), compared_at: (same > 0).then_some(version) }
     }
 
-    /// Returns whether what was found goes for the totals that were loaded since: whether no flush
+    /// Returns whether the comparison holds for the totals that were loaded since: whether no flush
     /// has begun to change them. If one has, all lines that are marked count.
     #[must_use]
     #[inline]

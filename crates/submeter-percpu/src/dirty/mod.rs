@@ -51,9 +51,9 @@ use crate::sync::seq_cst_order;
 pub(crate) fn after_own_updates() {
     // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
     // thread that found a mark which another set has loaded it plainly: without this, on machines
-    // that reorder loads, its count could be missed, and the thread's own update with it. What a
-    // thread hands over after its sequence found such a mark is ordered by the machine, as for
-    // `percpu_ref::switch`'s `count_since_opening`.
+    // that reorder loads, its count could be missed, and the thread's own update with it. If a
+    // thread's sequence finds such a mark and the thread then hands something over, the machine
+    // orders the two, as for `count_since_opening` in `percpu_ref::switch`.
     fence(Ordering::Acquire);
 }
 
@@ -199,8 +199,8 @@ impl DirtyBits<'_> {
         }
     }
 
-    /// Clears the marks `bits` of a word of bits, and returns which of them were set. What was must
-    /// be [released](DirtyBits::release), or marked again. One locked instruction.
+    /// Clears the marks `bits` of a word of bits, and returns which of them were set. Those that
+    /// were set must be [released](DirtyBits::release), or marked again. One locked instruction.
     pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
         // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`. Other bits
         // are left.
@@ -227,8 +227,8 @@ impl DirtyBits<'_> {
         self.lines[index].load(Ordering::SeqCst) & bits
     }
 
-    /// Stops counting `marks` of those that were taken: what they stood for is where readers find
-    /// it.
+    /// Stops counting `marks` of those that were taken: readers find the lines' contents elsewhere
+    /// now.
     pub fn release(&self, marks: u32) {
         // SeqCst: after the flush stored the totals; pairs with the load in `count`.
         self.tally.fetch_sub(u64::from(marks), Ordering::SeqCst);
@@ -360,8 +360,8 @@ mod tests {
         assert_eq!(row.count(), 3);
         assert_eq!(row.take_bits(0, 1 << 6 | 1 << 5), 1 << 5);
         row.release(1);
-        // What was taken can be marked and found again, in the parts that were left and in those
-        // that are empty.
+        // Taken lines can be marked and found again, in the parts that were left and in those that
+        // are empty.
         row.mark(4097);
         row.mark(6);
         assert_eq!(take_some(row, 20_000, &[6]), [6]);

@@ -1,4 +1,4 @@
-//! What the leaves of a tree have in common.
+//! The state that the leaves of a tree share.
 
 use super::level::Level;
 use super::words::{AtomicU32, AtomicU64};

@@ -1,4 +1,4 @@
-//! A tree of one node: what a counter with a limit is.
+//! A tree of one node: a counter with a limit.
 //!
 //! Not the root of a tree of [`node`](super::node)s, which was measured: it takes 416 bytes in four
 //! allocations where a counter has 192 of its own. To follow its pointer costs 17 % of an add and a
@@ -16,8 +16,8 @@ use super::stock::Stock;
 use super::tree;
 use crate::fork_lock::ForkLock;
 
-/// A leaf whose own level is the root's. Laid out as written: what charges only read comes first,
-/// what moves of stock write after.
+/// A leaf whose own level is the root's. Laid out as written: first the fields that charges only
+/// read, then those that moves of stock write.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Flat<S> {
@@ -51,11 +51,11 @@ impl<S: Stock> Flat<S> {
         tree::set_limit(self, &self.level, limit);
     }
 
-    /// Charges `n` if it fits. Does not count refusals: all CPUs that are refused would write one
-    /// line, for a number that nobody reads here.
+    /// Charges `n` if it fits. Does not count refusals: all refused CPUs would write one line, for
+    /// a number that has no reader here.
     ///
     /// # Errors
-    /// What was held when it did not.
+    /// The amount that was held when it did not fit.
     #[inline]
     pub(crate) fn try_charge(&self, n: u64) -> Result<(), Refusal> {
         if tree::charge_stock(self, n) { Ok(()) } else { self.charge_levels(n) }
@@ -72,8 +72,8 @@ impl<S: Stock> Flat<S> {
         tree::release(self, n);
     }
 
-    /// What is held, and by how much that may exceed what is charged, which is never below 0: 0
-    /// where there is no stock.
+    /// The amount held, and by how much it may exceed the amount charged: 0 where there is no
+    /// stock. The amount charged is never below 0.
     pub(crate) fn held(&self) -> (u64, u64) {
         match self.level.exactly() {
             Some(held) => (held, 0),
@@ -84,13 +84,14 @@ impl<S: Stock> Flat<S> {
         }
     }
 
-    /// What is charged: exact once charges are over, and never without one that returned.
+    /// The amount charged: exact once charges are over, and never without a charge that has
+    /// returned.
     pub(crate) fn charged(&self) -> u64 {
         self.level.exactly().or_else(|| self.without_stock()).unwrap_or_else(|| self.level.held())
     }
 
-    /// What is held, less the stock. Moves of stock stop for that; charges go on. `None` on top of
-    /// a move of the calling thread's own, if stock is moved here at this moment.
+    /// The amount held, less the stock. Moves of stock stop for that; charges go on. `None` on top
+    /// of a move of the calling thread's own, if stock is moved here at this moment.
     fn without_stock<'a>(&'a self) -> Option<u64> {
         let inside = Inside::new();
         // Without waiting on top of a move, which may be one of this counter.

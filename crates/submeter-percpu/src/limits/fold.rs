@@ -55,7 +55,7 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
         _ => tight,
     };
     if Level::state(tightening) != Tight::Tightening {
-        // Somebody else has drained it; the caller looks again.
+        // Another thread has drained it; the caller looks again.
         return true;
     }
     if !empty(path, level, &|_| true, barrier) {
@@ -107,8 +107,8 @@ fn empty<P: Path>(
 }
 
 /// The second half of closings, of all leaves that were closed in a visit or before it: a thread
-/// that closed one before may not have come so far. Not of one that was closed after it, as the
-/// barrier may have come before that.
+/// that closed one before may not have come so far. A leaf that was closed after it is left alone:
+/// the barrier may have come before that.
 fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     let mut drained: Option<Siblings<'a, P>> = None;
     for path in leaves {

@@ -34,13 +34,13 @@ impl Turn {
     }
 }
 
-/// The stock of a group's own charges to one quota. Laid out as written: what charges only read
-/// comes first, what moves of stock write after.
+/// The stock of a group's own charges to one quota. Laid out as written: first the fields that
+/// charges only read, then those that moves of stock write.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Leaf<S> {
     pub(super) stock: S,
-    /// What a word may hold; 0 where there is none.
+    /// The most that a word may hold; 0 where there is none.
     pub(super) cap: u64,
     /// The most that a leaf of this tree adds to what levels hold: all words full, and one batch on
     /// its way. Also where there is no word: others may have some.
@@ -72,7 +72,7 @@ impl<S: Stock> Leaf<S> {
         Leaf { cap: 0, ..Leaf::new(stock, cap, rows) }
     }
 
-    /// What all words together may hold.
+    /// The most that all words together may hold.
     pub(super) fn slack(&self) -> u64 {
         if self.cap == 0 { 0 } else { self.stock_max - self.cap }
     }
@@ -94,7 +94,7 @@ impl<S: Stock> Leaf<S> {
 
     /// The next phase.
     pub(super) fn turn_over(&self) {
-        // Release: a fork that copies this has copied what was written before.
+        // Release: a fork that copies this store has also copied the writes before it.
         self.turn.store(self.turn().next().0, Ordering::Release);
     }
 
@@ -134,7 +134,7 @@ impl<S: Stock> Leaf<S> {
         self.slack().saturating_mul(2)
     }
 
-    /// What lies in stock. In a visit of a leaf that is closed, or with the lock held: else
+    /// The amount in stock. In a visit of a leaf that is closed, or with the lock held: else
     /// something may be on its way.
     pub(super) fn stocked(&self) -> u64 {
         match self.phase() {

@@ -1,4 +1,4 @@
-//! One level of a tree of limits: what is held below it, how much may be, and whether there may be
+//! One level of a tree of limits: the amount held below it, its limit, and whether there may be
 //! stock.
 
 use submeter_sys::barrier::PATIENCE;
@@ -15,7 +15,7 @@ pub(super) const REST_MS: u32 = 10;
 /// costs a barrier.
 pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
-/// What a limit does with a charge that exceeds it.
+/// The way in which a limit treats a charge that exceeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitMode {
@@ -41,39 +41,40 @@ pub enum Cause {
     Ended,
 }
 
-/// What a group and its descendants hold of one quota, and how much they may.
+/// The amount of one quota that a group and its descendants hold, and the most that they may.
 #[derive(Debug)]
 pub(crate) struct Level {
     /// Bits: see the invariant. Writers: charges, refills and openings, before, by exchange;
     /// releases and folds, after, by locked add.
     held: AtomicU64,
-    /// `u64::MAX` for none. Writer: whoever sets it.
+    /// `u64::MAX` for none. Writers: callers that set it.
     limit: AtomicU64,
     /// Bits: a [`Tight`] and how many there were before. Writers: folds, and who loosens, only by
     /// exchange.
     tight: AtomicU32,
-    /// When it was drained last, or began to be. Writers: folds, and who takes up one that was
-    /// left.
+    /// When it was drained last, or began to be. Writers: folds, and threads that take up a fold
+    /// that was left.
     since_ms: AtomicU32,
-    /// Charges that wait for this level. Writers: whoever has the queue.
+    /// Charges that wait for this level. Writer: the holder of the queue.
     awaited: AtomicU32,
-    /// Bits: whether its limit is soft. Writer: whoever sets it.
+    /// Bits: whether its limit is soft. Writers: callers that set it.
     soft: AtomicU32,
     /// Bits: 0..32 leaves below that may be open, 32..64 how many openings there were.
     openings: AtomicU64,
     /// The most that was held.
     peak: AtomicU64,
-    /// What was charged at the same time at least, once. Equal to `peak` while no leaf was open.
+    /// The least amount that was charged at one moment then. Equal to `peak` while no leaf was
+    /// open.
     peak_low: AtomicU64,
     /// Charges that this level's limit refused.
     refused: AtomicU64,
     /// Charges that were granted beyond this level's limit.
     overdrafts: AtomicU64,
-    /// What lies in stock below, while somebody sums it for many levels at once.
+    /// The amount in stock below, while a thread sums it for many levels at once.
     pub(super) stocked: AtomicU64,
 }
 
-/// What a [`Level`] says of itself, without its stock.
+/// The figures of a [`Level`], without its stock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) limit: u64,
@@ -97,8 +98,8 @@ const LOOK: Ordering = if cfg!(loom) { Ordering::Acquire } else { Ordering::SeqC
 ///
 /// A sequence loads its gate plainly: a thread that found stock there is not ordered after the
 /// opening, which reserved it. Without this it could look at a level as it was before: its own
-/// charge would be missing, or another refused that fits. (A thread that is handed what was taken
-/// is ordered by the machine, as for `count_since_opening` of reference counts.)
+/// charge would be missing, or another refused that fits. (If the taken amount is handed to another
+/// thread, the machine orders that thread, as for `count_since_opening` of reference counts.)
 #[inline]
 pub(super) fn after_openings() {
     // Acquire: pairs with the Release in `GatedWord::open`, which the sequence's load read from.
@@ -125,7 +126,7 @@ pub(crate) struct Refusal {
     pub(crate) limit: u64,
 }
 
-/// What a level holds after a charge, and may.
+/// The amount that a level holds after a charge, and its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserved {
     pub(super) held: u64,
@@ -147,19 +148,19 @@ impl Reserved {
     }
 }
 
-/// What came of a charge beside its verdict. Verdicts are a flag and a number, which functions
-/// return in registers: at a limit, a good part of a charge was waiting for results that had been
-/// stored in parts and were copied as a whole.
+/// Results of a charge beside its verdict. Verdicts are a flag and a number, which functions return
+/// in registers: at a limit, a good part of a charge was waiting for results that had been stored
+/// in parts and were copied as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Effects {
-    /// What the level held that refuses the charge.
+    /// The amount held at the level that refuses the charge.
     held: u64,
-    /// Whether something was held for a moment, for which somebody may wait.
+    /// Whether an amount was held for a moment, for which a charge may wait.
     pub(super) gave_back: bool,
     /// Whether a level may have begun or ceased to hold anything.
     pub(super) turned: bool,
-    /// Whether leaves could not be visited, so that there is no telling what fits.
+    /// Whether leaves could not be visited, so that it is unknown what fits.
     pub(super) is_blind: bool,
     /// The limit of the level that refuses. Not beside what it held: see above.
     limit: u64,
@@ -175,12 +176,12 @@ impl Effects {
     }
 }
 
-/// What is charged of what a level held, when this many openings were under way.
+/// The charged part of the amount that a level held, with this many openings under way.
 fn charged_at_least(held: u64, openings: u64, stock_max: u64) -> u64 {
     held.saturating_sub(u64::from(openings as u32).saturating_mul(stock_max))
 }
 
-/// What a level that refused a charge says when it is asked again.
+/// The second answer of a level that refused a charge.
 pub(super) enum Look {
     Full(Refusal),
     Room,
@@ -238,8 +239,8 @@ impl Level {
     }
 
     pub(super) fn openings(&self) -> u64 {
-        // SeqCst, and in both functions below: a thread that finds what an opening has reserved
-        // also finds the opening; one that finds no opening finds what was given back.
+        // SeqCst, here and in both functions below. A thread that sees an opening's reservation
+        // also sees the opening; a thread that sees no opening sees the reservation given back.
         self.openings.load(LOOK)
     }
 
@@ -261,8 +262,8 @@ impl Level {
         peak < held || low < held && low < charged_at_least(held, openings, stock_max)
     }
 
-    /// Notes what was held, and what is charged of it at least. Whether leaves were open is known
-    /// if none opened since `openings` was loaded.
+    /// Notes the amount held, and the least of it that is charged. Whether leaves were open is
+    /// known if none opened since `openings` was loaded.
     pub(super) fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
         let raise = |word: &AtomicU64, to| {
             // Relaxed, both: a statistic. Loaded first: unless the peak is rising, that saves a
@@ -305,7 +306,7 @@ impl Level {
     }
 
     /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
-    /// drained: what lies in stock below has not been charged, and would be taken for it.
+    /// drained: stock below has not been charged, and would be taken for a charge.
     pub(super) fn reserve(
         &self,
         n: u64,
@@ -319,8 +320,8 @@ impl Level {
         // others be refused. SeqCst, both: see `held`.
         let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
         let before = held.ok()?;
-        // Again, both: whoever lowers or enforces it stores that first and loads what is held then,
-        // so that one of the two sees the other.
+        // Both are loaded again: a thread that lowers or enforces the limit stores it first and
+        // loads the amount held after that, so that one of the two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !(exceeds && may_exceed()) {
             self.undo(n, effects);
@@ -329,7 +330,7 @@ impl Level {
         Some(reserved)
     }
 
-    /// Gives back what was reserved of a charge that another level refuses.
+    /// Gives back the reservation of a charge that another level refuses.
     pub(super) fn undo(&self, n: u64, effects: &mut Effects) {
         self.give_back(n);
         effects.gave_back = true;
@@ -348,7 +349,7 @@ impl Level {
         if self.soft.load(LOOK) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
     }
 
-    /// Sets the mode. What exceeds the limit stays; [`set_mode`](super::tree::set_mode) has no
+    /// Sets the mode. An excess over the limit stays; [`set_mode`](super::tree::set_mode) has no
     /// stock lie below it, so that a limit that is enforced again refuses at once.
     pub(crate) fn set_mode(&self, mode: LimitMode) {
         // SeqCst: in one order with what is held, as a limit is.
@@ -428,7 +429,7 @@ impl Level {
     pub(super) fn turn_over(&self, from: u32) {
         const WRAP: u32 = u32::MAX / 3 * 3;
         let next = if from + 1 == WRAP { 0 } else { from + 1 };
-        // SeqCst: see `held`. A failure means that somebody else went on.
+        // SeqCst: see `held`. A failure means that another thread went on.
         _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
     }
 
@@ -442,7 +443,7 @@ impl Level {
             if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
                 return Look::Room;
             }
-            // In between no leaf below was open, nor opening, and what was held is compared with
+            // In between no leaf below was open or opening, and the amount held is compared with
             // the limit of that moment.
             if self.tight() == tight && refusal.limit == limit {
                 return Look::Full(refusal);
@@ -468,7 +469,7 @@ impl Level {
         let take_up = |now_ms| {
             self.since_ms.compare_exchange(since_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
         };
-        // What was drained meanwhile is not to be drained for nothing.
+        // A level that was drained meanwhile must not have been drained for nothing.
         let is_left = Level::state(tight) == Tight::Tightening && is_over;
         is_left && take_up(again()).is_ok() && self.tight() == tight
     }

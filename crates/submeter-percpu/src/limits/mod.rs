@@ -1,9 +1,9 @@
 //! Charges below limits, from stock that each CPU has at hand.
 //!
 //! # Stock
-//! What is *held* is compared with a limit: what was charged and not released, and what lies in
-//! stock. Each CPU's stock is a word that only its own sequences change, between 0 and a cap. A
-//! charge takes from it and a release puts back, in one sequence that tests a gate as well.
+//! A limit is compared with the amount *held*: charges that were not released, and stock. Each
+//! CPU's stock is a word that only its own sequences change, between 0 and a cap. A charge takes
+//! from it and a release puts back, in one sequence that tests a gate as well.
 //!
 //! - *Invariant*: `held` is never below what is charged, and never raised above the limit.
 //! - A charge that finds too little **refills**: it raises `held` by what it wants and a batch, and
@@ -13,15 +13,15 @@
 //!   gives all stock back. After the barrier every sequence has committed and is visible, or starts
 //!   again and finds the gate closed. Then `held` is what is charged, each charge and release
 //!   changes `held` itself, and a refusal is exact.
-//! - Words keep what they held when the gate was closed: a sequence's plain store would bring back
-//!   what anybody else stored. So the gate **opens** only after `held` was raised by their sum. It
+//! - Words keep what they held when the gate was closed: a sequence's plain store would undo the
+//!   stores of other threads. So the gate **opens** only after `held` was raised by their sum. It
 //!   does where there is room for all stock twice, and not within `REST_MS` of the last fold.
 //!
-//! Stock moves with the lock of its leaf held, so that a fold waits for a refill under way: what
-//! that has reserved and not put into its word yet would make a refusal inexact. The lock is not
-//! held across the barrier, so that a fork hardly ever copies it; what is found half closed is
-//! closed by whoever comes next. A signal handler that interrupted the lock's holder does not wait
-//! for it.
+//! Stock moves with the lock of its leaf held, so that a fold waits for a refill under way.
+//! Otherwise an amount that is reserved and not in its word yet would make a refusal inexact. The
+//! lock is not held across the barrier, so that a fork hardly ever copies it held. The next thread
+//! that finds a leaf half closed closes it. A signal handler that interrupted the lock's holder
+//! does not wait for it.
 //!
 //! There is one engine, `tree`: a `node` has others above and below it, and a counter is a tree of
 //! one node, `flat`.

@@ -21,7 +21,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// limits must be further away.
 const CAP: u64 = 1 << 16;
 
-/// A group in a tree of limits: what it and the groups below it hold of one resource.
+/// A group in a tree of limits: the amount of one resource that it and the groups below it hold.
 ///
 /// A charge is granted by every group up to the root, or by none, whatever others charge at the
 /// same time: no limit is ever exceeded, and a charge is refused if and only if it does not fit.
@@ -50,22 +50,23 @@ const CAP: u64 = 1 << 16;
 /// ```
 ///
 /// # Dropping
-/// Its stock goes back, once the groups below it are dropped as well; what was charged and not
-/// released stays charged to the groups above.
+/// Returns its stock, once the groups below it are dropped as well. Charges that were not released
+/// stay charged to the groups above.
 pub struct LimitNode {
     node: Arc<NodeInner>,
 }
 
-/// What a group and those below it hold.
+/// The amounts that a group and those below it hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitUsage {
-    /// What is charged: exact once charges are over, and never without one that returned, unless
-    /// releases on other CPUs race with it.
+    /// The amount charged: exact once charges are over. It includes every charge that has returned,
+    /// unless releases on other CPUs race with it.
     pub current: u64,
     /// The most that was charged, or reserved for charges: never less than was charged.
     pub peak: u64,
-    /// What was charged at least, once. Less than `peak` by what may have lain in stock then.
+    /// The least amount that was charged then. Less than `peak` by what may have lain in stock
+    /// then.
     pub peak_low: u64,
     /// `u64::MAX` for none.
     pub limit: u64,
@@ -73,7 +74,7 @@ pub struct LimitUsage {
     pub refused: u64,
     /// Charges that were granted beyond this group's limit.
     pub overdrafts: u64,
-    /// What the limit does with a charge that exceeds it.
+    /// The way in which the limit treats a charge that exceeds it.
     pub mode: LimitMode,
 }
 
@@ -83,7 +84,7 @@ pub struct LimitUsage {
 pub struct Refused {
     /// How many levels above the charged group the limit is: 0 for its own.
     pub levels: usize,
-    /// What was charged there.
+    /// The amount charged there.
     pub held: u64,
     /// The limit.
     pub limit: u64,
@@ -91,7 +92,7 @@ pub struct Refused {
     pub cause: Cause,
 }
 
-/// Laid out as written: what charges only read comes first.
+/// Laid out as written: first the fields that charges only read.
 #[repr(C)]
 pub(super) struct NodeInner {
     pub(super) leaf: Leaf<StockRows>,
@@ -457,7 +458,7 @@ fn end(node: &Arc<NodeInner>) {
 impl Drop for LimitNode {
     fn drop(&mut self) {
         for node in self.node.up() {
-            // AcqRel: what the others charged and released comes before the end.
+            // AcqRel: the others' charges and releases happen before the end.
             if node.users.fetch_sub(1, Ordering::AcqRel) > 1 {
                 break;
             }

@@ -39,7 +39,7 @@ impl NodeInner {
 
     /// Takes note of which groups hold something, after a charge or a release.
     pub(super) fn look_at_stalls(&self) {
-        // Of levels above the one that is waited for nothing changes: that one holds something.
+        // Nothing changes at levels above the one that is waited for: that one holds something.
         let now = self.now();
         for node in self.up() {
             if let Some(meter) = &mut *node.stalls.lock() {

@@ -1,4 +1,4 @@
-//! What groups of a [`LimitNode`] hold.
+//! The amounts that groups of a [`LimitNode`] hold.
 
 use std::sync::atomic::Ordering;
 
@@ -37,8 +37,8 @@ impl LimitNode {
 
     /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: where a group below
     /// any of them has stock it visits all stock of the tree once, not once for each. Each is exact
-    /// at its own moment, in the order of `nodes`: what is charged or released meanwhile may be in
-    /// some of them only.
+    /// at its own moment, in the order of `nodes`: charges and releases meanwhile may be in some of
+    /// them only.
     #[must_use]
     pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
         let levels = nodes.clone().map(|node| &node.node().level);

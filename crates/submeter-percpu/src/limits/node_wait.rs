@@ -25,10 +25,10 @@ impl LimitNode {
     ///
     /// Charges that wait for one limit are granted in the order in which they first asked; a
     /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits it costs
-    /// as much as that. While somebody waits for a limit, charges and releases below it take the
-    /// way that is exact, and each tries those that wait, until one does not fit.
+    /// as much as that. While a charge waits for a limit, charges and releases below it take the
+    /// exact path, and each tries the waiting ones, until one does not fit.
     ///
-    /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
+    /// Not for signal handlers, nor are releases in handlers while a charge waits: wakers are not.
     ///
     /// # Errors
     /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
@@ -44,7 +44,7 @@ impl LimitNode {
     ) -> Poll<Result<(), Refused>> {
         let node = self.node();
         if turn.number.is_none() {
-            // Stock lies within all limits, and there is none where somebody waits.
+            // Stock lies within all limits, and there is none where a charge waits.
             if charge_stock(node, n) {
                 return Poll::Ready(Ok(()));
             }
@@ -104,8 +104,8 @@ impl LimitNode {
     /// their waits: once for many groups, as it looks at all that wait.
     pub fn wake_ended(&self) {
         // No wakeup is lost. A charge looks whether its group has ended with the queue locked, and
-        // is in the queue when it lets go; a group is marked before the queue is locked here. So
-        // whoever locks it first: this finds the charge, or the charge finds the mark.
+        // is in the queue when it lets go; a group is marked before the queue is locked here. So in
+        // either order of locking, this finds the charge, or the charge finds the mark.
         self.node().reconsider();
     }
 
@@ -118,7 +118,7 @@ impl LimitNode {
         charge_uncounted(self.node(), n).map_err(|at| refused(Failure::limit(at)))
     }
 
-    /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and
+    /// Ends a turn whose charge is no longer wanted: releases what was granted meanwhile, and lets
     /// those behind it have their turn. Does nothing for a turn that ended.
     pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
         let Some(number) = turn.number.take() else { return };
@@ -209,8 +209,8 @@ impl LimitNode {
             None => None,
         };
         node.serve();
-        // Nobody is before it, so that it may try: what came back in between is granted, and what
-        // is said of the limit otherwise is of the moment at which it refused.
+        // It is first in the queue and may try: it gets room that came back in between. Otherwise
+        // the limit is described as of the moment at which it refused.
         let charged = match failed {
             Some(failed) => Err(failed),
             None => charge_uncounted(node, n).map_err(Failure::limit),
@@ -263,7 +263,7 @@ mod tests {
         root.try_charge(60).expect("it fits");
         let (mut turn, mut context) = (LimitTurn::default(), Context::from_waker(Waker::noop()));
         assert!(root.poll_charge(&mut turn, 50, &mut context).is_pending());
-        // A handler runs on top of whoever has the queue.
+        // A handler may interrupt the thread that has the queue.
         root.node().waiting().with(|_| root.release(60)).expect("nobody has it");
         assert_eq!(root.usage().current, 50);
         assert_eq!(root.poll_charge(&mut turn, 50, &mut context), Poll::Ready(Ok(())));
@@ -356,7 +356,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut turns: [LimitTurn; 2] = Default::default();
         assert!(web.poll_charge(&mut turns[0], 50, &mut context).is_pending());
-        // The first waits at /web; who waits for other limits is before nobody there.
+        // The first waits at /web; charges that wait for other limits hold up none there.
         let refused = |charged: Result<(), Refused>| {
             let Refused { levels, held, limit, cause } = charged.expect_err("no room, or behind");
             (levels, held, limit, cause)
@@ -368,7 +368,8 @@ mod tests {
         assert!(mail.poll_charge(&mut turns[1], 60, &mut context).is_pending());
         assert_eq!(refused(timeout(&mail, 30)), (1, 70, 100, Cause::Behind));
         assert_eq!(refused(timeout(&mail, 31)), (1, 70, 100, Cause::Limit));
-        // One that is behind another at its own level may have no room above: that comes first.
+        // A charge that is behind another at its own level may also lack room above: that reason
+        // comes first.
         assert_eq!(refused(timeout(&web, 101)), (0, 60, 70, Cause::Limit));
         assert_eq!([&web, &root].map(|node| node.usage().refused), [3, 2]);
         root.end_turn(&mut turns[1], 60);

@@ -7,10 +7,10 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The time between two steps of the averages, in nanoseconds: that of Linux.
+/// The time between two steps of the averages, in nanoseconds, as in Linux.
 const PERIOD: u64 = 2_000_000_000;
 
-/// What the averages look back at, in nanoseconds.
+/// The periods of the averages, in nanoseconds.
 const WINDOWS: [u64; 3] = [10_000_000_000, 60_000_000_000, 300_000_000_000];
 
 /// How long charges of a group and those below it waited for room, as `memory.pressure` of a cgroup
@@ -45,9 +45,9 @@ pub struct Stall {
     /// The share of the last 10 seconds in percent. An average whose weights fall exponentially,
     /// as are the others, in steps of 2 seconds.
     pub avg10: f64,
-    /// That of the last minute.
+    /// The average of the last minute.
     pub avg60: f64,
-    /// That of the last 5 minutes.
+    /// The average of the last 5 minutes.
     pub avg300: f64,
     /// In all, up to this moment.
     pub total: Duration,

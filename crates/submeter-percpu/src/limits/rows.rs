@@ -31,7 +31,7 @@ pub(crate) struct StockRows {
     locked: Option<Box<Locked>>,
 }
 
-/// What takes the place of sequences.
+/// The stand-in for sequences.
 #[derive(Debug)]
 struct Locked {
     /// `None` where the area had no word left.
@@ -78,8 +78,8 @@ impl StockRows {
         if before < OPEN || after.cast_unsigned() > cap {
             return false;
         }
-        // AcqRel: a thread that takes what was put back comes after what its holder did before.
-        // Relaxed on failure: the caller uses nothing of it.
+        // AcqRel: a thread that takes an amount which another put back happens after everything
+        // that thread did before. Relaxed on failure: the caller uses nothing of it.
         let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         row.compare_exchange(before, OPEN + after, order, failed).is_ok()
     }
@@ -135,7 +135,7 @@ impl Stock for StockRows {
 
     fn barrier(&self) {
         if self.locked.is_none() {
-            // Going on would grant what was given back.
+            // Going on would grant an amount that was given back.
             barrier::wait().expect("what the start-up probe found to work");
         }
     }

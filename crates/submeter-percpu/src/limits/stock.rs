@@ -1,4 +1,4 @@
-//! What a leaf asks of the words that hold its stock.
+//! The operations of a leaf on the words that hold its stock.
 
 use std::time::Duration;
 

@@ -2,16 +2,17 @@
 //! which is a leaf's own level as well.
 //!
 //! # The protocol
-//! What every level of a leaf's path *holds* is compared with that level's limit: what was charged
-//! below it and not released, and what lies in stock below it. Stock works as the module above
+//! The limit of each level on a leaf's path is compared with the amount that the level *holds*:
+//! charges below it that were not released, and stock below it. Stock works as the module above
 //! says; a refill raises every level, and so does an opening.
 //!
 //! - A level is **loose** while there may be stock below it. A charge that it refuses makes it
 //!   **tight**: each leaf below is closed, one barrier is issued for all of them, and their stock
-//!   is given back. Then it is **drained**: what it holds is what is charged, and a refusal exact.
+//!   is given back. Then it is **drained**: it holds exactly the amount charged, so that a refusal
+//!   is exact.
 //! - A leaf opens only while all levels of its path are loose, which it looks at with the list of
-//!   open leaves locked. A fold makes the level tight first and visits that list then: whoever
-//!   comes second sees the other. An open leaf moves stock with its own lock held, which a fold
+//!   open leaves locked. A fold makes the level tight first and then visits that list: of the two,
+//!   the later sees the earlier. An open leaf moves stock with its own lock held, which a fold
 //!   takes to close it.
 //! - A level that is tight closes the leaves below it, not those above: every node has stock, as if
 //!   it were a leaf. A charge of a leaf that is closed reserves at the levels below the first node
@@ -124,7 +125,7 @@ pub(crate) fn charge_levels<P: Path>(
     after_openings();
     let mut effects = Effects::default();
     let decided = decide(path, n, forced, &mut effects);
-    // First: what follows may be a fold, and wait for a barrier.
+    // First: a fold may follow, and wait for a barrier.
     if (effects.turned || effects.gave_back) && is_awaited(path) {
         if effects.gave_back { path.serve() } else { path.note_charge() }
     }
@@ -330,7 +331,7 @@ fn reserve_stock<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<usi
     )
 }
 
-/// What is to be reserved.
+/// The amount to reserve.
 #[derive(Clone, Copy)]
 struct Request {
     n: u64,
@@ -385,8 +386,8 @@ fn reserve_up<'a>(
     Ok(far)
 }
 
-/// Reserves at the levels above one of which something is to be noted, but only once all have
-/// granted it: what a level above refuses was never held.
+/// Reserves at the levels above one that has a peak or an overdraft to note, and notes it only once
+/// all have granted: a charge that a level above refuses was never held.
 #[cold]
 #[inline(never)]
 fn reserve_noted<'a>(
@@ -417,7 +418,7 @@ fn undo<'a>(
     below.for_each(|(_, level)| level.undo(n, effects));
 }
 
-/// Followed by a look whether somebody waits for it.
+/// Must be followed by a look for waiting charges.
 fn give_back<P: Path>(path: &P, n: u64) {
     path.levels().for_each(|level| _ = level.give_back(n));
 }
@@ -429,8 +430,8 @@ fn give_back<P: Path>(path: &P, n: u64) {
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
     let room = path.levels().map(Level::room).min().unwrap_or(0).saturating_sub(n);
-    // Of what the leaf holds no more is moved than of what it may hold: few units in use are not to
-    // look like many.
+    // Moves at most as much as the leaf's level holds, whatever the room: a few units in use must
+    // not look like many.
     let batch = leaf.batch(path.levels().next().map_or(0, Level::held).min(room));
     let moves = batch > 0 && n <= leaf.surplus();
     let Some(both) = n.checked_add(batch).filter(|_| moves) else { return false };
@@ -495,7 +496,7 @@ fn open<P: Path>(path: &P) -> bool {
     let stocked = leaf.stock.sum().cast_unsigned();
     let opens = reserve_stock(path, stocked, &mut Effects::default()).is_ok();
     if opens {
-        // In this order: what a fork in between leaves is a gate that a fold finds closed.
+        // In this order: a fork in between leaves a gate that a fold finds closed.
         leaf.turn_over();
         leaf.stock.open();
     } else {
@@ -555,8 +556,8 @@ fn give_surplus<P: Path>(path: &P, n: u64) {
     }
     let Some(inside) = Inside::new() else { return };
     let Some(held) = leaf.lock.try_lock() else { return };
-    // With the lock held: a fold that finds neither in the word nor in what is held what was taken
-    // would not be exact.
+    // With the lock held: otherwise a fold could find the taken amount neither in the word nor in
+    // the amount held, and would not be exact.
     if leaf.phase() == Phase::Open && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap) {
         give_back(path, surplus);
     }

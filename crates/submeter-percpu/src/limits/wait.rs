@@ -1,10 +1,10 @@
 //! Charges that wait for room, in order.
 //!
-//! Whoever gives something back, raises a limit or stops waiting tries those that wait in turn, and
-//! wakes only those that are granted or can never be: a granted charge is held before its owner
-//! knows. One that does not fit holds up all behind it whose paths share the level that refused it;
-//! others pass. Rejected: to wake the first and let it try itself. Until it runs, charges that do
-//! not wait take what it was woken for, and each release wakes it again.
+//! A thread that gives something back, raises a limit or stops waiting tries the waiting charges in
+//! turn. It wakes only those that are granted or never can be: a granted charge is held before its
+//! owner knows. One that does not fit holds up all behind it whose paths share the level that
+//! refused it; others pass. Rejected: to wake the first and let it try itself. Until it runs,
+//! charges that do not wait take what it was woken for, and each release wakes it again.
 
 #[cfg(not(loom))]
 use std::cell::Cell;
@@ -39,8 +39,7 @@ struct Entry<P> {
     at: Option<usize>,
     /// Whether its wait is noted.
     waits: bool,
-    /// Whether its owner is about to have room made for it: for as long as that takes it holds up
-    /// nobody.
+    /// Whether its owner is about to have room made for it; meanwhile it holds up no other charge.
     asks: bool,
     outcome: Option<Result<(), Failure>>,
 }
@@ -74,7 +73,7 @@ impl<P: Path> Queue<P> {
         let outcome = None;
         let mut entry =
             Entry { number, path, n, waker, at: None, waits: false, asks: false, outcome };
-        // Here, because nobody tries one that is behind others.
+        // Here, because a charge behind others is not tried.
         entry.fail_if_hopeless();
         self.entries.push(entry);
         number
@@ -191,8 +190,8 @@ impl<P: Path> Queue<P> {
     }
 
     /// Forgets those that waited when a fork copied this process: their wakers may be of a runtime
-    /// that does not exist here. An owner that does asks again. What was granted and not taken yet
-    /// stays for it, and numbers go on, so that none is of two charges.
+    /// that does not exist here. An owner that does asks again. A charge that was granted and not
+    /// taken yet stays, and numbers go on, so that no two charges have the same.
     #[cfg(not(loom))]
     pub(crate) fn forget_waiting(&mut self) {
         for mut entry in std::mem::take(&mut self.entries) {
@@ -213,11 +212,11 @@ impl<P: Path> Queue<P> {
     }
 }
 
-/// What has become of a charge that waits.
+/// The state of a charge that waits.
 pub(crate) enum Polled {
     Waits,
     Done(Result<(), Failure>),
-    /// A fork copied this process; what waited in it is forgotten.
+    /// A fork copied this process; charges that waited in it are forgotten.
     Unknown,
 }
 
@@ -225,7 +224,7 @@ pub(crate) enum Polled {
 pub(crate) enum Cancelled {
     /// It is to be released.
     Granted,
-    /// It was not granted, for this reason; for want of room, if none is said. The waker is to be
+    /// It was not granted, for this reason; without one, there was no room. The waker is to be
     /// dropped without the lock: see [`Queue::poll`].
     Waited(Option<Failure>, Waker),
 }
@@ -240,7 +239,7 @@ impl<P: Path> Entry<P> {
                 self.path.note_holders();
             }
             let index = match decided {
-                // There may be stock that nobody can look at: what is released there is not seen.
+                // There may be stock that cannot be visited: releases there are not seen.
                 Err(index) if effects.is_blind => {
                     self.decide(Err(Failure::limit((index, effects.refusal()))));
                     return None;
@@ -255,7 +254,7 @@ impl<P: Path> Entry<P> {
             if self.at == Some(index) {
                 return Some(std::ptr::from_ref(level));
             }
-            // And once more: what was given back before this was seen by nobody.
+            // And once more: amounts given back before this went unseen.
             self.path.common().await_room(level);
             self.leave();
             self.at = Some(index);
@@ -321,7 +320,7 @@ struct Waiting<P> {
     since: u32,
 }
 
-/// What the calling thread does with a queue.
+/// The part of the calling thread in a queue.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
@@ -385,7 +384,7 @@ impl<P: Path> SharedQueue<P> {
     pub(crate) fn change(&self, change: impl FnOnce(&mut Queue<P>, &mut Vec<Waker>)) {
         let mut woken = Vec::new();
         self.with(|queue| change(queue, &mut woken));
-        // Without the lock: what they wake may ask for its charge at once.
+        // Without the lock: a woken task may ask for its charge at once.
         wake_all(woken);
     }
 }

@@ -85,8 +85,8 @@ impl Noted<'_> {
     #[inline]
     pub fn begin(self, number: u64) {
         self.say(number);
-        // SeqCst: before what is collected is loaded; pairs with the fence in `Updated::fenced`.
-        // What misses the number is of an update that this collection finds.
+        // SeqCst: before what is collected is loaded; pairs with the fence in `Updated::fenced`. An
+        // update that misses the number is one that this collection finds.
         fence(Ordering::SeqCst);
     }
 
@@ -112,7 +112,7 @@ impl Noted<'_> {
         self.0[1].store(number.cast_signed(), Ordering::Release);
     }
 
-    /// Returns the number of the last that is complete: what is loaded later has what it found.
+    /// Returns the number of the last complete collection: later loads see what it collected.
     #[inline]
     #[must_use]
     pub fn covered(self) -> u64 {
@@ -153,9 +153,9 @@ impl Numbers {
     #[inline]
     #[must_use]
     pub fn ask(&self) -> u64 {
-        // SeqCst: before the load: what happened before this call is visible to a collection whose
-        // `begin` comes after it, and which may issue no barrier; pairs with the increment there.
-        // The load alone orders nothing that came before it.
+        // SeqCst, before the load: a collection whose `begin` comes after this call, and which may
+        // issue no barrier, sees everything that happened before the call; pairs with the increment
+        // there. The load alone orders nothing that came before it.
         fence(Ordering::SeqCst);
         self.ask_unfenced()
     }

@@ -1,10 +1,10 @@
-//! A sum of what was added since a collection began, which no collector has to reset.
+//! A sum of the amounts added since a collection began, without a reset by the collector.
 //!
 //! The alternative, a counter that updaters raise and a collector subtracts from, costs the
-//! collector a visit of each counter that was raised. Here what was added says since when it
-//! counts, and a collection that is complete takes all that came before it out of the count: for
-//! the collector, however many sums there are, a number to store at its beginning and one at its
-//! end.
+//! collector a visit of each counter that was raised. Here each sum carries the number of the
+//! collection since which it counts, and a complete collection takes all earlier additions out of
+//! the count. The collector only stores one number at its beginning and one at its end, however
+//! many sums there are.
 //!
 //! # The protocol
 //! Collections are numbered upward, one after the other. A collector stores its number as *begun*,
@@ -13,8 +13,8 @@
 //!
 //! - **An updater** makes its update visible, then takes a full fence ([`Updated`]), then loads
 //!   *begun* and *covered* ([`Noted`]), then adds. If it misses a collection's number, then that
-//!   collection, which takes a full fence behind its store, finds the update: so what is dated with
-//!   an older number is collected by it.
+//!   collection, which takes a full fence behind its store, finds the update: so it collects every
+//!   addition that is dated with an older number.
 //! - **A reader** loads *covered*, then the sum, then what was collected. Of what an updater has
 //!   dropped from the sum, as *covered* said, the reader finds the collection's result: the
 //!   updater had acquired it.
@@ -25,8 +25,8 @@
 //! counts for longer than it need.
 //!
 //! A date is the lower half of a number. To learn its age, a thread loads the date, and then the
-//! number of a collection that began no earlier. That gives the age modulo 2^32, so that what is
-//! older may count again. A sum is too small only if an updater is stopped between two instructions
+//! number of a collection that began no earlier. That gives the age modulo 2^32, so that an older
+//! sum may count again. A sum is too small only if an updater is stopped between two instructions
 //! and, 2^32 collections later, finds the word as it was.
 
 mod collector;
@@ -63,7 +63,7 @@ use crate::sync::atomic::{AtomicI64, Ordering};
 #[derive(Clone, Copy, Debug)]
 pub struct Pending<'a>(pub [&'a AtomicI64; 2]);
 
-/// What an updater has loaded of the collections of a sum, after its update and a fence.
+/// The collection numbers that an updater loaded after its update and a fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collections {
     /// The number of the last that began. Loaded with Acquire, before `turn`.
@@ -111,7 +111,8 @@ impl Pending<'_> {
     /// Adds `n`. `again` loads once more what there is of collections, where that is not as it was.
     ///
     /// Tries again where another thread dates the word at the same time, at most once for each and
-    /// for each collection. What is 2^16 or more tries again whenever others add in between.
+    /// for each collection. An amount of 2^16 or more is tried again whenever others add in
+    /// between.
     ///
     /// # Ordering
     /// SeqCst: a reader that loads the sum after the caller returned finds it.
@@ -172,17 +173,18 @@ impl Pending<'_> {
         }
     }
 
-    /// Returns the sum of what was added after the beginning of the collection `covered`, which was
-    /// loaded before, and is complete. `begun` loads the number of one that began no earlier than
-    /// any that an adder had loaded. `u32::MAX` stands for as much and more.
+    /// Returns the sum of the additions since the collection `covered` began; that number was
+    /// loaded before, and its collection is complete. `begun` loads the number of one that began no
+    /// earlier than any that an adder had loaded. `u32::MAX` stands for as much and more.
     ///
     /// # Ordering
-    /// SeqCst: what is loaded after this has what was collected of all that this does not count.
+    /// SeqCst: every addition that this sum leaves out has been collected, and is in the totals
+    /// that are loaded after it.
     #[inline]
     #[must_use]
     pub fn sum(self, covered: u64, begun: impl FnOnce() -> u64) -> u32 {
-        // SeqCst: pairs with `add`: an add that returned is found. What its updater had acquired,
-        // when it dropped something or loaded the date, is acquired here too.
+        // SeqCst: pairs with `add`: an add that returned is found. This acquires also what the
+        // updater had acquired when it dropped something or loaded the date.
         let slots = self.0.map(|word| Slot::of(word.load(Ordering::SeqCst)));
         if slots[0].n | slots[1].n == 0 {
             return 0;

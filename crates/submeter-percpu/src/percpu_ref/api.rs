@@ -49,8 +49,8 @@ use super::switch::{After, Switch};
 /// # Ordering
 /// What a thread does before a put happens before the release. Gets order nothing, and neither do
 /// lookups (`tryget`, `tryget_live`) that succeed: a thread that may take a reference has reached
-/// the object by something that orders. That holds for each life: what is prepared before `reinit`
-/// is published by whatever leads threads to the object again, not by the count.
+/// the object by something that orders. That holds for each life: preparations before `reinit` are
+/// published by whatever leads threads to the object again, not by the count.
 ///
 /// # Differences from Linux
 /// A change of mode is over when its call returns: a barrier takes microseconds, an RCU grace
@@ -247,7 +247,7 @@ impl PercpuRef {
         self.core.view().is_dying()
     }
 
-    /// Returns whether the release callback has returned. What it did is visible then.
+    /// Returns whether the release callback has returned. Its effects are visible then.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.core.view().is_released()

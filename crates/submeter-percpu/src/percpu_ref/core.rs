@@ -1,4 +1,4 @@
-//! What every count has below its face: the switch, the lives, the name, the holders.
+//! The core of every count, below its face: the switch, the lives, the name, the holders.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Reports a kill of what was dead already.
+    /// Reports a kill of a count that was dead already.
     pub(super) fn second_kill(&self) {
         self.report(MisuseKind::SecondKill);
     }
@@ -261,10 +261,10 @@ impl Core {
     }
 }
 
-/// What can be asked of a count, and waited for, without changing it.
+/// The questions to a count, and waits for it, that do not change it.
 ///
-/// Made for each question: that orders `count` and the core's `life` after the opening of a life,
-/// before which both were set.
+/// Made for each question. That orders the loads of `count` and of the core's `life` after the
+/// opening of a life; both were set before it.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     core: &'a Core,
@@ -318,7 +318,7 @@ struct Life {
     /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart`
     /// starts over.
     phase: AtomicU32,
-    /// What was reported, in all lives.
+    /// The misuse reported, in all lives.
     reported: Reported,
     /// Whether a second life is allowed.
     reinit: bool,
@@ -345,7 +345,7 @@ impl Life {
     /// its last as well.
     fn begin_release(&self) -> bool {
         // Acquire: pairs with the Release in `restart`, so that the releases of successive lives
-        // are in order. What was done under the references is ordered by the count.
+        // are in order. The count orders all that was done under the references.
         self.phase.fetch_or(RELEASING, Ordering::Acquire) & RELEASING == 0
     }
 

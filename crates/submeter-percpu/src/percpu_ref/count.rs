@@ -24,11 +24,11 @@ const PIN: i64 = 1 << 60;
 /// nothing that is added can carry into the flag.
 ///
 /// Adding here is right in every mode: while the word is biased, it merely holds a part of the sum.
-/// That is what a thread falls back on that cannot use the per-CPU words.
+/// A thread that cannot use the per-CPU words falls back on it.
 #[derive(Debug)]
 pub(super) struct Count(AtomicI64);
 
-/// What a put did.
+/// The effect of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Put {
@@ -40,7 +40,7 @@ pub(super) enum Put {
     Below,
 }
 
-/// What a kill found.
+/// The state that a kill found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kill {
     Done(Put),
@@ -48,7 +48,7 @@ pub(super) enum Kill {
     Twice,
 }
 
-/// What a resurrection found.
+/// The state that a resurrection found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Revival {
     Done,
@@ -92,8 +92,8 @@ impl Count {
     /// Puts `n` references.
     #[inline]
     pub(super) fn put(&self, n: i64) -> Put {
-        // Release: pairs with the Acquire in `put_last`, `kill` and `fold`, so that what was done
-        // under this reference happens before the release.
+        // Release: pairs with the Acquire in `put_last`, `kill` and `fold`, so that all that was
+        // done under this reference happens before the release.
         let before = self.0.fetch_sub(n * ONE, Ordering::Release) >> 1;
         if before > n {
             return Put::Held;
@@ -126,7 +126,7 @@ impl Count {
             }
             let (put, wanted) = match (word >> 1, keep) {
                 (_, true) => (Put::Held, word + DEAD),
-                // Somebody put the initial reference already.
+                // The initial reference was put already.
                 (..=0, false) => (Put::Below, word + DEAD),
                 (1, false) => (Put::Last, word + DEAD - ONE),
                 (2.., false) => (Put::Held, word + DEAD - ONE),
@@ -162,9 +162,9 @@ impl Count {
 
     /// Starts again with one reference. With the lock held, found dead and at zero.
     pub(super) fn reinit(&self) {
-        // An add, not an exchange with what was found: a put too many may be about to take itself
-        // back, and the life has begun already.
-        // AcqRel: Release pairs with `try_get`; Acquire: the state that the last put left.
+        // An add, not an exchange with the value found: a surplus put may be about to take itself
+        // back, and the life has begun already. AcqRel: Release pairs with `try_get`; Acquire: the
+        // state that the last put left.
         self.0.fetch_add(ONE - DEAD, Ordering::AcqRel);
     }
 
@@ -207,7 +207,7 @@ impl Count {
     }
 
     pub(super) fn is_dead(&self) -> bool {
-        // Acquire: who finds it dead sees what the killer did before.
+        // Acquire: a thread that finds it dead sees everything that the killer did before.
         self.0.load(Ordering::Acquire) & DEAD != 0
     }
 
@@ -218,7 +218,7 @@ impl Count {
 
     /// The count in atomic mode, `None` while it is counted per CPU.
     pub(super) fn exact(&self) -> Option<i64> {
-        // Acquire: who finds zero sees what was done under the references.
+        // Acquire: a thread that finds zero sees everything that was done under the references.
         let word = self.0.load(Ordering::Acquire);
         (word < BIAS / 2).then_some(word >> 1)
     }

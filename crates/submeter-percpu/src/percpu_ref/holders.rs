@@ -1,4 +1,5 @@
-//! Who holds references: counted by place in the source in debug builds, not at all in others.
+//! The holders of references: counted by place in the source in debug builds, and not at all in
+//! others.
 
 use std::fmt;
 use std::panic::Location;

@@ -1,4 +1,4 @@
-//! Kills, whole: what comes before the barrier, the barrier, and what comes after.
+//! Kills, whole: the steps before the barrier, the barrier, and the steps after.
 //!
 //! Over any slots, and apart from `core`, so that the models run these very steps.
 
@@ -11,7 +11,7 @@ pub(super) trait Counted {
     type Slots: Slots;
 
     fn switch(&self) -> &Switch<Self::Slots>;
-    /// Reports a kill of what was dead already.
+    /// Reports a kill of a count that was dead already.
     fn second_kill(&self);
     /// Reports and releases what a change of mode brought to light. With no lock held.
     fn act(&self, after: After);
@@ -76,8 +76,9 @@ impl Begun {
     }
 }
 
-/// Kills that have begun. They are finished in any case: what was closed and not folded would
-/// never be released, if the iterator, a misuse hook or a release panics. A second panic aborts.
+/// Kills that have begun. They are finished in any case, even if the iterator, a misuse hook or a
+/// release panics: a count that was closed and not folded would never be released. A second panic
+/// aborts.
 struct Kills<C: Counted> {
     begun: VecDeque<(C, Begun)>,
     /// Whether the barrier was issued.

@@ -30,7 +30,7 @@ pub(super) struct AreaSlots {
 struct Locked {
     /// Where adds go.
     counted: LockedWord,
-    /// What the row had counted when it died.
+    /// The row's count when it died.
     collected: LockedWord,
     hint: ResolvedHint,
     /// Whether the rows are live: a hint that spares a locked add to a dead one. Writer: the
@@ -74,9 +74,9 @@ impl AreaSlots {
         Some(locked.counted.at(row))
     }
 
-    /// As [`row_here`](Self::row_here), if one load yields its number: what a put or get takes
-    /// first where there are no sequences. Calls nothing, so that its caller has no register to
-    /// save: a store in front of a locked instruction is paid for in full.
+    /// As [`row_here`](Self::row_here), if one load yields its number: the first choice of a put or
+    /// get where there are no sequences. Calls nothing, so that its caller has no register to save:
+    /// a store in front of a locked instruction is paid for in full.
     #[inline(always)]
     pub(super) fn row_by_hint(&self) -> Option<&AtomicI64> {
         let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;

@@ -58,7 +58,7 @@ pub(super) fn live(row: &AtomicI64) {
     row.store(LIVE, Ordering::Release);
 }
 
-/// What a dead row had counted. With the lock held.
+/// The count of a dead row. With the lock held.
 pub(super) fn collected(collected: &AtomicI64) -> i64 {
     // Relaxed: written with the same lock held.
     collected.load(Ordering::Relaxed)

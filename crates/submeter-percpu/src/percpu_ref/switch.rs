@@ -67,11 +67,11 @@ const STICKY: u32 = 1;
 /// One opening more.
 const OPENED: u32 = 2;
 
-/// What must be finished after a barrier: the number of the opening that was closed.
+/// The work that remains after a barrier: the number of the opening that was closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping(u32);
 
-/// What a change of mode found out on the way, for the caller to act on after it let go.
+/// The findings of a change of mode, for the caller to act on after it let go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct After {
@@ -162,9 +162,9 @@ impl<S: Slots> Switch<S> {
     /// find the count of the life before, at zero, and take the reference that it holds for none.
     /// To order the sequences would cost every one of them; this costs those that are refused.
     ///
-    /// A thread that is handed such a reference has the order of what was handed over. That orders
-    /// the plain load too: on no machine that has sequences does one thread see a store which
-    /// another thread, to which the first one passed a message, does not see yet.
+    /// A thread that receives such a reference is ordered by the handover. That orders the plain
+    /// load too. On every machine that has sequences, if one thread has seen a store and then
+    /// passes a message to another, the other sees the store too.
     #[inline]
     pub(super) fn count_since_opening(&self) -> &Count {
         // Acquire: pairs with the Release in `GatedWord::open`, which a sequence of this thread's
@@ -204,7 +204,7 @@ impl<S: Slots> Switch<S> {
         self.finish(stopping)
     }
 
-    /// Folds what was closed, unless another thread did. After a barrier that was issued after the
+    /// Folds a closed count, unless another thread did. After a barrier that was issued after the
     /// closing.
     pub(super) fn finish(&self, stopping: Stopping) -> After {
         let held = self.lock.lock();

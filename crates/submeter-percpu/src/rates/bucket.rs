@@ -18,10 +18,10 @@ pub(super) struct Terms {
     pub(super) per_ns: u64,
     /// 0 only in a rate of nothing.
     pub(super) burst: u64,
-    /// What a full bucket costs; at most a year, and never 0.
+    /// The cost of a full bucket; at most a year, and never 0.
     pub(super) refill_ns: u64,
-    /// What each token costs, if that is whole nanoseconds; otherwise 0. Kept because divisions are
-    /// a good part of a take.
+    /// The cost of each token, if that is whole nanoseconds; otherwise 0. Kept because divisions
+    /// are a good part of a take.
     pub(super) token_ns: u64,
 }
 
@@ -30,15 +30,16 @@ impl Terms {
     pub(super) const NOTHING: Terms =
         Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 1, token_ns: 0 };
 
-    /// What `n` tokens cost that were spent, however many: as many bursts as there are of them, and
-    /// the rest; at most [`LONGEST_NS`]. Of a rate of nothing they cost nothing.
+    /// Returns the cost of `n` spent tokens, however many: of their whole bursts and of the rest;
+    /// at most [`LONGEST_NS`]. Of a rate of nothing they cost nothing.
     fn spent_ns(&self, n: u64) -> u64 {
         let bursts = n.checked_div(self.burst).unwrap_or(0);
         let rest_ns = n.checked_rem(self.burst).map_or(0, |rest| self.cost_ns(rest));
         bursts.saturating_mul(self.refill_ns).saturating_add(rest_ns).min(LONGEST_NS)
     }
 
-    /// What `n` tokens cost, at most `burst` of them: never less than their part of a refill.
+    /// Returns the cost of `n` tokens, at most `burst` of them: never less than their part of a
+    /// refill.
     fn cost_ns(&self, n: u64) -> u64 {
         // Nothing costs nothing, also where there is no burst to divide by.
         if self.token_ns > 0 || n == 0 {
@@ -55,7 +56,7 @@ impl Terms {
         }
     }
 
-    /// What can be taken when the due time is `due_ns`.
+    /// Returns how much can be taken when the due time is `due_ns`.
     fn available(&self, due_ns: u64, now_ns: u64) -> u64 {
         let left = (now_ns + self.refill_ns).saturating_sub(due_ns.max(now_ns));
         let tokens = u128::from(left) * u128::from(self.burst) / u128::from(self.refill_ns);
@@ -100,7 +101,7 @@ impl Slot {
         Slot { amount: zero(), per_ns: zero(), burst: zero(), refill_ns: zero(), token_ns: zero() }
     }
 
-    /// Torn if they are being written; whoever uses them finds another word then.
+    /// Torn if they are being written; a user of them finds another word then.
     fn load(&self) -> Option<Terms> {
         // Acquire, all: pairs with the Release in `store`. A thread that finds the terms of a later
         // rate also finds in the word that this rate, or the one before it, was set.
@@ -171,21 +172,21 @@ const BEYOND: u8 = 2;
 /// A limit of how much per time.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// A [`Word`]. Writers: takes, give-backs and whoever sets a rate, only by exchange.
+    /// A [`Word`]. Writers: takes, give-backs and setters of a rate, only by exchange.
     word: AtomicU64,
-    /// Writer: whoever sets a rate, one at a time, the one that the word does not name.
+    /// Writers: setters of a rate, one at a time, and only the one that the word does not name.
     slots: [Slot; 2],
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
     /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and looks at one that is soft.
     mode: AtomicU8,
-    /// What of the levels below wants a share of the rate.
+    /// The contenders of the levels below for a share of the rate.
     contenders: Contenders,
     /// Of the rate above.
     pub(super) share: Share,
 }
 
-/// What a bucket says to a take.
+/// The answer of a bucket to a take.
 enum Answer {
     /// There is no rate.
     Free,
@@ -278,7 +279,7 @@ impl Bucket {
         Some(terms?.available(word.due_ns(), now_ns))
     }
 
-    /// What can be taken, or what is owed, below 0; `None` without a rate.
+    /// The amount that can be taken, or below 0 the amount owed; `None` without a rate.
     pub(super) fn balance(&self, now_ns: u64) -> Option<i64> {
         let (word, terms) = self.look();
         let terms = terms?;
@@ -289,8 +290,8 @@ impl Bucket {
         })
     }
 
-    /// Sets another rate. What can be taken stays as it is, up to the new burst, and so does what
-    /// is owed; with the first rate a bucket is full. Not by two at once.
+    /// Sets another rate. The amount that can be taken stays as it is, up to the new burst, and so
+    /// does a debt; with the first rate a bucket is full. Not by two at once.
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {
@@ -332,7 +333,7 @@ impl Bucket {
                 return Answer::Refused(Refusal { wait_ns: None, terms: known, by_share: false });
             }
             let cost_ns = known.cost_ns(n);
-            // First: what is refused contends as well.
+            // First: a refused take contends as well.
             let share = below.map(|below| &below.share);
             let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
             let due_ns = word.due_ns().max(now_ns) + cost_ns;
@@ -372,7 +373,7 @@ impl Bucket {
             let latest_ns = word.due_ns().max(now_ns + known.refill_ns + LONGEST_NS);
             let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
             if self.exchange(word, word.with_due(due_ns)) {
-                // No more than the bucket took: a debt that it does not keep is no share's either.
+                // At most what the bucket took: a debt that it does not keep is no share's either.
                 let cost_ns = due_ns.saturating_sub(word.due_ns().max(now_ns));
                 let share = below.map(|below| &below.share);
                 let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
@@ -389,7 +390,7 @@ impl Bucket {
     fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
         loop {
             let word = self.word();
-            // Another rate: it has counted what was taken as used.
+            // Another rate: it has counted the taken amount as used.
             if word.sets() != taken.sets {
                 return;
             }
@@ -410,8 +411,8 @@ impl Bucket {
     }
 }
 
-/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate. What is
-/// granted beyond soft ones calls `over` with their levels, and takes nothing of these.
+/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate. A grant
+/// beyond soft rates calls `over` with their levels, and takes nothing from these.
 pub(super) fn take_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     n: u64,
@@ -453,7 +454,7 @@ pub(super) fn admit_all<'a>(
     let Some(now_ns) = look_at_all(levels.clone(), 1, &clock, |_| beyond = true)? else {
         return Ok(());
     };
-    // Only now is it known that nobody refuses it.
+    // Only now is it known that no bucket refuses it.
     if beyond {
         look_at_all(levels, 1, &|| now_ns, over)?;
     }
@@ -514,8 +515,8 @@ fn look_at_all<'a>(
     }
 }
 
-/// Takes of the first and of those above, or says which refused. Recursive, as what was taken below
-/// is kept for the give-back, and a signal handler must not allocate.
+/// Takes of the first and of those above, or says which refused. Recursive: amounts taken below are
+/// kept for the give-back, and a signal handler must not allocate.
 fn take_upwards<'a>(
     mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
     below: Option<&'a Bucket>,

@@ -4,21 +4,21 @@
 //! A bucket is its **due time**: when all that was taken will have been earned, had nothing else
 //! been. It is full while that has passed. A take moves it on by what the tokens cost, and is
 //! refused if it would be further away than a full bucket costs (the generic cell rate algorithm).
-//! Between any two takes no more than a burst and what that time earns is granted, exactly: a full
-//! bucket costs whole nanoseconds, and what costs a part of one is rounded up.
+//! Between any two takes at most a burst and the earnings of that time are granted, exactly: a full
+//! bucket costs whole nanoseconds, and smaller costs are rounded up.
 //!
 //! - The word is the due time and, in its low bits, how often the rate was set. A rate is in one of
 //!   two **slots**, by the lowest of these bits; a new one is written to the other before the word
-//!   is exchanged. Whoever read a slot that was being written finds another number in the word: a
-//!   take by its exchange, a refusal by a second look.
+//!   is exchanged. A thread that read a slot while it was being written finds another number in the
+//!   word: a take by its exchange, a refusal by a second look.
 //! - A take of several buckets first looks at all, so that a refusal hardly ever takes anything;
 //!   then it takes of one after the other. Where one has become empty meanwhile, those before it
 //!   get their tokens back less what they earned since: a bucket that was full would have earned
 //!   nothing, and afterwards the difference cannot be seen.
 //!
-//! - What was used before it was asked for is **spent**: the due time moves on, however far. While
-//!   it is further away than a full bucket costs, the bucket owes, and grants nothing. Nothing new
-//!   is needed to keep a debt, or to wait for its end.
+//! - An amount that was used before it was asked for is **spent**: the due time moves on, however
+//!   far. While it is further away than a full bucket costs, the bucket owes, and grants nothing.
+//!   Nothing new is needed to keep a debt, or to wait for its end.
 //!
 //! Among the levels below it a rate is divided by [weight](share), where they have one.
 //!

@@ -10,9 +10,9 @@ use crate::uptime;
 
 /// A limit of how much may be taken per time, by all threads together: a token bucket.
 ///
-/// Between any two moments no more is granted than the burst and what the rate earns in between;
-/// a take costs a look at the clock and a compare-and-swap. Each take may cost up to a nanosecond
-/// of the rate more than its part. For what is given back, such as memory, use a
+/// Between any two moments at most the burst and the earnings of the time in between are granted; a
+/// take costs a look at the clock and a compare-and-swap. Each take may cost up to a nanosecond of
+/// the rate more than its part. For what is given back, such as memory, use a
 /// [`LimitNode`](crate::LimitNode).
 ///
 /// # Examples
@@ -68,8 +68,8 @@ impl TokenBucket {
         TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()) }
     }
 
-    /// Sets or removes the rate. What can be taken stays, up to the new burst; with the first rate
-    /// the bucket is full.
+    /// Sets or removes the rate. The amount that can be taken stays, up to the new burst; with the
+    /// first rate the bucket is full.
     ///
     /// # Errors
     /// When the rate makes no sense or is out of range; nothing changes then.
@@ -121,8 +121,9 @@ impl TokenBucket {
     ///
     /// While less than half a burst is left there, a level that contends may take its share: its
     /// weight's part of what contended lately, at the rate, and as large a part of that half at
-    /// once. What it does not want others take by their weights. Levels without a weight take what
-    /// is left. Where no level has one, there are no shares, and a take costs two loads more.
+    /// once. Others take the part that it does not want, by their weights. Levels without a weight
+    /// take what is left. Where no level has one, there are no shares, and a take costs two loads
+    /// more.
     ///
     /// # Errors
     /// As above; nothing changes then.
@@ -155,8 +156,9 @@ impl TokenBucket {
         bucket::take_all(buckets, n, now_ns, over).map_err(Throttled::from)
     }
 
-    /// Takes `n` of every bucket, whether there is as much or not: of what was used already, and is
-    /// known only now. A bucket may owe then: it grants nothing until that is earned.
+    /// Takes `n` of every bucket, whether there is as much or not: for amounts that were used
+    /// already, and are known only now. A bucket may owe then: it grants nothing until that is
+    /// earned.
     ///
     /// Where it is asked to [`admit`](TokenBucket::admit) what spends, it is spent between any two
     /// moments no more than the burst, what the rate earns in between, and what those spend that
@@ -168,8 +170,8 @@ impl TokenBucket {
     }
 
     /// Returns whether no bucket is empty or owes, nor what its share of one above it is; takes
-    /// nothing. For work of which it is known only afterwards what it [spends](TokenBucket::spend).
-    /// `over` is as that of [`try_take`](TokenBucket::try_take).
+    /// nothing. For work whose cost, which it [spends](TokenBucket::spend), is known only
+    /// afterwards. `over` is as that of [`try_take`](TokenBucket::try_take).
     ///
     /// # Errors
     /// When one of them has nothing left.

@@ -23,7 +23,7 @@ const TOKEN_NS_MIN: u64 = 10_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// What is earned in each period.
+    /// The amount that each period earns.
     pub amount: u64,
     /// The period.
     pub per: Duration,
@@ -33,7 +33,7 @@ pub struct Rate {
 
 impl Rate {
     /// The rate that refuses each take of more than 0, and does not say when there will be another
-    /// one: for what is granted by somebody else, who has granted nothing yet.
+    /// rate: for rates that another party grants, and has not granted yet.
     ///
     /// A bucket is empty when it gets its next rate, so that one which begins with this one grants
     /// only what it has earned. Refusals are counted, and no time that they would have to wait.
@@ -55,7 +55,7 @@ impl Rate {
         self.terms().map(|_| ())
     }
 
-    /// What a bucket compares.
+    /// The figures that a bucket compares.
     pub(super) fn terms(self) -> Result<Terms, InvalidRateError> {
         let wrong = |what| InvalidRateError { rate: self, what };
         let Rate { amount, per, burst } = self;
@@ -143,7 +143,7 @@ impl fmt::Display for InvalidRateError {
 
 impl std::error::Error for InvalidRateError {}
 
-/// The weights that there are, as a cgroup's `cpu.weight` has them.
+/// The possible weights, those of a cgroup's `cpu.weight`.
 pub const WEIGHTS: RangeInclusive<u32> = 1..=10_000;
 
 /// The error of a weight that is not one of [`WEIGHTS`].

@@ -6,11 +6,11 @@
 //! it to the others, by their weights. So does one whose share earns less than a token in a period,
 //! unless it tries in each: it may then wait for a token longer than its share would take.
 //!
-//! Shares matter only once half a burst is taken: the other half is theirs. Above that anybody
+//! Shares matter only once half a burst is taken: the other half is theirs. Above that every group
 //! takes what others leave. Below, a take must fit its level's share, which has a due time as a
-//! bucket has, and as much room as its part of that half. So what contenders may take at once is no
-//! more than half a burst, all of them together, and in the long run no more than the rate: those
-//! that keep to their shares are not refused because others do not.
+//! bucket has, and as much room as its part of that half. So all contenders together may take at
+//! most half a burst at once, and at most the rate in the long run: those that keep to their shares
+//! are not refused because others do not.
 //!
 //! Shares are kept on average, not exactly: takes at the same time may all find the same due time,
 //! and a take that a level above refuses counts. The rate itself is exact, as it knows nothing of
@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// over while a contender waits for a CPU.
 const PERIOD_NS_MIN: u64 = 10_000_000;
 
-/// What contends for a bucket's rate.
+/// The contenders for a bucket's rate.
 #[derive(Debug)]
 pub(super) struct Contenders {
     /// Bits: 0..32 the sum of weights, 32..64 the low bits of the period's number. Two periods take
@@ -33,7 +33,7 @@ pub(super) struct Contenders {
 /// The part of the rate above that is a level's own.
 #[derive(Debug)]
 pub(super) struct Share {
-    /// 0 for none. Writer: who sets it.
+    /// 0 for none. Writers: callers that set it.
     weight: AtomicU32,
     /// The last period in which it contended. Writers: its takes.
     joined: AtomicU32,
@@ -41,13 +41,13 @@ pub(super) struct Share {
     due_ns: AtomicU64,
 }
 
-/// What a take costs a share at this moment.
+/// The cost of a take to a share at this moment.
 #[derive(Clone, Copy)]
 pub(super) struct SharePart<'a> {
     /// `None` for a level without a weight.
     share: Option<&'a Share>,
     cost_ns: u64,
-    /// What is for shares, in the time that it takes to earn it.
+    /// The amount for shares, as the time in which it is earned.
     half_ns: u64,
 }
 
@@ -132,8 +132,8 @@ impl Share {
 }
 
 impl SharePart<'_> {
-    /// Returns after which time a take fits that makes a bucket's due time `due_ns`, of which it is
-    /// `cost_ns`; 0 for now.
+    /// Returns the time after which a take of `cost_ns` fits that makes a bucket's due time
+    /// `due_ns`; 0 for now.
     pub(super) fn wait_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {
         let spare_ns = self.spare_ns(due_ns, cost_ns, now_ns);
         let Some(share) = self.share else { return spare_ns };

@@ -53,8 +53,8 @@ use super::raw;
 /// ```
 ///
 /// # Ordering
-/// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: what was
-/// done to the value through any reference is visible to its `Drop`.
+/// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: its `Drop`
+/// sees all that was done to the value through any reference.
 ///
 /// # Differences from Linux
 /// The object and its count are one allocation, which is never reused while a count is in flight;
@@ -74,7 +74,7 @@ impl<T> RcuArc<T> {
     /// Drops a reference under the caller's guard: one locked instruction, and no look before it.
     ///
     /// For references that CPUs take and drop at the same time: where a drop's exchange fails, it
-    /// enters a guard of its own. Who has a guard for its lookups has it already.
+    /// enters a guard of its own. A caller that has a guard for its lookups can use that.
     #[inline]
     pub fn release(this: RcuArc<T>, guard: &Guard) {
         this.0.release(guard);

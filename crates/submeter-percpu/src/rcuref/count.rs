@@ -1,7 +1,7 @@
 //! The count: one word, its zones, and the transitions between them.
 //!
-//! No memory is freed here and nothing is `unsafe`: what a transition means for the object is
-//! its caller's affair. That is why the models and the differential tests drive this type.
+//! No memory is freed here and nothing is `unsafe`: callers decide what a transition means for the
+//! object. That is why the models and the differential tests drive this type.
 
 use crate::misuse::{self, Misuse, MisuseKind};
 use crate::sync::atomic::{AtomicI32, Ordering};
@@ -200,7 +200,7 @@ impl Count {
             let excess = match now {
                 RELEASED..DEAD => DEAD - now,
                 // Below `NOREF` without having been dead: a put too many met the last one before
-                // its mark. Whose reference the last was is unknown now: the object leaks.
+                // its mark. It is unknown now which reference was the last: the object leaks.
                 _ if now >= DEAD + TOLERANCE && now != NOREF => NOREF - now,
                 _ => return,
             };

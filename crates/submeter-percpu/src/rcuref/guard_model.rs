@@ -1,4 +1,4 @@
-//! The grace period for checkers: what is deferred runs when the last guard goes.
+//! The grace period for checkers: deferred functions run when the last guard goes.
 //!
 //! crossbeam-epoch keeps its state in threads' locals, which the threads of a model share, and in
 //! atomics that no model sees. This one is coarser, never frees earlier, and lives in the model.
@@ -35,7 +35,7 @@ lazy_static! {
 static EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
 
 pub(super) struct Guard {
-    /// What this guard deferred; joins the rest when the guard goes.
+    /// Functions that this guard deferred; they join the rest when the guard goes.
     deferred: RefCell<Vec<Deferred>>,
     stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -66,7 +66,7 @@ impl Drop for Guard {
             epoch.deferred.append(self.deferred.get_mut());
             if epoch.guards == 0 { mem::take(&mut epoch.deferred) } else { Vec::new() }
         };
-        // After the lock was given back: what runs may pin again.
+        // After the lock was given back: these functions may pin again.
         for f in due {
             f();
         }

@@ -299,7 +299,8 @@ impl<T> Cell<T> {
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        // Acquire: pairs with the SeqCst in `swap`: what came before the slot was emptied is seen.
+        // Acquire: pairs with the SeqCst in `swap`, so that everything before the slot was emptied
+        // is seen.
         self.object.load(Ordering::Acquire).is_null()
     }
 

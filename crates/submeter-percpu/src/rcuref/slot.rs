@@ -31,7 +31,7 @@ use crate::sync::model_const_fn;
 /// assert!(CURRENT.load(&guard).is_none());
 /// ```
 ///
-/// What is peeked at does not outlive the guard:
+/// A peeked value does not outlive the guard:
 /// ```compile_fail,E0505
 /// use submeter_percpu::rcuref::{RcuArc, RcuSlot, pin};
 /// let slot = RcuSlot::new(RcuArc::new(1));
@@ -105,23 +105,23 @@ impl<T> RcuSlot<T> {
         self.0.is_empty()
     }
 
-    /// Exchanges the contents, and returns what was there.
+    /// Exchanges the contents, and returns the old ones.
     #[inline]
     pub fn swap(&self, new: Option<RcuArc<T>>) -> Option<RcuArc<T>> {
         self.0.swap(new.map(RcuArc::into_raw)).map(RcuArc::from_raw)
     }
 
-    /// Stores `new`, and returns what was there.
+    /// Stores `new`, and returns the old contents.
     #[inline]
     pub fn replace(&self, new: RcuArc<T>) -> Option<RcuArc<T>> {
         self.swap(Some(new))
     }
 
-    /// Empties the slot, and returns what was there.
+    /// Empties the slot, and returns its contents.
     ///
-    /// When [`RcuArc::references`] of the result is then 1, and it was in no other slot, every
-    /// [`load`](Self::load) that returned it has its reference dropped again, and none will return
-    /// it any more: who took it out may close what it stands for. Readers that
+    /// When [`RcuArc::references`] of the result is then 1, and it was in no other slot, the
+    /// reference of every [`load`](Self::load) that returned it has been dropped, and no load will
+    /// return it again: the thread that took it out may close whatever it stands for. Readers that
     /// [`peek`](Self::peek) are not counted; they need a grace period
     /// ([`Guard::defer`](super::Guard::defer)).
     #[inline]

@@ -53,7 +53,7 @@ impl SeqLatch {
     /// Calls `fill` to store all words, and then sends readers there. Only one thread may call it:
     /// two that write at once mix their words.
     ///
-    /// `fill` finds in the words what was written the time before the last.
+    /// `fill` finds the words as the write before the last left them.
     ///
     /// # Ordering
     /// `fill` may store with Relaxed: a reader that sees the version sees the words.

@@ -1,17 +1,17 @@
 //! How many may be inside at once: a count in one word, and a line of those that wait outside.
 //!
 //! # The protocol
-//! - While nobody waits the way is **open**: who enters and who leaves exchanges the word, and
-//!   takes no lock.
-//! - Who finds no place takes the line's lock, joins it, **closes** the way, and only then
-//!   [serves](Slots::serve) the line. A leave is either before the close, so that its place is
-//!   seen, or it finds the way closed, comes by the lock, and serves the line itself. Nobody is
+//! - While none waits the way is **open**: entering and leaving exchange the word, and take no
+//!   lock.
+//! - A caller that finds no place takes the line's lock, joins it, **closes** the way, and only
+//!   then [serves](Slots::serve) the line. A leave is either before the close, so that its place is
+//!   seen, or it finds the way closed, comes by the lock, and serves the line itself. So none is
 //!   left to wait beside a free place.
-//! - While the way is closed, the count changes only with the lock held: nobody overtakes the line,
-//!   and a place that comes free goes to whom the line names.
+//! - While the way is closed, the count changes only with the lock held: none overtakes the line,
+//!   and the line decides who gets a place that comes free.
 //!
-//! All that the protocol needs is the order of changes to one word, which every exchange has. Who
-//! enters sees what those wrote that left before.
+//! All that the protocol needs is the order of changes to one word, which every exchange has. A
+//! caller that enters sees all writes of those that left before.
 //!
 //! A semaphore with a list of its own was rejected: in which order those that wait go in is what
 //! the line is for, and that order changes while they wait.
@@ -26,11 +26,12 @@ pub const SLOTS_MAX: u32 = (1 << 31) - 1;
 
 /// Those who wait, in the order in which they go in. Guarded by a lock of its owner's.
 pub trait Line {
-    /// Whether somebody could go in.
+    /// Whether a caller could go in.
     fn is_ready(&self) -> bool;
     /// Has the next one go in, for whom a place was taken.
     fn admit(&mut self);
-    /// Whether who comes or leaves must look at the line: as long as somebody waits, at least.
+    /// Whether a caller that comes or leaves must look at the line: at least as long as one waits
+    /// there.
     fn is_needed(&self) -> bool;
 }
 
@@ -107,21 +108,21 @@ impl Slots {
         self.word.fetch_sub(1, Ordering::Release);
     }
 
-    /// Has those go in that can, with the line's lock held. Somebody who has just joined the line
-    /// must have [closed](Self::close) the way before.
+    /// Has those go in that can, with the line's lock held. A caller that has just joined the line
+    /// must [close](Self::close) the way before.
     pub fn serve(&self, line: &mut impl Line) {
         while line.is_ready() && self.enter() {
             line.admit();
         }
         if !line.is_needed() {
-            // Relaxed: who is inside has left by an exchange, or will.
+            // Relaxed: each one inside has left by an exchange, or will.
             self.word.fetch_and(!CLOSED, Ordering::Relaxed);
         }
     }
 
     /// Has all come by the lock from now on, which the caller holds.
     pub fn close(&self) {
-        // Relaxed: what follows is decided by exchanges of this same word.
+        // Relaxed: exchanges of this same word decide what follows.
         self.word.fetch_or(CLOSED, Ordering::Relaxed);
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::layout::{LINE_WORDS, LINES};
 
-/// Hands out lines and words, lowest first, reusing what was freed.
+/// Hands out lines and words, lowest first, and reuses freed ones.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// Lines of a page.
@@ -18,11 +18,11 @@ pub(crate) struct Allocator {
     pieces: [Vec<usize>; PIECES],
     /// Lines in `runs`.
     free: usize,
-    /// Every page of which a line was ever handed out.
+    /// Every page that has had a line handed out.
     pages: Vec<Page>,
     /// Pages that are free and have their memory still.
     fresh: usize,
-    /// Whether free pages are out: what lies in them is no other thread's to take out meanwhile.
+    /// Whether free pages are out: meanwhile no other thread may take out what lies in them.
     are_out: bool,
 }
 
@@ -40,7 +40,7 @@ struct Page {
 pub(crate) struct FreePages {
     /// What lies in them, by first line and length: what reaches into other pages too.
     runs: Vec<(usize, usize)>,
-    /// Lines of whole pages, neighbours joined. What is left of it when it is
+    /// Lines of whole pages, neighbours joined. The part that is left when it is
     /// [returned](Allocator::return_free_pages) was given back.
     pub(crate) pages: Vec<Range<usize>>,
 }
@@ -144,8 +144,8 @@ impl Allocator {
         Some(taken)
     }
 
-    /// Gives back what was taken out, to be handed out after everything else that is free, lowest
-    /// first.
+    /// Gives back pages that were taken out, to be handed out after everything else that is free,
+    /// lowest first.
     pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
         self.are_out = false;
         for lines in &taken.pages {
@@ -234,14 +234,14 @@ mod tests {
             allocator.give_lines(first, 3);
         }
         let taken = allocator.take_free_pages().expect("none are out");
-        // Not 8..24 (15..18 is in use), 48..56, or the last, of which the end was never handed out.
+        // Not 8..24 (15..18 is in use), 48..56, or the last, whose end was never handed out.
         assert_eq!(taken.pages, [0..8, 24..48]);
         let mut runs = taken.runs.clone();
         runs.sort_unstable();
         let expected = [0, 3, 6, 24, 27, 30, 33, 36, 39, 42, 45];
         assert_eq!(runs, expected.map(|first| (first, 3)));
         let before = allocator.free;
-        // What is left may still be handed out.
+        // The rest may still be handed out.
         let left: Vec<usize> = (0..7).map(|_| allocator.take_lines(3).expect("left")).collect();
         assert!(left.iter().all(|first| [9, 12, 18, 21, 51, 54, 57].contains(first)), "{left:?}");
         assert_eq!(before, 21);
@@ -265,7 +265,7 @@ mod tests {
         allocator.give_lines(16, 8);
         assert!(allocator.take_free_pages().is_none() && !allocator.wants_trim());
         allocator.return_free_pages(taken);
-        // In use again: nobody gives back its memory.
+        // In use again: its memory is not given back.
         assert_eq!([allocator.take_lines(8), allocator.take_lines(8)], [Some(16), Some(8)]);
         let next = allocator.take_free_pages().expect("they are back");
         assert!(next.pages.is_empty());

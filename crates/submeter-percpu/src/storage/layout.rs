@@ -26,8 +26,8 @@ pub(super) const END: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
 const _: () = assert!(END <= ROW && MARKS_AT.is_multiple_of(64));
 const _: () = assert!(ROW < STRIDE && STRIDE.is_multiple_of(64));
 
-/// The bytes of whole pages in `lines` of a row, from the start of the reservation: what can be
-/// given back without a look at other lines. Rows begin anywhere in a page.
+/// The bytes of whole pages in `lines` of a row, from the start of the reservation: those that can
+/// be given back without a look at other lines. Rows begin anywhere in a page.
 pub(super) fn whole_pages(row: usize, lines: &Range<usize>, page: usize) -> Range<usize> {
     const LINE: usize = LINE_WORDS * 8;
     let from = |line: usize| row * STRIDE + line * LINE;

@@ -90,7 +90,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Opens lines of a row, of which those before are open, and their dirty bits.
+    /// Opens lines of a row, whose earlier lines are open, and their dirty bits.
     fn open_row(&self, row: usize, lines: Range<usize>) -> io::Result<()> {
         const LINE: usize = LINE_WORDS * 8;
         let start = row * STRIDE;

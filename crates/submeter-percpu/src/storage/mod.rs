@@ -1,12 +1,12 @@
-//! Storage: words of which every CPU has its own copy.
+//! Storage: words that every CPU has its own copy of.
 //!
 //! An [`Area`] reserves one range of addresses and cuts it into rows, one per CPU; a word lies at
 //! the same offset in each. Pages take memory when they are first written, so that what is idle
 //! costs nothing per CPU, and neither do CPUs that could exist but do not.
 //!
 //! Trade-offs: reading a word means visiting every row. An area takes address space (1 GiB per
-//! row), which `ulimit -v` may refuse. Only what was handed out may be accessed, so that locked
-//! memory, core dumps and strict overcommit know of no more.
+//! row), which `ulimit -v` may refuse. Only lines that were handed out may be accessed, so that
+//! locked memory, core dumps and strict overcommit count only these.
 
 use std::io;
 use std::ops::Range;
@@ -56,11 +56,11 @@ struct Inner {
     /// Of the data rows.
     tallies: Tallies,
     allocator: ProcessMutex<Allocator>,
-    /// One more than the last line handed out: what a scan must cover. Only grows.
+    /// One more than the last line handed out: a scan must cover all before it. Only grows.
     lines_end: AtomicUsize,
     /// Whether any locked row was ever written: until then readers skip them.
     locked_used: AtomicBool,
-    /// What flushes visit of the data rows.
+    /// The part of the data rows that flushes visit.
     marked_rows: MarkedRows,
 }
 
@@ -154,7 +154,7 @@ impl Area {
 
     fn over(rows: Rows, hint: RowHint, beside: Option<Rseq>) -> Area {
         let allocator = ProcessMutex::new(Allocator::new(page_size() / LINE_BYTES));
-        // Where there are no rows of CPUs, nobody needs to ask.
+        // Where there are no rows of CPUs, the question does not arise.
         let locked_used = AtomicBool::new(rows.cpus() == 0);
         let lines_end = AtomicUsize::new(0);
         let data = rows.data_rows();
@@ -310,8 +310,8 @@ impl Area {
     /// Stops counting lines that were taken: call it once what they held is where readers find it.
     ///
     /// # Ordering
-    /// A reader whose [`dirty_lines`](Area::dirty_lines) does not count them finds what was stored
-    /// before.
+    /// A reader whose [`dirty_lines`](Area::dirty_lines) does not count them sees all stores before
+    /// this call.
     pub fn release_dirty(&self, marked: &[DirtyLines]) {
         for marked in marked {
             self.inner.dirty_bits(marked.row as usize).release(marked.bits.count_ones());
@@ -483,8 +483,8 @@ impl Area {
     ///
     /// A counter has what it would have beside its rows for as many CPUs, so that a read costs what
     /// it would cost. Each thread counts in a row of its own until it says where with
-    /// [`simulate_cpu`](Area::simulate_cpu). What it costs that many real CPUs to share a line, no
-    /// simulation shows.
+    /// [`simulate_cpu`](Area::simulate_cpu). No simulation shows what it costs real CPUs to share a
+    /// line.
     ///
     /// # Examples
     /// ```

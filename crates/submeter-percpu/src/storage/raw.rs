@@ -328,8 +328,8 @@ impl Rows {
     }
 }
 
-/// A word of which every row of a CPU has a copy, as the sequences take it. Valid for as long as
-/// its rows are borrowed.
+/// A word that every CPU's row has a copy of, as the sequences take it. Valid for as long as its
+/// rows are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuWord<'a> {
     rseq: Rseq,
@@ -508,7 +508,7 @@ impl DataRows<'_> {
     /// was made.
     ///
     /// # Ordering
-    /// SeqCst: what a flush does after it took the dirty bits. Plain loads on x86-64.
+    /// SeqCst: comes after the flush took the dirty bits. Plain loads on x86-64.
     #[inline(always)]
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {

@@ -1,4 +1,5 @@
-//! What readers ask of all rows at once: how many lines are marked, how many adds are in flight.
+//! The figures that readers need of all rows at once: how many lines are marked, how many adds are
+//! in flight.
 //!
 //! A row of its CPU's own would be the natural place, as no count then passes between CPUs. But a
 //! reader would load a line of every row, each in a page of its own and all in the same set of the

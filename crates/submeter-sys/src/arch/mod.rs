@@ -60,7 +60,7 @@ pub(crate) fn own_area_offset() -> isize {
     crate::rseq::NO_AREA as isize
 }
 
-/// What the self-test's section shares with the thread that watches it.
+/// The state that the self-test's section shares with the thread that watches it.
 #[derive(Debug, Default)]
 #[allow(dead_code, reason = "the portable half has no self-test")]
 pub(crate) struct SpinShared {

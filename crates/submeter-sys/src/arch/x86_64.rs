@@ -11,7 +11,7 @@
 //!
 //! `label` blocks may not be combined with outputs on stable Rust. The sequences that return values
 //! therefore leave through their own end, with a register that says why. Those of the hot paths
-//! return none: what is rare they refuse, and the caller asks one of the others.
+//! return none: they refuse rare cases, and the caller then uses one of the others.
 
 use std::arch::asm;
 
@@ -533,8 +533,8 @@ pub(crate) unsafe fn add_marked_within(
 /// [`add_marked_within`] for word `index` of the rows, the bits of whose lines begin `MARKS_AT`
 /// bytes into each row. Returns whether it was done.
 ///
-/// All that it needs is loaded and worked out here: what a caller works out before a sequence lies
-/// in a register of its own, of which there are then not enough.
+/// All that it needs is loaded and computed here: a value that a caller computes before the
+/// sequence takes a register of its own, and there are not enough of those.
 ///
 /// # Safety
 /// As [`CpuRows::add_marked_within`].

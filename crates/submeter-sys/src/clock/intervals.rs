@@ -11,13 +11,12 @@
 //! further one is from what is told is added up, as the bound of all errors, and more is asked, so
 //! that the next interval like that begins with an answer and has no such error.
 //!
-//! Rejected: a ring of the latest intervals, among which to divide what they were told too much. It
-//! costs each switch some stores, and where an interval that may have had a wait ends with a
-//! question, there is little left to divide. To ask when each wait outside is over: workers wait
-//! for each request. An average of what was used outside, instead of the latest: questions in step
-//! with the load meet times of one kind, and it is applied to another. To ask at random, or where
-//! the latest intervals say that a long one follows: a load in step is met where it does not help,
-//! all the time.
+//! Rejected: a ring of the latest intervals, among which an excess is divided. It costs each switch
+//! some stores, and where an interval that may have had a wait ends with a question, there is
+//! little left to divide. To ask when each wait outside is over: workers wait for each request. An
+//! average of what was used outside, instead of the latest: questions in step with the load meet
+//! times of one kind, and it is applied to another. To ask at random, or where the latest intervals
+//! say that a long one follows: a load in step is met where it does not help, all the time.
 
 use super::Rate;
 
@@ -46,12 +45,12 @@ const SOONER: u64 = 4;
 /// How much a time outside uses that is no example of others: a question comes in most of those.
 const MUCH_NS: u64 = TRUST_NS / 8;
 
-/// What the kernel's clock ends.
+/// The time that a question to the kernel's clock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// A time outside of all intervals.
     Outside,
-    /// An interval of which nothing tells that it had a wait.
+    /// An interval without a sign that it had a wait.
     Interval,
     /// An interval that is so long that it may have had a wait.
     Long,
@@ -65,7 +64,7 @@ pub(super) struct Intervals {
     /// How long the counter is trusted; 0 where there is none.
     trust_ticks: u64,
     long_ticks: u64,
-    /// What the counter and the kernel said at the last question.
+    /// The readings of the counter and of the kernel at the last question.
     asked_ticks: u64,
     asked_ns: u64,
     /// How much of the time since then was outside, and how often.
@@ -108,7 +107,7 @@ impl Intervals {
         }
     }
 
-    /// Starts anew, and keeps what was added up.
+    /// Starts anew, and keeps the sums.
     pub(super) fn restart(&mut self, rate: Option<Rate>, ticks: u64, ns: u64) {
         let Intervals { waited_ns, error_ns, .. } = *self;
         *self = Intervals { waited_ns, error_ns, ..Intervals::new(rate, ticks, ns) };
@@ -165,7 +164,7 @@ impl Intervals {
         }
     }
 
-    /// Begins an interval at `now`. What passed since the last answer was outside. Fails as
+    /// Begins an interval at `now`. The time since the last answer was outside. Fails as
     /// [`end`](Intervals::end).
     #[inline]
     pub(super) fn begin(&mut self, now: u64) -> Result<u64, Ends> {
@@ -175,7 +174,7 @@ impl Intervals {
             return Err(Ends::Outside);
         }
         self.leave_out(now);
-        // What the kernel counted beyond the intervals.
+        // The time that the kernel counted beyond the intervals.
         self.base_ns = self.base_ns.max(self.asked_ns);
         Ok(self.answer(now, elapsed(self.base_ticks, now)))
     }

@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// What was decided, and why.
+/// The decision, and its reason.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The source in use.
@@ -100,7 +100,7 @@ pub fn choice() -> &'static Choice {
 /// [`begin_ns`](ThreadClock::begin_ns).
 ///
 /// Costs a read of the CPU's counter, and a system call once a millisecond, and where an interval
-/// ends that may have had a wait: by [`Source`]. What it tells never goes back. Not for signal
+/// ends that may have had a wait: by [`Source`]. Its readings never go back. Not for signal
 /// handlers.
 ///
 /// So an interval may come out longer than it was by waits that leave no trace: waits of less than
@@ -185,9 +185,9 @@ impl ThreadClock {
     /// than the last answer.
     ///
     /// # Ordering
-    /// The counter is read before the word that tells of switches: a switch between the two is
-    /// noticed, and one before the first was noticed by the second. Both are seen by this thread
-    /// only.
+    /// The counter is read before the word that shows switches. A switch between the two reads is
+    /// noticed at the next reading; one before the first read is noticed by the second. Both are
+    /// seen by this thread only.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
         // First: the instruction waits for all before it, and what follows does not wait for it.
@@ -205,8 +205,8 @@ impl ThreadClock {
     /// thread's CPU time, as far as it is known. Never less than the last answer.
     ///
     /// Costs no system call either where the thread was switched out a moment ago, as a worker is
-    /// that waits for each request. What it used since the last interval is added when the kernel
-    /// is asked next, between two intervals.
+    /// that waits for each request. Its use since the last interval is added when the kernel is
+    /// asked next, between two intervals.
     #[inline]
     pub fn begin_ns(&mut self) -> u64 {
         if self.home.is_here() && !self.watch.holds(self.armed) {
@@ -216,8 +216,8 @@ impl ThreadClock {
     }
 
     /// Returns how much of its intervals the thread was off the CPU, as far as the kernel was
-    /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which tells of
-    /// CPU time alone. Never less than the last answer.
+    /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which has CPU
+    /// time alone. Never less than the last answer.
     #[inline]
     #[must_use]
     pub fn waited_ns(&self) -> u64 {
@@ -331,7 +331,7 @@ impl Default for ThreadClock {
 impl Drop for ThreadClock {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // Not given back: what is mapped there now belongs to others.
+            // Not given back: the mapping there now belongs to others.
             std::mem::replace(&mut self.watch, Watch::blind()).forget();
         }
     }

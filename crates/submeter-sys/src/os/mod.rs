@@ -1,4 +1,4 @@
-//! What the operating system does for this crate, behind one face.
+//! The services of the operating system, behind one face.
 //!
 //! There are two halves with the same modules and functions. `linux` has all that the kernel
 //! offers: sequences, `membarrier`, perf events, a page that every fork wipes. `portable` needs

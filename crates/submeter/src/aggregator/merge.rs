@@ -74,8 +74,8 @@ impl<C: Aggregate> MergeState<C> {
         self.pending.clear();
     }
 
-    /// Removes released groups and returns their slots; what they collected is in their ancestors'
-    /// totals.
+    /// Removes released groups and returns their slots; their ancestors' totals have all that they
+    /// collected.
     pub(super) fn forget(&mut self, ids: &mut [u32]) -> Vec<Arc<GroupSlot<C>>> {
         let mut gone = Vec::with_capacity(ids.len());
         self.nodes.forget(ids, |_, slot| gone.push(slot));

@@ -56,7 +56,7 @@ use guard::Within;
 use merge::MergeState;
 use slot::{GroupSlot, SlotNumbers, find, find_or_create};
 
-/// The definition of an aggregate: what a group keeps on each CPU, and how that becomes a total.
+/// The definition of an aggregate: the state of a group on each CPU, and how that becomes a total.
 ///
 /// # Examples
 /// The longest request of each tenant, and of everything above it:
@@ -351,7 +351,7 @@ impl<C: Aggregate> AggregatorInner<C> {
             return AggregateReport { joined: true, ..state.report };
         }
         let flush = self.flushes.begin();
-        // Deaths first: what released groups collected is marked, and taken below. Births after the
+        // Deaths first: the state of released groups is marked, and taken below. Births after the
         // marks, because a group is announced before it is marked.
         let mut deaths = self.flushes.take_deaths(usize::MAX);
         self.numbers.lock().share_sets(&mut state.sets);

@@ -1,4 +1,4 @@
-//! What the kernel counts: events by name, and the counters of a thread.
+//! Events that the kernel counts, by name, and the counters of a thread.
 
 pub(crate) mod event;
 #[cfg(target_os = "linux")]

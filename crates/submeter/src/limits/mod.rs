@@ -1,4 +1,4 @@
-//! What a group may use: charges of its quotas, and what is taken of its rates.
+//! Limits of a group: charges of its quotas, and takes of its rates.
 
 mod budget;
 pub(crate) mod charge;

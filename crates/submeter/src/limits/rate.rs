@@ -126,10 +126,10 @@ impl Group {
     ///
     /// Where children have weights, half of the parent's burst and all of its rate are divided
     /// among those that took or tried to lately: within the time that earns a burst, of 10 ms at
-    /// least. A child that keeps to its share is not refused because others want more; what it
-    /// leaves they take, by their weights. Children without a weight take what those with one
-    /// leave, and so does what is taken in the parent itself. Shares are kept on average; the rate
-    /// is kept exactly, with or without them.
+    /// least. A child that keeps to its share is not refused because others want more; they take
+    /// the part that it leaves, by their weights. Children without a weight take what those with
+    /// one leave, and so does what is taken in the parent itself. Shares are kept on average; the
+    /// rate is kept exactly, with or without them.
     ///
     /// It divides what a rate that was [set](Group::set_rate) above grants, and schedules nothing:
     /// without a rate there it has no effect, and what it refuses does not wait. For work that is
@@ -168,8 +168,8 @@ impl Group {
     ///
     /// # Differences from Linux
     /// There weights divide a CPU or a disk, and `cpu.max` limits without dividing. Groups have a
-    /// weight of 100 from the start; here only where one was set, as a group that nobody weighs
-    /// costs nothing.
+    /// weight of 100 from the start. It is stored here only where one was set, so that a group
+    /// without costs nothing.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_weight<U: Unit>(
         &self,
@@ -204,11 +204,11 @@ impl Group {
         self.inner.extras.rate(self.rate_slot(limit.key))?.available()
     }
 
-    /// Takes `n` in this group and every ancestor, or in none: what rates grant is used up by it,
-    /// and earned again as time passes.
+    /// Takes `n` in this group and every ancestor, or in none: this uses up what their rates have
+    /// earned, and they earn it again as time passes.
     ///
-    /// Between any two moments a group and its descendants are granted no more than its burst and
-    /// what its rate earns in between. Costs a look at each ancestor; where one has a rate, a look
+    /// Between any two moments a group and its descendants are granted at most its burst and the
+    /// earnings of its rate in between. Costs a look at each ancestor; where one has a rate, a look
     /// at the clock and a compare-and-swap for each that has. A refusal allocates, so it is not for
     /// signal handlers. For what is given back after use, take a [`Quota`](crate::Quota).
     ///
@@ -286,7 +286,7 @@ impl Group {
 ///
 /// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
 /// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
-/// burst 20; retry after 8.2ms`. A rate above is one `shared with others`, and no more.
+/// burst 20; retry after 8.2ms`. A rate above is only called `shared with others`.
 /// [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
 ///
 /// # Examples
@@ -406,8 +406,8 @@ impl RateError {
         self.0.by_share
     }
 
-    /// Returns the whole text, for logs: whose take it was, and whose rate. Not for tenants: it
-    /// names others.
+    /// Returns the whole text, for logs, with the group of the take and that of the rate. Not for
+    /// tenants: it names others.
     ///
     /// # Examples
     /// ```
@@ -430,7 +430,7 @@ impl RateError {
         Detail(self)
     }
 
-    /// Writes what was refused, by which rate, and what to do.
+    /// Writes the refused amount, the rate, and what to do.
     fn write(&self, f: &mut fmt::Formatter<'_>, rate: fmt::Arguments<'_>) -> fmt::Result {
         let name = self.name();
         match self.0.requested {

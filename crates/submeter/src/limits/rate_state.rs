@@ -1,4 +1,4 @@
-//! What a tenant keeps of its rates that is deleted and comes back.
+//! The rates that a tenant keeps when it is deleted and comes back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use submeter_percpu::TokenBucket;
 
 use crate::tree::group::{Group, wrong_schema};
 
-/// The rates and weights of a group, with what was taken of them: what a tenant keeps that is
-/// deleted and comes back.
+/// The rates and weights of a group, with the amounts taken: a tenant keeps them when it is deleted
+/// and comes back.
 ///
 /// A new group's buckets are full, so that who can have its group deleted and made again gets a
 /// burst each time. Where names come back, keep the state of those that have a rate, and let the
@@ -50,7 +50,7 @@ impl Group {
     }
 
     /// Takes over the rates and weights of another group, or of one that was killed, and shares
-    /// them with it from now on: what either takes the other lacks, and a rate that is set here is
+    /// them with it from now on: a take in either counts in both, and a rate that is set here is
     /// set there. Below another parent a weight counts among those there from its next
     /// [period](Group::set_weight) on. Returns whether it did: a group whose rates were set before
     /// keeps its own.

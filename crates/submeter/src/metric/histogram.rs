@@ -192,7 +192,7 @@ impl HistogramSnapshot {
         None
     }
 
-    /// Returns this distribution minus an earlier one of the same metric: what was recorded in
+    /// Returns this distribution minus an earlier one of the same metric: the values recorded in
     /// between.
     ///
     /// # Examples

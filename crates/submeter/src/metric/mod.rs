@@ -1,4 +1,4 @@
-//! What is measured: metrics and their units, and what a reader is given of them.
+//! Metrics and their units, and the values that readers get.
 
 pub(crate) mod histogram;
 pub(crate) mod reading;

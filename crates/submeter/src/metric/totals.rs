@@ -29,7 +29,7 @@ pub struct Totals {
     pub groups: Vec<GroupTotals>,
 }
 
-/// What one group counted in one process, with its descendants: those that were killed too.
+/// The counts of one group in one process, with its descendants, killed ones included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupTotals {
@@ -48,7 +48,7 @@ pub struct GroupTotals {
 pub(crate) struct Restored {
     /// The counts of the process that wrote the checkpoint, then of those before it.
     pub(crate) past: Vec<Totals>,
-    /// What was added to groups of this tree, descendants included, by the group's id: as words
+    /// The amounts added to groups of this tree, descendants included, by the group's id: as words
     /// of a snapshot.
     pub(crate) base: HashMap<u64, Box<[i64]>>,
     /// The same without descendants.

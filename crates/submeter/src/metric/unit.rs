@@ -85,7 +85,7 @@ impl UnitKind {
     }
 }
 
-// However it is rounded: what goes back and forth around 0 crosses no boundary.
+// However it is rounded: a value that goes back and forth around 0 crosses no boundary.
 const _: () = {
     let kinds = [UnitKind::Count, UnitKind::Bytes, UnitKind::Nanoseconds];
     let mut n = 0;

@@ -26,11 +26,11 @@ use submeter_percpu::LimitMode;
 pub struct Usage {
     /// Current usage: exact once charges are over.
     pub current: u64,
-    /// The highest usage so far, or more: what lay in stock counts as used here, and so does a
-    /// charge that is being decided. No limit is ever below it because of that.
+    /// The highest usage so far, or more: stock counts as used here, and so does a charge that is
+    /// being decided. No limit is ever below it because of that.
     pub peak: u64,
-    /// What the highest usage was at least. Equal to `peak` where limits were always near, as there
-    /// is no stock then.
+    /// The least that the highest usage can have been. Equal to `peak` where limits were always
+    /// near, as there is no stock then.
     pub peak_low: u64,
     /// The limit, if there is one.
     pub limit: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Usage {
     /// Charges that were granted beyond this group's own limit, because it is soft or they were
     /// forced.
     pub overdrafts: u64,
-    /// What this group's own limit does with a charge that exceeds it.
+    /// The way in which this group's own limit treats a charge that exceeds it.
     pub mode: LimitMode,
     /// The usage above which callers are asked to pause, if there is one.
     pub high: Option<u64>,

@@ -1,4 +1,4 @@
-//! Who reads: copies of the whole tree, and what is made of them.
+//! Copies of the whole tree, and the texts and totals made from them.
 
 #[cfg(feature = "checkpoint")]
 pub mod checkpoint;

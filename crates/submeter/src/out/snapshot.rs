@@ -84,7 +84,7 @@ pub struct GroupValues {
     own: Option<Words>,
     /// In slot order.
     usage: Vec<Usage>,
-    /// By slot, of quotas for which somebody waited.
+    /// By slot, of quotas for which a charge waited.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
     /// By slot, of rates that the group has, or contends for with a weight.
     pub(crate) rates: OwnRates,

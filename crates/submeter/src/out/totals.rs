@@ -1,7 +1,7 @@
-//! What a tree has counted, for programs that add up the totals of many processes.
+//! The counts of a tree, for programs that add up the totals of many processes.
 //!
 //! A tree has a random number, its epoch, and numbers its snapshots while the flushes are locked,
-//! so that a later number has larger totals. What was restored from a checkpoint is taken off group
+//! so that a later number has larger totals. Values restored from a checkpoint are subtracted group
 //! by group, and the checkpoint's own totals are handed on as a reading of the process that counted
 //! them. They stand in the file beside the sums, as do those of some processes before it, because a
 //! process that is started again and again may end before it is read.
@@ -22,9 +22,9 @@ impl Tree {
     /// Returns what this process has counted; and what those before it had, as of their
     /// checkpoints, where that was restored.
     ///
-    /// No count is in two of them: what was restored is taken off this process's own. Each group's
-    /// totals include its descendants', so what it counted itself is its totals less those of its
-    /// children, the killed ones included: a reader knows them from before.
+    /// No count is in two of them: restored values are subtracted from this process's own. Each
+    /// group's totals include its descendants', so what it counted itself is its totals less those
+    /// of its children, the killed ones included: a reader knows them from before.
     ///
     /// Costs a snapshot. Histograms, gauges and quotas are left out, as they may fall.
     ///
@@ -48,9 +48,9 @@ impl Tree {
         self.snapshot_and_past().1
     }
 
-    /// Takes a [`snapshot`](Tree::snapshot) of what this process counted, without what was
-    /// restored: an exporter of the process that counted the rest has sent that. Gauges and quotas
-    /// are as in any snapshot, as they are never restored.
+    /// Takes a [`snapshot`](Tree::snapshot) of this process's own counts, without restored ones: an
+    /// exporter of the process that counted those has sent them. Gauges and quotas are as in any
+    /// snapshot, as they are never restored.
     ///
     /// Costs a snapshot, and a subtraction for each value that was restored.
     ///
@@ -136,7 +136,7 @@ impl Tree {
     }
 }
 
-/// Returns a group's counters without what was restored.
+/// Returns a group's counters without restored values.
 fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored]) -> Vec<u64> {
     let own = |metric: &Metric| {
         let word = group.word(metric.key);

@@ -26,7 +26,7 @@ pub(crate) struct Registry {
     panics: AtomicU64,
 }
 
-/// What came of a group's own callbacks.
+/// The outcome of a group's own callbacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reclaimed: u64,

@@ -1,5 +1,5 @@
-//! What a group has that most groups have not: words of further sections, rates, and values that
-//! are attached to it for its lifetime, one per owner and one of the program's own.
+//! Parts that most groups lack: words of further sections, rates, and values that are attached to a
+//! group for its lifetime, one per owner and one of the program's own.
 //!
 //! All of it behind one pointer. Attached values are stored without their types, so that a group
 //! need not know who their owners are.
@@ -104,8 +104,9 @@ impl Extras {
         ns.saturating_sub(made.spent_ns.fetch_max(ns, Ordering::Relaxed))
     }
 
-    /// Notes that `ns` of CPU time are about to be added that are not of this process: nobody owes
-    /// them. Before they are added, so that what is spent meanwhile is too little for a moment.
+    /// Notes that `ns` of CPU time are about to be added that are not of this process: no group
+    /// owes them. Before they are added, so that what is spent meanwhile is too little for a
+    /// moment.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn restored(&self, ns: u64) {
         if let Some(made) = self.made.get() {
@@ -155,7 +156,7 @@ impl Extras {
         self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
     }
 
-    /// Those that wait for the kill, if ever anybody did.
+    /// The tasks that wait for the kill, if ever one did.
     pub(crate) fn kill_waits_if_any(&self) -> Option<&KillWaits> {
         self.made.get()?.kill_waits.get()
     }

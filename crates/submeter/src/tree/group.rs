@@ -63,9 +63,8 @@ pub struct Group {
     pub(crate) inner: PercpuArc<GroupInner>,
 }
 
-/// In this order, in which what every update and every switch looks at comes first: the compiler's
-/// own order spreads it over three cache lines, each of which a switch among many groups would
-/// miss.
+/// In this order, with the fields that every update and every switch looks at first: the compiler's
+/// own order spreads them over three cache lines, and a switch among many groups would miss each.
 #[repr(C)]
 pub(crate) struct GroupInner {
     depth: u8,
@@ -90,7 +89,7 @@ pub(crate) struct GroupInner {
     children: Children<GroupInner>,
 }
 
-/// What all groups of a tree share.
+/// The state that all groups of a tree share.
 pub(crate) struct TreeShared {
     stats: TreeStats,
     on_create: OnCreateAll,
@@ -230,8 +229,8 @@ impl Group {
 
     /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
     /// the group's storage lives. It is dropped with the last handle, or later with its
-    /// [`Killed`](crate::Killed), which has it too: what ends a tenant's work, such as a token to
-    /// cancel it, is at hand after a [`kill_subtree`](Group::kill_subtree).
+    /// [`Killed`](crate::Killed), which has it too: so a token that cancels a tenant's work is at
+    /// hand after a [`kill_subtree`](Group::kill_subtree).
     ///
     /// Of threads that set it at once one does. A killed group keeps its value, and one that is
     /// created under its name has none. Costs three allocations, and nothing for groups without.
@@ -240,7 +239,7 @@ impl Group {
     /// It must not hold the [`Tree`](crate::Tree), nor a handle to this group or to one below it,
     /// nor a charge or an attachment of such a group: they would keep each other alive, and never
     /// be freed. Where a program's tenant has the group, set a [`Weak`](std::sync::Weak) of the
-    /// tenant: who has the children of a group has their tenants then, without a second tree.
+    /// tenant: the children of a group then lead to their tenants, without a second tree.
     ///
     /// # Examples
     /// ```
@@ -304,8 +303,9 @@ impl Group {
     pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
         let sought = Sought::new(self.path(), name);
         let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
-        // A kill in progress has marked it and not removed it yet: who saw it killed must not find
-        // it again. Relaxed: such a thread has seen this very word, and sees nothing older.
+        // A kill in progress has marked it and not removed it yet: a thread that saw it killed must
+        // not find it again. Relaxed: such a thread has seen this very word, and sees nothing
+        // older.
         (!inner.dead.load(Ordering::Relaxed)).then_some(Group { inner })
     }
 

@@ -49,7 +49,7 @@ use crate::tree::group::GroupInner;
 /// ```
 pub struct Killed {
     pub(crate) owner: PercpuOwner<GroupInner>,
-    /// What the program had set when the group was killed.
+    /// The value that the program had set when the group was killed.
     pub(crate) data: Option<Data>,
 }
 
@@ -165,8 +165,8 @@ impl<'a> IntoFuture for &'a Killed {
     }
 }
 
-/// Waits for the release. The future is boxed, because it owns what it waits for; that of a
-/// reference is not.
+/// Waits for the release. The future is boxed, because it owns the [`Killed`] that it waits for;
+/// that of a reference is not.
 impl IntoFuture for Killed {
     type Output = ();
     type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

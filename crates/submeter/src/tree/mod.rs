@@ -1,4 +1,4 @@
-//! Who it is measured for: groups, what each keeps, their tree, and how they come and go.
+//! Groups: their tree, the state of each, and how they come and go.
 
 pub(crate) mod buckets;
 pub(crate) mod callbacks;

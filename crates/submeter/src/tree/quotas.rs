@@ -29,7 +29,7 @@ struct Nodes {
 /// A group's limits of one quota.
 pub(crate) struct Limits {
     pub(crate) node: LimitNode,
-    /// `u64::MAX` for none. Not in the node: what charges do does not depend on it.
+    /// `u64::MAX` for none. Not in the node: charges do not depend on it.
     high: AtomicU64,
     paused: AtomicU64,
     /// How many of the node's overdrafts the group's word has.
@@ -72,7 +72,7 @@ impl Limits {
         self.claims[claim as usize].store(usage, Ordering::Relaxed);
     }
 
-    /// Counts that somebody was asked to pause.
+    /// Counts a request to pause.
     pub(crate) fn count_pause(&self) {
         // Relaxed: a statistic.
         self.paused.fetch_add(1, Ordering::Relaxed);

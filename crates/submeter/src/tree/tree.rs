@@ -49,7 +49,7 @@ struct TreeInner {
     /// Owns the root: dropping it kills the root.
     owner: PercpuOwner<GroupInner>,
     cpu_start: Option<CpuStart>,
-    /// What checkpoints brought.
+    /// The values that checkpoints brought.
     restored: RwLock<Vec<Restored>>,
 }
 
@@ -176,8 +176,8 @@ impl Tree {
         TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
     }
 
-    /// Returns the schema as it is now: what [`declare`](Tree::declare) adds is in a later one,
-    /// after the metrics that are in this one.
+    /// Returns the schema as it is now: metrics that [`declare`](Tree::declare) adds are in a later
+    /// one, after those in this one.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         self.inner.stats.schema()
@@ -188,9 +188,9 @@ impl Tree {
     /// so has whatever shows the tree.
     ///
     /// Metrics of the tree that are declared alike (the same name, kind, unit and buckets) are not
-    /// added a second time: the keys are theirs. So it does not matter who is first, the program,
-    /// another thread, or another version of the library. A library gives its names a prefix of its
-    /// own, and asks again for each tree that it counts in, as keys are of one tree.
+    /// added a second time: the keys are theirs. So it does not matter which comes first: the
+    /// program, another thread, or another version of the library. A library gives its names a
+    /// prefix of its own, and asks again for each tree that it counts in, as keys are of one tree.
     ///
     /// Metrics that are new get a [section](crate::SchemaBuilder::section) of their own, or more if
     /// the set names some, with a number where the tree has one of that name (`io_2`): an update
@@ -201,9 +201,9 @@ impl Tree {
     /// it did, and all other metrics cost what they did. Each section reserves address space, and
     /// each flush and snapshot of the tree looks at it too.
     ///
-    /// Where the tree has no room left for a group's words of the section, what it counts goes to
-    /// the nearest group above it that has some, so that the totals from there on are right; what
-    /// it [sets](Group::set) is left out.
+    /// Where the tree has no room left for a group's words of the section, its counts are added to
+    /// the nearest group above it that has some, so that the totals from there on are right; values
+    /// that it [sets](Group::set) are left out.
     ///
     /// # Examples
     /// ```
@@ -240,11 +240,11 @@ impl Tree {
         self.inner.root.declare()
     }
 
-    /// Has a hook set up each group that is created from now on, before anybody finds it: a limit
-    /// that is set after the creation comes after the first charges. Groups that exist already are
-    /// the caller's to set up, and so is one that is being created at the same time: find it by
-    /// [`Group::get_or_create_child`] or among [`Group::children`], which wait for its creation.
-    /// Lasts as long as the hook does, of which the tree keeps none alive.
+    /// Has a hook set up each group that is created from now on, before a lookup can find it: a
+    /// limit that is set after the creation may come after the first charges. Groups that exist
+    /// already are the caller's to set up, and so is one that is being created at the same time:
+    /// find it by [`Group::get_or_create_child`] or among [`Group::children`], which wait for its
+    /// creation. Lasts as long as the hook does; the tree does not keep it alive.
     ///
     /// Costs each creation a lock and a call. Not needed where one place of the program creates all
     /// groups and hands them on when they are set up.

@@ -21,7 +21,7 @@ use crate::metric::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat};
 
 pub(crate) struct TreeStats {
-    /// What the tree was made with.
+    /// The settings with which the tree was made.
     first: Version,
     /// Later declarations, in order: each stays, because callers have references to it.
     later: [OnceBox<Version>; SECTIONS_MAX - 1],
@@ -88,8 +88,8 @@ impl TreeStats {
         &self.version().schema
     }
 
-    /// Returns the metrics as they are now. Who looks at more than one thing must ask once: the
-    /// next answer may have more.
+    /// Returns the metrics as they are now. A caller that looks at more than one thing must ask
+    /// once: the next answer may have more.
     pub(crate) fn version(&self) -> &Version {
         // Acquire: pairs with the Release in `declare`, and so with all that it did to the version
         // and to the root.
@@ -115,7 +115,7 @@ impl TreeStats {
         (at >= self.first.sections.len()).then(|| &sections[at])
     }
 
-    /// Declares a set of metrics, of which all, some or none may be there already.
+    /// Declares a set of metrics; all, some or none of them may be there already.
     ///
     /// `keep_root_words` gets the root's words of each section that is new.
     ///
@@ -174,8 +174,8 @@ impl TreeStats {
     /// drops of users' values, as [`pin`] may.
     pub(crate) fn reclaim(&self) {
         // A group's reference count keeps its words until a grace period is over after the kill.
-        // The first look hands over what this thread has removed, and each ends at most one period,
-        // of which two must pass. Best effort: a guard of another thread delays them.
+        // The first look hands over the removals of this thread, and each look ends at most one
+        // period; two must pass. Best effort: a guard of another thread delays them.
         for _ in 0..3 {
             pin().flush();
         }

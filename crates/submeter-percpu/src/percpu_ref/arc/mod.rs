@@ -36,15 +36,14 @@ pub(super) use raw::{Reference, Shared};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// What `Arc` refuses to share, this does:
+/// It shares values that `Arc` refuses to share:
 /// ```compile_fail,E0277
 /// let (_, cell) = submeter_percpu::PercpuArc::new(std::cell::Cell::new(1)).unwrap();
 /// std::thread::spawn(move || cell.set(2));
 /// ```
 ///
 /// # Ordering
-/// As for `Arc`: what is done through a pointer before its drop happens before the drop of the
-/// value.
+/// As for `Arc`: everything done through a pointer happens before the drop of the value.
 ///
 /// # Differences from Linux
 /// There, get and put are calls that the caller must balance; here the type does.

@@ -89,7 +89,7 @@ impl<T> Shared<T> {
     /// The memory lives for `'a`.
     #[inline(always)]
     pub(in crate::percpu_ref) unsafe fn core_at<'a>(shared: NonNull<Shared<T>>) -> &'a Core {
-        // SAFETY: 1. The memory lives: the caller's promise. 2. The value, of which a release may
+        // SAFETY: 1. The memory lives: the caller's promise. 2. The value, to which a release may
         // make a mutable reference, is another field.
         unsafe { &(*shared.as_ptr()).core }
     }
@@ -205,9 +205,9 @@ impl<T> Drop for Reference<T> {
     fn drop(&mut self) {
         self.core().sites.gave(self.site);
         // Not methods of `Core`: once the reference is put, another thread may free the memory
-        // while a function still has it as an argument. What is borrowed below across a step that
-        // may put is either copied or wholly made of atomics, to which the language gives that
-        // licence.
+        // while a function still has it as an argument. Values that are borrowed below across a
+        // step that may put are either copied or made of atomics only, to which the language gives
+        // that licence.
         let shared = self.shared.as_ptr();
         // SAFETY: 1 (counted): the reference keeps the memory until the sequence commits. 2. The
         // result is not used after: the commit is the sequence's last instruction.

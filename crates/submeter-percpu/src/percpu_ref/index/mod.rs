@@ -1,8 +1,8 @@
 //! Pointers by hash: found without a lock, changed under one.
 //!
 //! An open-addressed table, so that a lookup is one probe of one line in most cases; a chain of
-//! nodes would take an allocation for each entry, and a walk. Nothing moves in a table: what is
-//! removed leaves its place behind, and a table with too few places left is replaced by a copy. A
+//! nodes would take an allocation for each entry, and a walk. Nothing moves in a table: a removed
+//! entry leaves its place behind, and a table with too few places left is replaced by a copy. A
 //! reader therefore never misses an entry that stays, whatever changes around it.
 
 use std::ptr::{self, NonNull};
@@ -12,14 +12,14 @@ use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Pointers by hash.
 ///
-/// It neither follows nor owns them. Law: what [`find`](Index::find) returns was put in by
+/// It neither follows nor owns them. Law: an entry that [`find`](Index::find) returns was put in by
 /// [`insert`](Index::insert), and was not taken out before `guard` was made.
 pub(super) struct Index<P> {
     /// None until the first entry: most groups have no children.
     table: RcuSlot<Table<P>>,
 }
 
-/// The places, a power of two, of which at least a quarter was never used.
+/// The places, a power of two; at least a quarter of them was never used.
 struct Table<P> {
     places: Box<[IndexPlace<P>]>,
     /// How many have an object. Writer: the lock's holder, as of all below.

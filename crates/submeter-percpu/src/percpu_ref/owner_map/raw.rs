@@ -25,7 +25,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 ///
 /// A lookup costs one probe and what [`PercpuOwner::try_clone_live`] does: it writes to no memory
 /// that CPUs share, but for its [`Guard`]. Changes take a lock, and now and then the time to copy
-/// the table. Lookups never wait, and a change never waits for lookups: what was removed keeps its
+/// the table. Lookups never wait, and a change never waits for lookups: a removed entry keeps its
 /// memory, though not its value, for a grace period. Now and then a new guard frees what others
 /// removed, some hundreds at most.
 ///
@@ -109,7 +109,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
     }
 
     /// Returns whether no owner was ever inserted, or none since [`take`](Writing::take): a plain
-    /// load, without a guard or a lock. For walks of many maps most of which have nothing.
+    /// load, without a guard or a lock. For walks of many maps, most of them empty.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.index.is_unused()

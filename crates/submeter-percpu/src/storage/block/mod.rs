@@ -189,7 +189,7 @@ impl<T> Block<T> {
     }
 }
 
-/// What a block can do, with the word that needs no check any more.
+/// The operations of a block on a word that needs no check any more.
 impl BlockWord {
     /// Returns the area that it is of.
     pub(crate) fn area(&self) -> &Area {

@@ -1,4 +1,4 @@
-//! What a block is made of: the way to its words, with what keeps them.
+//! The parts of a block: the pointer to its words, and the owner that keeps them.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -44,7 +44,7 @@ pub struct Block<T = ()> {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Block>() == 32);
 
-/// What an add needs, without following a pointer.
+/// The fields that an add needs, without following a pointer.
 ///
 /// Invariant: `cpu` if the block has words for sequences, else `locked`; of the area that
 /// `block_ref` keeps.
@@ -115,9 +115,9 @@ impl<T> Block<T> {
         &self.block_ref
     }
 
-    /// Returns a word for sequences; `None` where there are no sequences, or no such word: what a
-    /// caller does then panics in that case. To panic here would take a call out of the hot path,
-    /// for which each caller would save registers first.
+    /// Returns a word for sequences; `None` where there are no sequences, or no such word: in the
+    /// latter case the caller's next step panics. To panic here would take a call out of the hot
+    /// path, for which each caller would save registers first.
     #[inline(always)]
     pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
         if word >= self.cpu_words as usize {
@@ -149,8 +149,7 @@ impl<T> Block<T> {
 
     /// Adds `n` to a word by a sequence, unless that leaves the batch `mask + 1`, and only while
     /// the word's line is dirty. Returns whether it was done: never without sequences, nor where
-    /// there is no such word. What was not done is for
-    /// [`add_dirty_otherwise`](Block::add_dirty_otherwise).
+    /// there is no such word. The rest is for [`add_dirty_otherwise`](Block::add_dirty_otherwise).
     ///
     /// By the way that the sequence finds itself, as a group's words are looked up for one add:
     /// some ten instructions less than by `cpu_word`, most of them those of a caller that runs out

@@ -8,8 +8,8 @@ use std::arch::asm;
 // its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours:
 // the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
 //
-// The symbol carries the version: two versions of this crate in one program each have an area, of
-// which the kernel accepts one a thread.
+// The symbol carries the version: two versions of this crate in one program each have an area, and
+// the kernel accepts one for each thread.
 #[cfg(not(submeter_plugin))]
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",

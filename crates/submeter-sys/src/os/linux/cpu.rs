@@ -79,7 +79,7 @@ impl Set {
     pub(super) fn of(thread: libc::pid_t) -> io::Result<Set> {
         let mut set = Set::empty();
         // SAFETY: 1. `set` is live and writable for the size given: it is the size of its type.
-        // 2. The call writes no more than that: sched_setaffinity(2) says so.
+        // 2. The call writes at most that: sched_setaffinity(2) says so.
         let written =
             unsafe { libc::sched_getaffinity(thread, size_of::<Set>(), (&raw mut set).cast()) };
         if written < 0 { Err(io::Error::last_os_error()) } else { Ok(set) }

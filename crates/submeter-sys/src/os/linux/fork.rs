@@ -1,4 +1,4 @@
-//! What tells a child from its parent.
+//! A sign that tells a child from its parent.
 
 use std::io;
 

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 /// Maps `len` bytes that may not be accessed before they are opened.
 ///
-/// Not all at once: what may be accessed is committed as a whole by `mlockall`, counted as a whole
-/// by strict overcommit, and dumped as a whole once a page was written.
+/// Not all at once: accessible memory is committed as a whole by `mlockall`, counted as a whole by
+/// strict overcommit, and dumped as a whole once a page was written.
 pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: 1. The mapping aliases nothing: it is new, private, and at an address of the kernel's
     // choice. 2. No file is involved: the flags say so.

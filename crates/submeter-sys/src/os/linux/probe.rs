@@ -122,7 +122,7 @@ fn near(offset: isize) -> Result<i32, String> {
     })
 }
 
-/// What a thread of the self-test must do before its first sequence.
+/// The setup of a thread of the self-test before its first sequence.
 fn prepare(backend: Backend) -> fn() -> bool {
     match backend {
         Backend::OwnRseq => || own_registration::register().is_ok(),

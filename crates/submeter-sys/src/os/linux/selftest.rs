@@ -183,18 +183,19 @@ fn barrier(
         patience,
     };
     let found = in_threads(offset, meetings, watch, pinned, trial);
-    // Relaxed: after the watcher was joined. What is offered and refused, no release vouches for.
+    // Relaxed: after the watcher was joined. No release vouches for a feature that is offered and
+    // refused.
     if refused.load(Ordering::Relaxed) {
         return SelfTest::Inconclusive;
     }
     match found {
-        // What one CPU aborted was preempted.
+        // A sequence that was aborted on one CPU was preempted.
         SelfTest::Passed if other.is_none() => SelfTest::PassedWithoutBarrier,
         found => found,
     }
 }
 
-/// What a trial of sections means, and how long it may take.
+/// The meaning of a trial of sections, and the time it may take.
 #[derive(Clone, Copy)]
 struct Trial {
     /// One committed.

@@ -11,8 +11,8 @@
 //!    the round began was switched out, or its sequence has committed or started again: nothing is
 //!    under way there.
 //! 3. A thread that has moved to another CPU since the round began was switched out for that.
-//! 4. The visitor goes to every CPU that the kernel lets it go to. On one that is offline runs
-//!    nobody. One that is online and refused is of another cpuset, or goes offline: the round ends
+//! 4. The visitor goes to every CPU that the kernel lets it go to. No thread runs on one that is
+//!    offline. One that is online and refused is of another cpuset, or goes offline: the round ends
 //!    once each thread of the process was seen not to run there, by its state or its CPU. A thread
 //!    that has run there since the round began is of that CPU until it is switched out.
 //!
@@ -50,7 +50,7 @@ const IDLE: Duration = Duration::from_secs(2);
 /// program moves its threads.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// The visitor of a process, and who waits for it.
+/// The visitor of a process, and the threads that wait for it.
 struct Visitor {
     home: fork::Home,
     rounds: Mutex<Rounds>,
@@ -76,7 +76,7 @@ struct Rounds {
     runs: bool,
     /// Where a round is going, and when it began.
     at: Option<(usize, Instant)>,
-    /// What the last round that ended was refused: an error number.
+    /// The error number with which the last round that ended was refused.
     refusal: Option<i32>,
     /// How many did not wait to the end.
     given_up: u64,
@@ -344,7 +344,7 @@ fn visit_all(threads: &mut [c_int], going_to: impl Fn(usize)) -> Result<(), i32>
             }
             going_to(cpu);
             match Set::one(cpu).apply().map_err(|error| error.raw_os_error().unwrap_or(0)) {
-                // What it says is not enough: some sandboxes take any affinity, and apply none, and
+                // Its success is not enough: some sandboxes take any affinity, and apply none, and
                 // the kernel may have moved the visitor since.
                 Ok(()) if super::cpu::current() == Some(cpu) => visited.insert(cpu),
                 Ok(()) | Err(libc::ENOMEM) => moved = true,
@@ -389,7 +389,7 @@ fn online() -> Set {
     read().unwrap_or_else(Set::all)
 }
 
-/// What the kernel says of a thread (proc_pid_stat(5)).
+/// The kernel's description of a thread (proc_pid_stat(5)).
 struct Thread {
     is_running: bool,
     flags: u64,

@@ -1,4 +1,4 @@
-//! The system's clock of threads, asked each time: no word tells of a switch.
+//! The system's clock of threads, asked each time: no word shows a switch.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(crate) fn ticks_or_syscall(_: String) -> Choice {
 }
 
 pub(crate) mod ticks {
-    //! No counter: without a word that tells of switches it is of no use.
+    //! No counter: without a word that shows switches it is of no use.
 
     use crate::clock::Rate;
 

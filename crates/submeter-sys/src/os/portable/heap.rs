@@ -38,8 +38,8 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     unsafe { dealloc(base.as_ptr(), layout) };
 }
 
-/// Refuses: what is given back must read as zero at once, for threads that look at it during the
-/// call.
+/// Refuses: memory that is given back must read as zero at once, for threads that look at it during
+/// the call.
 ///
 /// # Safety
 /// None needed.

@@ -1,4 +1,4 @@
-//! Systems of which nothing is known but what POSIX, Windows or the standard library promise.
+//! Systems of which only the promises of POSIX, Windows or the standard library are known.
 //!
 //! The systems differ: `unix` maps memory, notices forks and has a clock of threads, `windows` has
 //! such a clock, and `bare` is the rest, of which Miri is one.

@@ -88,7 +88,7 @@ impl Together {
     }
 }
 
-/// What shows a thread that it was switched out: none on this system.
+/// The page that shows a thread that it was switched out: none on this system.
 #[derive(Debug)]
 pub struct Switches(Infallible);
 

@@ -1,4 +1,4 @@
-//! What POSIX has.
+//! The services that POSIX has.
 
 pub(crate) use crate::os::posix_clock as clock;
 
@@ -51,7 +51,7 @@ pub(crate) mod memory {
 
     /// Gives the memory of a range back, which reads as zero then.
     ///
-    /// By a new mapping in its place: what `madvise` leaves of the old one differs between systems.
+    /// By a new mapping in its place: systems differ in what `madvise` leaves of the old one.
     ///
     /// # Safety
     /// The range is inside what [`map`] gave and begins with a page, and no code relies on what it
@@ -84,7 +84,7 @@ pub(crate) mod memory {
 }
 
 pub(crate) mod fork {
-    //! What tells a child from its parent.
+    //! A sign that tells a child from its parent.
 
     use std::io;
 

@@ -1,4 +1,4 @@
-//! What Windows has.
+//! The services that Windows has.
 
 pub(crate) use super::{heap as memory, no_fork as fork};
 

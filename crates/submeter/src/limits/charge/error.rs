@@ -14,9 +14,9 @@ use crate::visible::visible;
 ///
 /// Its text (`Display`) may go to the tenant. It says what was asked for, and of a limit of the
 /// charged group itself what is held: `600 more of memory would exceed the limit: 600 of 1000
-/// held`. A limit above is one `shared with others`: whose it is, how much it is and who
-/// holds it is not the tenant's business. [`detail`](Self::detail), `Debug` and the methods are
-/// for the program and its logs.
+/// held`. A limit above is only called `shared with others`: its group, its amount and its holders
+/// are not the tenant's business. [`detail`](Self::detail), `Debug` and the methods are for the
+/// program and its logs.
 ///
 /// # Examples
 /// ```
@@ -105,8 +105,8 @@ impl LimitError {
     }
 
     /// Returns whether the charge would have fitted when it gave up, but another waited for that
-    /// limit before it: those that wait are served in order. What is [held](Self::current) is less
-    /// than the limit by what was asked for, then.
+    /// limit before it: waiting charges are served in order. Then [`current`](Self::current) and
+    /// the requested amount together are at most the limit.
     ///
     /// # Examples
     /// ```
@@ -153,8 +153,9 @@ impl LimitError {
         self.0.current
     }
 
-    /// Returns the whole text, for logs: whose charge it was and whose limit, what is held there,
-    /// and by whom. Not for tenants: it names others. Costs as [`holders`](Self::holders) does.
+    /// Returns the whole text, for logs: the charged group, the group of the limit, the amount held
+    /// there, and its holders. Not for tenants: it names others. Costs as
+    /// [`holders`](Self::holders) does.
     ///
     /// # Examples
     /// ```

@@ -9,7 +9,7 @@ use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
 /// Linux's shape (`memory.high`): the square of the overage, which is 1 at twice `high`, in units
-/// of 64 s for each batch of charges, and no more than 2 s.
+/// of 64 s for each batch of charges, and at most 2 s.
 const PER_SQUARE: Duration = Duration::from_secs(64);
 const MOST: Duration = Duration::from_secs(2);
 /// A shorter pause is not worth a switch of threads; Linux has the same bound.
@@ -19,9 +19,8 @@ impl Group {
     /// Sets or removes the usage of a quota above which this group's callers are asked to pause,
     /// and returns the usage at that moment.
     ///
-    /// It refuses nothing: whoever charges asks [`pause`](Group::pause) where pausing harms no
-    /// other thread, as between requests. Set it below a limit, so that a group slows down before
-    /// it is refused.
+    /// It refuses nothing: callers ask [`pause`](Group::pause) where a pause harms no other thread,
+    /// as between requests. Set it below a limit, so that a group slows down before it is refused.
     ///
     /// # Examples
     /// See [`pause`](Group::pause).

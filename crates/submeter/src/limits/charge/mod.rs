@@ -98,10 +98,10 @@ impl Group {
     /// that limit's, and a clone of the group's handle. For values without limits use a
     /// [`Gauge`](crate::Gauge), which costs no clone.
     ///
-    /// A refusal allocates, and so does a group's first charge, be it of 0: a handler of signals
-    /// charges only groups that were charged before, and only what cannot be refused. One that
-    /// interrupted a charge, a release or a read of usage by its own thread may be refused early
-    /// near a limit, and so may a charge in a child that was forked meanwhile.
+    /// A refusal allocates, and so does a group's first charge, even of 0. A signal handler may
+    /// therefore charge only groups that were charged before, and only amounts that cannot be
+    /// refused. One that interrupted a charge, a release or a read of usage by its own thread may
+    /// be refused early near a limit, and so may a charge in a child that was forked meanwhile.
     ///
     /// # Examples
     /// ```
@@ -233,7 +233,7 @@ impl Group {
 #[cfg_attr(debug_assertions, track_caller)]
 fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
     let node = group.quota(usize::from(key.slot));
-    // Borrowed: to move a refusal is to copy as a whole what was stored in parts.
+    // Borrowed: moving a refusal would copy it as a whole after it was stored in parts.
     match &node.charge_levels(n) {
         Ok(()) => {
             count_soft(group, key, node);
@@ -250,9 +250,9 @@ fn count_soft(group: &Group, key: Key, node: &LimitNode) {
     }
 }
 
-/// Counts the overdrafts of the group and those above it that nobody has counted yet: after a
-/// charge, so that the totals of groups that end have them. One that a release grants to a charge
-/// that waits is counted when its owner is back, or with the next.
+/// Counts the overdrafts of the group and of those above it that were not counted yet: after a
+/// charge, so that the totals of groups that end include them. One that a release grants to a
+/// charge that waits is counted when its owner is back, or with the next.
 #[cold]
 fn count_overdrafts(group: &Group, key: Key) {
     for group in std::iter::successors(Some(group), |group| group.parent()) {

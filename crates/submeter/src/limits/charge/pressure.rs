@@ -21,7 +21,8 @@ impl Group {
     /// # Differences from Linux
     /// A cgroup stalls in full while some of its tasks wait and none runs. Tasks are not known
     /// here: a group stalls in full while some of its charges wait and it holds nothing. Averages
-    /// are made up for when somebody waits or asks, so that there is no timer, and no trigger.
+    /// are brought up to date when a charge waits or a caller asks, so that there is no timer, and
+    /// no trigger.
     ///
     /// # Examples
     /// ```
@@ -54,7 +55,7 @@ impl Group {
         self.inner.quotas.pressure(self.quota_slot(quota.key))
     }
 
-    /// Returns the pressure by slot, of quotas for which somebody waited.
+    /// Returns the pressure by slot, of quotas for which a charge waited.
     pub(crate) fn pressures(&self) -> Box<[(usize, Pressure)]> {
         let slots = 0..self.schema().quotas();
         let pressures = slots.map(|slot| (slot, self.inner.quotas.pressure(slot)));

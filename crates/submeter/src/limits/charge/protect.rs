@@ -1,6 +1,6 @@
 //! Usage that is not reclaimed.
 //!
-//! What a group claims (`min` and `low`) are two words beside its limit that charges never look at.
+//! A group's claims (`min` and `low`) are two words beside its limit that charges never look at.
 //! The part that it gets of what its ancestors have is computed from the top down when something
 //! asks for it. Rejected: a sum per parent that each charge keeps up to date, as Linux has it. It
 //! would give every charge a word to share.
@@ -33,8 +33,8 @@ impl Group {
     /// descendants, whatever happens, and returns the usage at that moment.
     ///
     /// It holds for what others ask for. A limit of this group's own reclaims from the group all
-    /// the same, so set it below that. It sets nothing aside: what is not used is there for
-    /// everybody. [`protection`](Group::protection) says what becomes of it below ancestors that
+    /// the same, so set it below that. It sets nothing aside: every group may use what the claimant
+    /// does not. [`protection`](Group::protection) says what becomes of it below ancestors that
     /// have less.
     ///
     /// `Some(0)` protects nothing, and reads as `None`.
@@ -103,7 +103,7 @@ impl Group {
     /// # Differences from Linux
     /// As with the mount option `memory_recursiveprot`, which the kernel's documentation calls what
     /// should have been the default. A group may hold something itself beside its children; that
-    /// has its part as a child without a claim would.
+    /// gets its part like a child without a claim.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
@@ -174,7 +174,7 @@ impl Group {
     }
 }
 
-/// What a group uses, and what of that it claims to be protected: `min` and `low`.
+/// The usage of a group, and the part of it that is claimed to be protected: `min` and `low`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) current: u64,
@@ -192,7 +192,7 @@ impl Held {
         Held { current, claims }
     }
 
-    /// What it uses of its claims.
+    /// The used part of its claims.
     fn claimed(self) -> [u64; 2] {
         self.claims.map(|claim| claim.min(self.current))
     }
@@ -243,9 +243,9 @@ impl<'a> Division<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shared {
     protection: [u64; 2],
-    /// What the group uses.
+    /// The usage of the group.
     current: u64,
-    /// What its children use of their claims.
+    /// The used part of its children's claims.
     claimed: [u64; 2],
 }
 
@@ -282,6 +282,6 @@ impl Shared {
 /// Returns `all * part / whole`, rounded down, and 0 where there is no whole.
 fn portion(all: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(all) * u128::from(part);
-    // It fits: the part is no more than the whole.
+    // It fits: the part is at most the whole.
     product.checked_div(u128::from(whole)).unwrap_or(0) as u64
 }

@@ -34,12 +34,12 @@ impl Group {
     /// Charges that wait for one limit are granted in the order in which they asked; a thread that
     /// gives something back grants it to those that fit, and wakes only these. A large request
     /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
-    /// not wait for them, and may take what was released before.
+    /// not wait for them, and may take room that was released before.
     ///
-    /// While no charge waits it costs as much as `try_charge`. While somebody waits for a limit,
-    /// charges and releases below that limit take the path that they take near it, and try those
-    /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
-    /// wakers are not for those.
+    /// While no charge waits it costs as much as `try_charge`. While a charge waits for a limit,
+    /// charges and releases below that limit take the path that they take near it, and try the
+    /// waiting ones, until one does not fit. Not for programs that release charges in signal
+    /// handlers: wakers are not for those.
     ///
     /// # Examples
     /// ```
@@ -70,7 +70,7 @@ impl Group {
     ///
     /// # Errors
     /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
-    /// far, whoever waits before it. Soft limits do not count. When this group is
+    /// far, whatever waits before it. Soft limits do not count. When this group is
     /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child
     /// in which another thread of the parent stayed behind as it began to wait or moved stock, if
     /// it does not fit.
@@ -189,7 +189,7 @@ impl Wait {
         if begins {
             self.full = first_full(group, slot, n);
             // Its kill may have come before there was anything of this quota to end. Wakes the
-            // caller, too, who asks again.
+            // caller too, which asks again.
             if group.is_killed_meanwhile() {
                 let node = group.quota(slot);
                 node.end_waits();

@@ -148,9 +148,9 @@ impl SchemaBuilder {
     /// Declares the counter that is charged how long threads in each group had no CPU: they waited,
     /// or others were preferred. At most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
-    /// Where each stay in a group is a poll of a future, it shows whose polls block, and who is
-    /// kept waiting by a machine that has too much to do. Costs a call each time that a thread
-    /// leaves a group, and makes no system call of its own.
+    /// Where each stay in a group is a poll of a future, it shows which tenants' polls block, and
+    /// which tenants a busy machine keeps waiting. Costs a call each time that a thread leaves a
+    /// group, and makes no system call of its own.
     ///
     /// It is charged when the kernel is asked for CPU time: a wait in a long stay at its end, and
     /// one that was charged as CPU time at first (less than 20 µs, where perf events are refused)
@@ -185,9 +185,9 @@ impl SchemaBuilder {
     /// or down. At most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
     /// CPU time that a thread used outside of all groups may hide a wait in one. Mostly nothing is
-    /// hidden, and what is charged is far closer than this; a group of which it is a good part has
-    /// stays that wait among shorter ones that do not, and `cpu_error` says that no clock knows how
-    /// long, short of a system call for each. Waits of less than 20 µs are not in it, where perf
+    /// hidden, and charges are far closer than this. Where it is a good part of a group's time,
+    /// stays that wait are mixed with shorter ones that do not, and only a system call for each
+    /// stay could tell how long each waits. Waits of less than 20 µs are not in it, where perf
     /// events are refused. Costs what [`off_cpu`](Self::off_cpu) does, and nothing more beside it.
     ///
     /// # Examples
@@ -213,14 +213,14 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares a counter that is charged what threads in each group gain of a count that they keep
-    /// anyway: that at `place` of what `meter` returns. A schema has one type of meter, and at most
-    /// one counter for each of its counts.
+    /// Declares a counter of a count that threads keep anyway: each group is charged what the count
+    /// gains while a thread is in it. The count is the one at `place` of what `meter` returns. A
+    /// schema has one type of meter, and at most one counter for each of its counts.
     ///
     /// Costs a call for all of them each time that a thread leaves a group, and an update for each
     /// that has risen; a program that declares none pays nothing.
     ///
-    /// What a thread gained is charged when it leaves its group or [parks](crate::switch::park).
+    /// A thread's gain is charged when it leaves its group or [parks](crate::switch::park).
     ///
     /// # Examples
     /// ```
@@ -360,13 +360,13 @@ impl SchemaBuilder {
         RateLimit { key, throttled, throttled_time, overdrafts, unit: PhantomData }
     }
 
-    /// Declares the rate limit of which the CPU time of threads in each group is spent: see
+    /// Declares the rate limit from which the CPU time of threads in each group is spent: see
     /// [`Group::spend`](crate::Group::spend). At most one per schema, beside
     /// [`cpu_time`](Self::cpu_time).
     ///
     /// A group's CPU time is spent once it is a millisecond on one CPU, when the thread leaves the
-    /// group; what is less than that is spent when the group is released. Where a group has no rate
-    /// up to the root, that is a few loads. Costs some 150 bytes for each group, so that a switch
+    /// group; a smaller rest is spent when the group is released. Where a group has no rate up to
+    /// the root, that is a few loads. Costs some 150 bytes for each group, so that a switch
     /// allocates nothing.
     ///
     /// # Examples

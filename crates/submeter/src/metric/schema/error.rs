@@ -37,16 +37,16 @@ pub enum SchemaError {
     Clash {
         /// The name of both.
         name: String,
-        /// What the tree has, such as `a counter of bytes`.
+        /// The metric in the tree, such as `a counter of bytes`.
         is: String,
-        /// What was to be declared.
+        /// The metric that was to be declared.
         declared: String,
     },
     /// This can only be in the schema that a tree is made with, not declared later.
     Late {
         /// Its name.
         name: String,
-        /// What it is, such as `a quota`.
+        /// Its kind, such as `a quota`.
         what: &'static str,
     },
     /// There are more than [`METRICS_MAX`] metrics.

@@ -9,7 +9,7 @@ use super::{Schema, SchemaError};
 use crate::metric::histogram::Buckets;
 use crate::metric::unit::UnitKind;
 
-/// What a tree has, beside what a [`SchemaBuilder`](super::SchemaBuilder) lists.
+/// The parts of a tree beside those that a [`SchemaBuilder`](super::SchemaBuilder) lists.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) schema: Schema,

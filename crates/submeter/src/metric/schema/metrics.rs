@@ -89,8 +89,8 @@ impl SchemaBuilder {
     }
 }
 
-/// A key whose metric is declared by its type, a name and a help text: what the derive of
-/// [`Metrics`] calls.
+/// A key whose metric is declared by its type, a name and a help text; the derive of [`Metrics`]
+/// calls it.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no metric that its name alone can declare",

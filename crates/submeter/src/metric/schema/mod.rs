@@ -2,8 +2,8 @@
 //!
 //! A section of a schema is complete before a group has words of it. Therefore these can be one
 //! contiguous block with the same layout on every level, and a flush adds word to word without a
-//! lookup. What is declared in a tree that exists makes a schema of one section more: the metrics,
-//! sections and words that there are keep their numbers.
+//! lookup. Declarations in an existing tree make a schema of one section more: existing metrics,
+//! sections and words keep their numbers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl Schema {
         self.inner.metering
     }
 
-    /// Returns the rate limit of which CPU time is spent, if one was declared.
+    /// Returns the rate limit from which CPU time is spent, if one was declared.
     #[inline]
     #[must_use]
     pub fn cpu_budget(&self) -> Option<RateLimit<Nanoseconds>> {

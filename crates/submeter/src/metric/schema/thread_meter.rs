@@ -20,8 +20,8 @@ pub trait ThreadMeter: Sync + 'static {
     /// and one that is not used stays 0.
     ///
     /// It is called in the middle of a switch, where entering a group has no effect: it should be
-    /// as short as a few loads. A panic passes to whoever switched; the group is not charged then,
-    /// and the next switch charges all.
+    /// as short as a few loads. A panic passes to the caller of the switch; the group is not
+    /// charged then, and the next switch charges all.
     fn counts(&self) -> [u64; THREAD_COUNTS];
 }
 
@@ -29,7 +29,7 @@ pub trait ThreadMeter: Sync + 'static {
 #[derive(Clone, Copy)]
 pub(crate) struct Metering {
     meter: &'static dyn ThreadMeter,
-    /// What tells meters apart: one that has no size has no address of its own.
+    /// The identity of a meter: one that has no size has no address of its own.
     kind: TypeId,
     counters: [Option<(Key, u64)>; THREAD_COUNTS],
 }

@@ -1,4 +1,4 @@
-//! What a checkpoint has, as lines of JSON and as a tree's totals.
+//! The content of a checkpoint, as lines of JSON and as a tree's totals.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Content {
     unix_ms: u64,
     pub(super) complete: bool,
     metrics: Vec<Kept>,
-    /// What processes counted: the one that saved it, and those before it.
+    /// The counts of processes: of the one that saved it, and of those before it.
     past: Vec<Past>,
     pub(super) groups: Vec<GroupContent>,
 }
@@ -39,7 +39,7 @@ struct Kept {
     buckets: Option<Buckets>,
 }
 
-/// What a group counted itself, and what killed groups left it.
+/// The counts of a group itself, and those that killed groups left it.
 #[derive(Debug)]
 pub(super) struct GroupContent {
     path: String,
@@ -224,8 +224,8 @@ impl Content {
         }
         // All groups first: after that nothing can fail, and so no count is there in part.
         let groups = self.create(tree)?;
-        // Locked until all is added: who reads totals meanwhile would take a part of what is
-        // restored for this process's own.
+        // Locked until all is added: a reader of totals meanwhile would take a part of the restored
+        // counts for this process's own.
         let mut restored = tree.restored().write();
         restored.push(self.restored(tree.schema(), &groups));
         for (group, content) in groups.iter().zip(&self.groups) {
@@ -284,7 +284,7 @@ impl Content {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     drop(groups);
-                    // Children before their parents. One that somebody uses by now stays.
+                    // Children before their parents. One that is in use by now stays.
                     for group in created.into_iter().rev() {
                         let _ = group.kill();
                     }
@@ -296,8 +296,8 @@ impl Content {
     }
 }
 
-/// Returns, for each group, its words without those of its live children: what it counted itself,
-/// and what killed groups left it.
+/// Returns, for each group, its words without those of its live children: its own counts, and those
+/// that killed groups left it.
 fn without_children(snapshot: &Snapshot) -> Vec<Vec<i64>> {
     let groups = snapshot.groups();
     let mut rests: Vec<_> = groups.iter().map(|group| group.words.unpacked()).collect();

@@ -1,4 +1,4 @@
-//! The file of a checkpoint: who may use it, and how it is replaced.
+//! The file of a checkpoint: its lock, and its replacement.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -99,13 +99,13 @@ impl CheckpointFile {
         Ok(Some(content))
     }
 
-    /// Notes that the tree of this epoch has what was loaded.
+    /// Notes that the tree of this epoch has the loaded counts.
     pub(super) fn restored(&mut self, tree: u64) {
         self.state = FileState::Of(tree);
     }
 
-    /// Replaces the content by what `content` returns for an epoch and a sequence number: what the
-    /// tree of the epoch `tree` has.
+    /// Replaces the content by that which `content` returns for an epoch and a sequence number: the
+    /// counts of the tree of the epoch `tree`.
     pub(super) fn save(
         &mut self,
         tree: u64,

@@ -57,10 +57,10 @@
 //! too, the upper bounds of the first and of the last that has one. A histogram's counts are pairs
 //! of a bucket and its count, for buckets that are not empty.
 //!
-//! What is left out above is `unix_ms`, when that was, and `totals`: what the process counted that
-//! saved the file, and what those before it did, for [`Tree::totals`] of the next. Of those before
-//! it the last is there, and as many more as have no more groups than the tree, or 1,000. The epoch
-//! of the file counts the processes that used it, its sequence what each has saved.
+//! Left out above are `unix_ms`, the time of the save, and `totals`: the counts of the process that
+//! saved the file, and of those before it, for [`Tree::totals`] of the next. Of those before it the
+//! file has the last, and as many more as have at most as many groups as the tree, or 1,000. The
+//! epoch of the file counts the processes that used it, its sequence what each has saved.
 
 mod content;
 mod error;
@@ -128,7 +128,7 @@ impl Tree {
     }
 }
 
-/// What [`Tree::restore`] brought back.
+/// The result of [`Tree::restore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {

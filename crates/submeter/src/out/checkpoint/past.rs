@@ -11,7 +11,7 @@ use crate::metric::totals::{GroupTotals, Totals};
 /// How many groups former processes may have together, if the tree does not have more.
 const GROUPS: usize = 1000;
 
-/// What one process counted.
+/// The counts of one process.
 #[derive(Debug)]
 pub(super) struct Past {
     epoch: u64,
@@ -22,7 +22,7 @@ pub(super) struct Past {
     groups: Vec<Counted>,
 }
 
-/// What one group and its descendants counted.
+/// The counts of one group and its descendants.
 #[derive(Debug)]
 struct Counted {
     id: u64,
@@ -32,8 +32,8 @@ struct Counted {
 }
 
 /// Returns which processes are kept: the newest, that of the checkpoint first. A process that is
-/// started again and again may end before anybody reads its totals, so that those of one before it
-/// would be in no reading; but not all can be kept, or a file would grow with each start.
+/// started again and again may end before its totals are read, so that those of one before it would
+/// be in no reading; but not all can be kept, or a file would grow with each start.
 pub(super) fn kept(past: &[Totals]) -> &[Totals] {
     let most = past.first().map_or(0, |own| own.groups.len()).max(GROUPS);
     let mut groups = 0;

@@ -3,8 +3,8 @@
 //! When charges of several children wait at the same time, their parent stalls once; and what the
 //! callbacks of a group gave back is counted beside the group and not in words that are flushed up
 //! the tree, because a callback is rare and each word costs a place on every CPU. Therefore there
-//! is no `other` that could take what a new series must not begin with: what a group had before it
-//! was first shown is in no series, unless it is a stall, which is in its parent's too.
+//! is no `other` for the amounts that a new series must not begin with: those that a group had
+//! before it was first shown are in no series, except stalls, which are in its parent's too.
 
 use std::time::SystemTime;
 

@@ -36,21 +36,21 @@ pub const TOP_DEFAULT: usize = 100;
 /// `group="/acme/web"`; the root is `/`.
 ///
 /// Only the [`TOP_DEFAULT`] groups with most of the first counter are shown, and those above them;
-/// [`top`](Export::top) chooses otherwise. What all others counted is in the `other` of the nearest
-/// group above them that is shown, `group="/acme//other"`, which no group's path can be. A
+/// [`top`](Export::top) chooses otherwise. The counts of all others are in the `other` of the
+/// nearest group above them that is shown, `group="/acme//other"`, which no group's path can be. A
 /// pattern therefore selects a whole subtree, `group=~"/acme(/.*)?"`.
 ///
 /// # Sums over time
 /// Counters never fall, and their increases over all groups together are what the tree counted,
 /// whichever groups come, go, or are created anew. Add up increases or rates, not values: the
 /// series of a group that ended ends with what it had. In detail:
-/// - A new series begins at 0, since Prometheus ignores the value with which one begins, and
-///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group counts
-///   meanwhile is in the `other` above it, as what it counted before. In the first scrape of all,
-///   series begin with all that there is; so they do in each with [`exact`](Export::exact).
+/// - A new series begins at 0, since Prometheus ignores the value with which one begins, and stays
+///   there until all [`scrapers`](Export::scrapers) have seen it. Its group's counts meanwhile are
+///   in the `other` above it, as are those before. In the first scrape of all, series begin with
+///   all that there is; so they do in each with [`exact`](Export::exact).
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
-///   until all scrapers have seen it. What is counted meanwhile is in the scrape after that.
-/// - What a group counted between its last scrape and its end goes to the `other` above it.
+///   until all scrapers have seen it. The scrape after that has the counts in between.
+/// - The counts of a group between its last scrape and its end are added to the `other` above it.
 /// - A group that is created again under its name continues the series.
 ///
 /// # Names
@@ -61,18 +61,18 @@ pub const TOP_DEFAULT: usize = 100;
 /// `_overdrafts` of charges that the group's own limit refused, or granted beyond itself, and
 /// `_paused` of pauses above its `high`. Where charges have waited, `_pressure_some_seconds_total`
 /// and `_pressure_full_seconds_total` are for how long: see [`Pressure`](crate::Pressure). A
-/// group's stalls have those of its descendants, so that their sum over groups means nothing.
-/// Where the group's own callbacks gave something back, `_reclaimed` has how much, in the quota's
-/// unit, and `_reclaimed_low_total` how often they were asked for what `low` protects. Limits,
-/// peaks, stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms
-/// are cumulative; values are integers in the schema's unit, so the bound of a bucket is the
-/// largest value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
+/// group's stalls have those of its descendants, so that their sum over groups means nothing. Where
+/// the group's own callbacks gave something back, `_reclaimed` has how much, in the quota's unit,
+/// and `_reclaimed_low_total` how often they were asked for what `low` protects. Limits, peaks,
+/// stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms are
+/// cumulative; values are integers in the schema's unit, so the bound of a bucket is the largest
+/// value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
 /// `prefix_backend_info` has the process's [backend](crate::backend), and
 /// `prefix_barrier_wait_seconds` is for how long the oldest barrier has waited for a CPU now, 0 if
 /// none does. Seconds mean that a real-time thread or another cpuset keeps that CPU from the
 /// process: nothing that ended is released until then. Where the schema meters CPU time,
-/// `prefix_process_cpu_seconds` is that of the whole process: what it has more than all groups
-/// together was in [no group](Tree::cpu_balance).
+/// `prefix_process_cpu_seconds` is that of the whole process: its excess over all groups together
+/// was used in [no group](Tree::cpu_balance).
 ///
 /// So that totals of many processes can be added up, and over restarts: `prefix_tree_info` has the
 /// `epoch`, a number of the tree's own, with which counters began at 0 at
@@ -89,8 +89,8 @@ pub const TOP_DEFAULT: usize = 100;
 /// each of [`Schema::words`](crate::Schema::words), and its path.
 ///
 /// Use one for each tree, for as long as it is scraped; one made anew for each scrape works, but
-/// counters then fall as groups end. Not for values that the program itself looks at: that is what
-/// [`Tree::snapshot`] is for.
+/// counters then fall as groups end. Not for values that the program itself looks at: use
+/// [`Tree::snapshot`] for those.
 ///
 /// # Examples
 /// ```
@@ -154,8 +154,8 @@ macro_rules! rank_by {
 rank_by!([U] Counter<U>, [U] Gauge<U>, [U] Histogram<U>, [U] Quota<U>, [] &Metric);
 
 impl Export {
-    /// Begins an export whose metrics' names begin with `prefix`. What no name may have becomes
-    /// `_`, as in the names of metrics.
+    /// Begins an export whose metrics' names begin with `prefix`. Characters that no name may have
+    /// become `_`, as in the names of metrics.
     #[must_use]
     pub fn new(prefix: &str) -> Export {
         let backend = backend();

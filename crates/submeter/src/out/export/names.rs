@@ -78,7 +78,7 @@ impl NamePart {
     }
 }
 
-/// What tells the name of a total with descendants from that of a group's own value.
+/// The suffix that tells the name of a total with descendants from that of a group's own value.
 const SUBTREE: &str = "subtree";
 
 /// Names every family of a schema, and those of totals with descendants if they are asked for.

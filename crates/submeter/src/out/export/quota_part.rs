@@ -1,4 +1,4 @@
-//! What an exporter shows of a quota beside what is used: one list for all of them.
+//! The values of a quota that exporters show beside its usage: one list for all of them.
 
 use crate::metric::schema::Metric;
 use crate::metric::unit::UnitKind;
@@ -48,7 +48,7 @@ pub enum QuotaPart {
     SomeStalled,
     /// Time in which one waited and the group held nothing.
     FullStalled,
-    /// What the group's callbacks gave back.
+    /// The amount that the group's callbacks gave back.
     Reclaimed,
     /// How often they were asked for what `low` protects.
     ReclaimedLow,

@@ -1,17 +1,17 @@
-//! What an export has to remember from one scrape to the next, so that counters never fall and
-//! their increases add up.
+//! The memory of an export from one scrape to the next, so that counters never fall and their
+//! increases add up.
 //!
-//! A series is not a copy of a group's counter but a sum of what was new at each scrape, and each
-//! piece of news goes to exactly one series: what a group counted itself to its own, what comes
-//! from groups that are not shown to the `other` of the nearest group above them. What was counted
-//! between the last scrape of a group and its end is among the latter, because the totals above it
-//! have it and no group that is shown does. So all series grow together by what the root grows.
+//! A series is not a copy of a group's counter but a sum of the news at each scrape, and each piece
+//! of news is added to exactly one series: a group's own counts to its own, the counts of groups
+//! that are not shown to the `other` of the nearest group above them. Counts between the last
+//! scrape of a group and its end are among the latter, because the totals above it have them and no
+//! group that is shown does. So all series grow together by what the root grows.
 //!
 //! Prometheus takes no notice of the value with which a series begins. Therefore one that is new
 //! stays at its first value, 0, for as many scrapes as there are scrapers: meanwhile its news goes
 //! where it went before. And one that ends is repeated for all scrapers but the last, who may have
 //! seen an earlier value. Metrics that were declared in the tree since the last scrape begin in the
-//! same way, in all series at once: what is counted meanwhile is news afterwards.
+//! same way, in all series at once: counts meanwhile are news afterwards.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -43,7 +43,7 @@ pub(super) struct Column {
     held: u32,
 }
 
-/// What one advance does not change.
+/// The settings that one advance does not change.
 pub(super) struct Rules<'a> {
     /// For each word, whether it is a level, which may fall, rather than a count.
     pub(super) levels: &'a [bool],
@@ -73,7 +73,7 @@ pub(super) struct Entry {
     /// As of the last scrape.
     total: Box<[i64]>,
     own: Option<Box<[i64]>>,
-    /// What the group counted itself, or its subtree at the greatest depth.
+    /// The group's own counts, or its subtree's at the greatest depth.
     pub(super) shown: Series,
     /// The counts of groups below it that are not shown.
     pub(super) other: Option<Series>,
@@ -97,7 +97,7 @@ pub(super) struct Series {
     held: u32,
 }
 
-/// What is new to a member: of a count its increase, of a level the level itself.
+/// The news of a member: of a count its increase, of a level the level itself.
 struct News {
     total: Box<[i64]>,
     own: Box<[i64]>,

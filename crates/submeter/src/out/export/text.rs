@@ -193,7 +193,7 @@ enum Source {
     Word(usize),
     /// One of two numbers that are kept apart.
     Apart(usize, usize),
-    /// What a quota of this slot uses.
+    /// The usage of a quota of this slot.
     Usage(usize),
 }
 

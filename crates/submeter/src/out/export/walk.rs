@@ -19,7 +19,7 @@ use submeter_percpu::Pressure;
 /// and the numbers are our own.
 pub(super) type Ids = HashSet<u64, RandomState>;
 
-/// What keeps an export small.
+/// The bounds that keep an export small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Brakes {
     /// A group at this depth stands for its subtree, which is not visited.
@@ -60,7 +60,7 @@ struct Visit {
 /// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
 /// Returns the moment of the values, too.
 ///
-/// Neither a snapshot nor a copy of all paths: what 100,000 idle groups cost is a look at each.
+/// Neither a snapshot nor a copy of all paths: 100,000 idle groups cost a look at each.
 pub(super) fn members(
     tree: &Tree,
     version: &Version,
@@ -82,8 +82,8 @@ pub(super) fn members(
     (members, moment)
 }
 
-/// Takes off what was restored. Prometheus has it from the process that counted it, and would take
-/// a counter that goes back to a checkpoint for one that has started again.
+/// Subtracts restored values. Prometheus has it from the process that counted it, and would take a
+/// counter that goes back to a checkpoint for one that has started again.
 fn take_off(restored: &Restored, members: &mut [Member]) {
     for Member { id, total, own, .. } in members {
         if let Some(base) = restored.base.get(id) {

@@ -1,4 +1,4 @@
-//! Words of which most are zero, in the memory of those that are not.
+//! Mostly zero words, stored in the memory of those that are not.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ const BITS: usize = u64::BITS as usize;
 
 /// The words of one group, read only.
 ///
-/// A histogram has a word for each of a hundred buckets, of which a group's values fall into a few:
-/// a tree of 10,000 tenants of the cache server took 16 MB a copy for nothing but zeros, and a page
+/// A histogram has a word for each of a hundred buckets, and a group's values fall into a few: a
+/// tree of 10,000 tenants of the cache server took 16 MB a copy for nothing but zeros, and a page
 /// has three copies. A bit for each word says whether it has a value; the values follow in order.
 /// Pairs of place and value would be shorter only for groups that counted next to nothing.
 #[derive(Clone, Debug)]

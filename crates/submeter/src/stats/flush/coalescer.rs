@@ -1,4 +1,4 @@
-//! Who flushes, and whom a flush covers.
+//! Which thread flushes, and which callers a flush covers.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -192,12 +192,12 @@ impl<T> Waiting<T> {
     }
 
     fn note_len(&self, queue: &VecDeque<T>) {
-        // Release: pairs with the Acquire in `take`. What a thread does after it announced a group
-        // (its first mark, its first pending error) comes after this.
+        // Release: pairs with the Acquire in `take`. Everything that a thread does after it
+        // announced a group (its first mark, its first pending error) comes after this.
         self.len.store(queue.len(), Ordering::Release);
     }
 
-    /// Takes from the front, at most so many. What takes all takes the memory too.
+    /// Takes from the front, at most so many. A flush that takes all takes the memory too.
     #[inline]
     fn take(&self, most: usize) -> VecDeque<T> {
         // Acquire: pairs with the Release in `note_len`. A flush that has seen something later than

@@ -2,7 +2,7 @@
 
 use super::reuse::empty;
 
-/// What of a group a flush works with.
+/// The part of a group that a flush works with.
 #[derive(Clone, Copy)]
 pub(crate) struct Node {
     /// The parts of the group that have something pending, a bit for each. Not 0 means that the
@@ -65,7 +65,7 @@ impl Node {
 pub(crate) struct Birth<K> {
     pub(crate) id: u32,
     pub(crate) parent: Option<u32>,
-    /// What the flush keeps of the group until it has asked it a last time.
+    /// The flush's reference to the group, until it has asked it a last time.
     pub(crate) kept: K,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Birth<K> {
 pub(crate) struct Pending {
     pub(crate) id: usize,
     pub(crate) parent: Option<usize>,
-    /// What is pending.
+    /// The pending parts.
     pub(crate) dirty: u64,
     /// Where it is: see [`NodeTable::schedule`].
     pub(crate) slot: usize,
@@ -145,7 +145,8 @@ impl<K> NodeTable<K> {
         depth as usize
     }
 
-    /// Removes groups, children before their parents, and hands out what was kept of each.
+    /// Removes groups, children before their parents, and hands out the reference that was kept of
+    /// each.
     pub(crate) fn forget(&mut self, ids: &mut [u32], mut each: impl FnMut(usize, K)) {
         // Children are always the first to be dropped, but two threads may have listed theirs in
         // any order.

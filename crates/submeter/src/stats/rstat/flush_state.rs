@@ -1,4 +1,4 @@
-//! The flusher's side: what changed, in the whole tree or below one group.
+//! The flusher's side: finds the changes, in the whole tree or below one group.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::stats::flush::reuse::empty;
 /// Groups that are new to the flush.
 pub(super) type Births = VecDeque<Birth<BlockRef<Lineage>>>;
 
-/// What a flush did.
+/// The results of a flush.
 ///
 /// # Examples
 /// ```
@@ -73,7 +73,7 @@ impl FlushReport {
     }
 }
 
-/// What one flush after another works with; locked while one runs.
+/// The state that one flush hands to the next; locked while one runs.
 pub(crate) struct FlushState {
     area: Area,
     lines: usize,
@@ -191,7 +191,7 @@ impl FlushState {
             area.find_dirty(&lines, |lines| taken.push(lines));
         }
         area.take_dirty(taken);
-        // Not a flush that anybody asked for.
+        // Not a flush that was asked for.
         let report = self.report();
         self.propagator.begin();
         self.bring_up();
@@ -237,7 +237,7 @@ impl FlushState {
     }
 
     /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
-    /// what was taken is marked again, and the next flush finds it. Where it takes too long, that
+    /// taken lines are marked again, and the next flush finds them. Where it takes too long, that
     /// is read all the same, as what keeps its mark needs no barrier. Returns whether marks were
     /// cleared.
     pub(super) fn propagate(
@@ -280,7 +280,7 @@ impl FlushState {
             self.list_taken();
         }
         let view = View::of(&self.area, &self.last);
-        // Before the totals change, and what was read of kept lines.
+        // Before the totals and the copies of kept lines change.
         self.propagator.propagate(view, &mut self.candidates, || self.shown.begin());
         self.kept.note(&self.candidates);
     }
@@ -312,7 +312,7 @@ impl FlushState {
         self.propagator.report
     }
 
-    /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
+    /// Removes groups whose last handle is gone; their counts are in their ancestors' totals.
     pub(super) fn forget(&mut self, ids: &mut [u32]) {
         self.which.forget();
         self.propagator.forget(ids, &self.last, self.area.marked_rows());

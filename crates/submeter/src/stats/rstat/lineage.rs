@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter_percpu::storage::BlockRef;
 
-/// What the flusher and the overflows of descendants need of a group, even when nothing else holds
-/// it. BlockRef with its block's words, whose index they need as well.
+/// The part of a group that the flusher and the overflows of descendants need, even when nothing
+/// else holds it. BlockRef with its block's words, whose index they need as well.
 pub(crate) struct Lineage {
     pub(super) parent: Option<BlockRef<Lineage>>,
     /// This group and its descendants, the dying included: how many words a total is made of.

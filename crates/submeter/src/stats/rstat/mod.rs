@@ -17,7 +17,7 @@
 //! Marks stay where they are found ([`kept_lines`]): each flush reads their lines without a
 //! barrier, and the next update need not mark them. Only once they are many does a flush clear
 //! marks, those of lines that no longer change together, behind one barrier, and then for some time
-//! no flush does. So most flushes make no system call and interrupt nobody.
+//! no flush does. So most flushes make no system call and interrupt no CPU.
 //!
 //! # Groups that end
 //! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
@@ -139,13 +139,13 @@ pub(crate) struct Rstat {
     /// Groups that exist, the dying included.
     len: AtomicUsize,
     flushes: Coalescer<BlockRef<Lineage>, FlushState>,
-    /// What was read of each data row last. The flusher writes.
+    /// The last values read of each data row. The flusher writes.
     last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
     kept: Arc<Kept>,
 }
 
-/// What a line of [`rows::FLUSHED`] says of flushes.
+/// The flush numbers in a line of [`rows::FLUSHED`].
 #[inline]
 fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
     Noted([flushed::BEGUN, flushed::COVERED, flushed::TURN].map(|at| &words[at]))
@@ -274,11 +274,11 @@ impl Rstat {
     ) -> io::Result<FlushReport> {
         let flush = self.flushes.begin();
         self.note_begun(scope, &flush);
-        // First: what the dead counted is marked, and is taken below.
+        // First: the counts of dead groups are marked, and are taken below.
         let mut deaths = self.flushes.take_deaths(usize::MAX);
         let announced = || self.flushes.take_births(usize::MAX);
-        // A flush of a part asks for the parents of what is marked. What returned before has been
-        // announced.
+        // A flush of a part asks for the parents of what is marked. Updates that returned before
+        // have been announced.
         state.learn(announced());
         if scope != FlushScope::Tree && !deaths.is_empty() {
             let mut has = scope.groups(state.nodes());
@@ -401,8 +401,8 @@ impl Rstat {
         }
     }
 
-    /// Forgets the dead: what they counted stays in the totals above them. For callers that need
-    /// their room.
+    /// Forgets dead groups: their counts stay in the totals above them. For callers that need their
+    /// room.
     pub(crate) fn reclaim(&self) {
         while self.reclaim_some(&mut self.flushes.lock()) {}
     }
@@ -423,7 +423,7 @@ impl Rstat {
 
     /// Forgets some of the dead, the earliest; returns whether there may be more.
     fn reclaim_some(&self, state: &mut FlushState) -> bool {
-        // First: who died was announced before, and is among the births.
+        // First: a dead group was announced before, and is among the births.
         let mut deaths = self.flushes.take_deaths(BATCH_MAX);
         let births = self.flushes.take_births(BATCH_MAX);
         let all_known = births.len() < BATCH_MAX;

@@ -1,4 +1,4 @@
-//! From marked lines to totals: what a flush does once it knows what changed.
+//! From marked lines to totals: the part of a flush after it has found the changes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,7 +20,7 @@ static ZERO: [Line; 64] = [[0; LINE_WORDS]; 64];
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     data: DataRows<'a>,
-    /// What was read last: a row for each data row.
+    /// The values read last: a row for each data row.
     last: OwnedLines<'a>,
     totals: &'a [[AtomicI64; LINE_WORDS]],
 }
@@ -279,7 +279,7 @@ impl Propagator {
         self.pending.is_empty() && self.nodes.is_at_rest()
     }
 
-    /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
+    /// Removes groups whose last handle is gone; their counts are in their ancestors' totals.
     pub(super) fn forget(
         &mut self,
         ids: &mut [u32],

@@ -1,4 +1,4 @@
-//! What a program does with groups before anybody finds them.
+//! Hooks that set groups up before a lookup can find them.
 
 use std::sync::{Arc, Weak};
 
@@ -39,22 +39,46 @@ use super::Group;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait OnCreate: Send + Sync {
-    /// Sets `group` up and calls `publish`, after which others find it. Where it does not, the
-    /// group is published when this returns.
+    /// Sets `group` up and calls `publish`, after which others find it. Without that call the group
+    /// is published when this returns.
     ///
-    /// What changes at other times, as a limit of a file that is read again, is read under a lock
-    /// that is held until `publish` has returned. Who changes it, and looks for the group after
-    /// that, finds it, or it will be created with what is new.
+    /// To follow limits that change, such as those of a file, read them under a lock and hold it
+    /// until `publish` has returned. A thread that changes a limit, and looks for the group after
+    /// that, then either finds the group, or the group will be created with the new limit.
     ///
     /// The children of the group's parent are locked meanwhile: this must not create, kill or list
-    /// them, nor flush the tree or take a snapshot, nor drop the last handle of the tree. To set a
-    /// limit may wake charges that wait in the tree: a waker that takes a lock under which others
-    /// create groups would wait for ever. If it panics before it has published, the group is not
-    /// created; after that it is, and whoever created it has the panic.
+    /// them, nor flush the tree or take a snapshot, nor drop the last handle of the tree. Setting a
+    /// limit may wake charges that wait in the tree: a waker must not take a lock that another
+    /// thread holds while it creates a group, or both wait forever. A panic before `publish`
+    /// prevents the creation; after it the group exists. In both cases the panic reaches the
+    /// caller that wanted the group.
     fn create(&self, group: &Group, publish: &mut dyn FnMut());
 }
 
-/// Those of one tree.
+/// A closure sets a group up; the group is published when it returns.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use submeter::{Bytes, Group, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// let limits = Arc::new(move |group: &Group| {
+///     group.set_limit(memory, Some(1000));
+/// });
+/// tree.on_create(&limits);
+/// assert_eq!(tree.create("/acme")?.usage(memory).limit, Some(1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<F: Fn(&Group) + Send + Sync> OnCreate for F {
+    fn create(&self, group: &Group, _: &mut dyn FnMut()) {
+        self(group);
+    }
+}
+
+/// The hooks of one tree.
 #[derive(Default)]
 pub(crate) struct OnCreateAll(ProcessRwLock<Vec<Weak<dyn OnCreate>>>);
 

@@ -1,10 +1,10 @@
-//! Sets of metrics that are added to a tree that exists, and the words of what was added.
+//! Sets of metrics that are added to an existing tree, and their words.
 //!
-//! What is new in a set becomes a section, as sections share nothing but the groups. The tree gets
-//! another *version*, whose schema begins with the one before, so that no metric, section or word
-//! ever changes its number; versions are kept as long as the tree. A snapshot, an export and a
-//! flush look at one of them. What compares two moments (rates, `/metrics`, OTLP) takes zero for
-//! what the earlier one lacks.
+//! The new metrics of a set become a section, as sections share nothing but the groups. The tree
+//! gets another *version*, whose schema begins with the one before, so that no metric, section or
+//! word ever changes its number; versions are kept as long as the tree. A snapshot, an export and a
+//! flush look at one of them. Readers that compare two moments (rates, `/metrics`, OTLP) take zero
+//! for metrics that the earlier one lacks.
 //!
 //! A group gets words of an added section with its first update, from the nearest ancestor that has
 //! some down: idle groups weigh what they did, and no walk over all groups is needed, which would

@@ -1,10 +1,10 @@
-//! What waits in a group ends with it.
+//! Waits in a group that end with it.
 //!
-//! A kill marks the group dead, then looks who waits there; who begins to wait says so first, and
-//! then looks whether the group is dead. Between the two steps of each is a fence, so that one of
-//! the two sees the other: nobody waits for a group that is gone. It holds for the places as well
-//! in which waiting is noted, which are made with the first that waits, and which a kill that finds
-//! none takes for nobody.
+//! A kill marks the group dead, then looks for waiting tasks; a task that begins to wait announces
+//! itself first, and then looks whether the group is dead. Between the two steps of each is a
+//! fence, so that one of the two sees the other: no task waits for a group that is gone. This holds
+//! also for the places in which waits are noted. The first wait makes them; a kill that finds no
+//! places takes it that no task waits.
 
 use std::fmt;
 use std::pin::Pin;

@@ -15,11 +15,11 @@ impl Group {
     /// Takes the group out of the tree: its name is free at once, lookups no longer find it, and
     /// what it has counted stays in every ancestor: of a gauge, the level that it has at its end,
     /// so that one that was [set](Group::set) should be set to 0. Other handles and charges keep
-    /// working; what they count from now on goes to the ancestors as well. When the last of them is
+    /// working; their later counts are added to the ancestors as well. When the last of them is
     /// dropped the group is *released*: wait for that with the returned [`Killed`], or drop it.
     ///
-    /// Whoever waits for the kill ([`killed`](Group::killed)) or for a
-    /// [charge](Group::charge) of this group waits no longer, and is woken.
+    /// Tasks that wait for the kill ([`killed`](Group::killed)) or for a [charge](Group::charge) of
+    /// this group are woken, and wait no longer.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
     /// Once the last handle is gone, the next flush reads what the group has counted and frees its

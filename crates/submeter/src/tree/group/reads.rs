@@ -121,8 +121,8 @@ impl Group {
     }
 
     /// Brings the cached totals of this group and of everything below it up to date: all updates
-    /// that returned before this call are in. What is found here goes to the groups above too, so
-    /// that a parent stays its own plus its children; what else is new to them waits for a flush of
+    /// that returned before this call are in. Changes found here are added to the groups above too,
+    /// so that a parent stays its own plus its children; their other changes wait for a flush of
     /// theirs.
     ///
     /// Costs what changed here, a look at up to 2,048 lines that did lately, seldom a `membarrier`
@@ -201,7 +201,7 @@ impl Group {
         totals.into()
     }
 
-    /// What the group itself had counted at a flush of all sections, section after section.
+    /// The group's own counts at a flush of all sections, section after section.
     pub(crate) fn own_words(&self, schema: &Schema, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
         let mut words = Vec::with_capacity(schema.words());
         for ((section, stats), flushed) in self.sections(schema).zip(flushed) {

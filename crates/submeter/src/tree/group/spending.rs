@@ -38,8 +38,8 @@ impl GroupInner {
     }
 }
 
-/// Spends the rest: otherwise a tenant that makes a group for each request would use CPU time that
-/// nobody pays for.
+/// Spends the rest: otherwise a tenant that makes a group for each request would use CPU time
+/// without paying for it.
 impl Drop for GroupInner {
     fn drop(&mut self) {
         let schema = self.tree.first_schema();

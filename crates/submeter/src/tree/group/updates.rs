@@ -67,8 +67,8 @@ impl Group {
     /// has the parts of the groups below beside it.
     ///
     /// Costs a load for each CPU, a lock of this group's and an add: for what is sampled, such as
-    /// the length of a queue. What goes up and down with each request is cheaper, and shared by
-    /// many threads, with [`adjust`](Group::adjust).
+    /// the length of a queue. For a value that goes up and down with each request,
+    /// [`adjust`](Group::adjust) is cheaper, and many threads may use it.
     ///
     /// No update is lost: an `adjust` that runs at the same time is either set over, as if it had
     /// come before, or counts on top, as if it had come after. Sets of one group wait for each

@@ -1,4 +1,4 @@
-//! What tells that a thread was switched out, and the clocks of the kernel.
+//! Signs that a thread was switched out, and the clocks of the kernel.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(crate) use watch::Watch;
 
 /// Tries the sources, best first. A page is, though it takes memory of each thread and the kernel's
 /// time at each context switch: to switch to another group takes 16.4 ns with one and 18.2 without
-/// (table `worlds` of the bench, 28 November), and a wait of less than 20 µs is told exactly.
+/// (table `worlds` of the bench, 28 November), and a wait of less than 20 µs is counted exactly.
 pub(crate) fn decide() -> Choice {
     if let Err(why) = ticks::rate() {
         return syscall(why.to_owned());

@@ -1,8 +1,8 @@
 //! The start-up test: does a perf page tell each time that its thread was switched out?
 //!
 //! Two ways of losing the CPU are tried, because kernels tell them apart: waiting, and being
-//! preempted. In both the thread comes back on the CPU that it left, which is when a kernel may
-//! think that nothing is to be told.
+//! preempted. In both the thread comes back on the CPU that it left, the case in which a kernel may
+//! see nothing to report.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ const WANTED: u32 = 4;
 /// How long a wait lasts, and how often the preempting thread wakes.
 const NUDGE: Duration = Duration::from_micros(20);
 
-/// What the test found.
+/// The result of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Each switch was noticed.

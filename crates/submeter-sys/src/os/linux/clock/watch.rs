@@ -17,7 +17,7 @@ pub(crate) struct Watch {
     page: Option<Page>,
 }
 
-/// What a watch without a page looks at: always 0.
+/// The word of a watch without a page: always 0.
 static NEVER: AtomicU64 = AtomicU64::new(0);
 
 impl Watch {

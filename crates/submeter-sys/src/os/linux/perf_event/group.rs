@@ -15,7 +15,7 @@ use crate::perf_event::{Config, SOFTWARE_DUMMY, TYPE_SOFTWARE};
 #[derive(Debug)]
 pub struct Together {
     leader: Event,
-    /// What the kernel writes, in words: how many, then for each its value and its number, the
+    /// The kernel's answer, in words: how many events, then for each its value and its number, the
     /// leader's first.
     bytes: Vec<u8>,
 }

@@ -70,7 +70,7 @@ impl Event {
         Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
     }
 
-    /// Reads what was counted: a system call.
+    /// Reads the counts: a system call.
     ///
     /// # Errors
     /// What the kernel says, and [`io::ErrorKind::UnexpectedEof`] for a pinned event that lost its
@@ -130,7 +130,7 @@ const IOC_ID: libc::c_ulong = 0x8000_2407 | (size_of::<usize>() as libc::c_ulong
 /// With the group that the event leads.
 const IOC_GROUP: libc::c_ulong = 1;
 
-/// What a read tells beside the value: `PERF_FORMAT_TOTAL_TIME_ENABLED |
+/// The parts of a read beside the value: `PERF_FORMAT_TOTAL_TIME_ENABLED |
 /// PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const WITH_TIMES: u64 = 3;
 

@@ -1,4 +1,4 @@
-//! The page of an event: what the kernel tells user mode without being asked.
+//! The page of an event, by which the kernel informs user mode without a call.
 //!
 //! The kernel writes it whenever it takes the event on or off a CPU, which for an event of a thread
 //! is each time that the thread is switched out and in. It does so on the thread's own CPU while
@@ -188,8 +188,8 @@ impl FastRead {
         Ok(FastRead { page: Owned::new(|| Page::of(event))? })
     }
 
-    /// Returns what was counted. `None` if only a system call can tell: the event has no counter
-    /// now, user mode may not read it, or the thread was interrupted each time.
+    /// Returns the count. `None` if only a system call can tell: the event has no counter now, user
+    /// mode may not read it, or the thread was interrupted each time.
     #[inline]
     #[must_use]
     pub fn read(&self) -> Option<u64> {

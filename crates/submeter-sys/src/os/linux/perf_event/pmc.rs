@@ -13,9 +13,8 @@ pub(crate) const READABLE: bool = cfg!(target_arch = "x86_64");
 #[inline(always)]
 pub(crate) unsafe fn read(index: u32) -> u64 {
     let (low, high): (u64, u64);
-    // Not `nomem`: what is loaded from the page before and after must stay there.
-    // SAFETY: 1. The instruction does not trap: the caller's promise. 2. It writes the two
-    // registers that are named.
+    // Not `nomem`: loads from the page before and after must stay there. SAFETY: 1. The instruction
+    // does not trap: the caller's promise. 2. It writes the two registers that are named.
     unsafe {
         core::arch::asm!(
             "rdpmc",

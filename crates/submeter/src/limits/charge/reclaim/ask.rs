@@ -1,4 +1,4 @@
-//! Who is asked, and for how much.
+//! Which callbacks are asked, and for how much.
 //!
 //! Before each call all callbacks below the limit are looked at anew, as usage and protection
 //! change while callbacks run. Rejected: to remember an order, which is stale at once, or to have
@@ -23,7 +23,7 @@ pub(super) type PassedOver = BTreeSet<u64>;
 /// How often callbacks freed less than they were asked for, by number.
 type Shortfalls = HashMap<u64, usize>;
 
-/// How much waits for room below a group. What is freed there may be granted at once, and is used
+/// How much waits for room below a group. An amount freed there may be granted at once, and is used
 /// again then.
 type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
 
@@ -34,8 +34,8 @@ pub(super) struct Below<'a> {
     waiting: Waiting<'a>,
 }
 
-/// What a group with callbacks uses, without what callbacks further down answer for: beyond all
-/// protection, and beyond `min` alone. Who has most is asked first.
+/// The usage of a group with callbacks, without the parts that callbacks further down answer for:
+/// beyond all protection, and beyond `min` alone. The group with the most is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Standing {
     beyond_low: u64,
@@ -48,7 +48,7 @@ impl Standing {
         self.beyond_low == 0
     }
 
-    /// What may be asked for.
+    /// The amount that may be asked for.
     fn most(self) -> u64 {
         if self.is_below_low() { self.beyond_min } else { self.beyond_low }
     }
@@ -59,7 +59,7 @@ impl Standing {
 struct Candidate {
     entry: Arc<Entry>,
     standing: Standing,
-    /// What its group used and waited for when it was looked at.
+    /// The usage of its group, and the amount it waited for, when it was looked at.
     used: u64,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Below<'a> {
         freed
     }
 
-    /// Returns who is to be asked after so many calls, if anybody is left that has something.
+    /// Returns the next callback to ask after so many calls, if one is left that has something.
     ///
     /// The one that uses most, but those that fell short less often come before it: it may hold
     /// most for long, and would take all calls. It has its attempts before `low` gives way.
@@ -139,7 +139,7 @@ impl<'a> Below<'a> {
         let by_group = || entries.chunk_by(|a, b| a.group() == b.group());
         let groups: Vec<&Group> = by_group().map(|entries| entries[0].group()).collect();
         let mut candidates = Vec::new();
-        // Of all: what one is to free that cannot be asked, none above it does.
+        // Of all callbacks: if one cannot be asked, none above it frees its part.
         for (entries, (standing, current)) in by_group().zip(self.standings(&groups)) {
             let used = current.saturating_add((self.waiting)(entries[0].group()));
             let may_be = |e: &&Arc<Entry>| !passed_over.contains(&e.number()) && !e.is_stuck();
@@ -193,7 +193,8 @@ impl<'a> Below<'a> {
     }
 }
 
-/// What a group's children use of their claims. Against the group itself nothing else is protected.
+/// The used part of the claims of a group's children. Against the group itself nothing else is
+/// protected.
 fn claimed_below(group: &Group, slot: usize) -> [u64; 2] {
     let children = group.children_unsorted();
     let usages = Quotas::usages(slot, children.iter().map(|child| &child.inner.quotas));

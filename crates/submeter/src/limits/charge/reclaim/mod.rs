@@ -1,10 +1,10 @@
 //! Usage that groups give back when a limit has no room.
 //!
 //! # The order of things
-//! A charge that finds no room first looks at every limit on its path that is in the way. If what
-//! the callbacks below one of them could free does not suffice there, nobody is asked: what was
-//! evicted would be lost, and the charge refused all the same. Otherwise callbacks are asked one
-//! after another, each for what is still missing, until there is room: see `ask`.
+//! A charge that finds no room first looks at every limit on its path that is in the way. If the
+//! callbacks below one of them could not free enough for it, none is asked: evictions would be
+//! lost, and the charge refused all the same. Otherwise callbacks are asked one after another, each
+//! for what is still missing, until there is room: see `ask`.
 //!
 //! Everything here runs after a refusal, on the thread of the charge that was refused, and with no
 //! lock held but that of the callback. No charge or release of others does anything for it.
@@ -18,8 +18,8 @@
 //! without a look at other groups, and each unit is asked of the lowest callback above it alone.
 //! Before each call one scan finds the group that uses most beyond its protection, so that
 //! protection is checked afresh. Calls of one callback never overlap: others wait for its end for a
-//! tenth of a second, and pass it over from then on. What a charge's thread charges inside of a
-//! callback asks nobody.
+//! tenth of a second, and pass it over from then on. A charge that a thread makes inside of a
+//! callback asks none.
 
 mod ask;
 mod registry;
@@ -41,7 +41,7 @@ use ask::{Below, PassedOver};
 use registry::{Entry, registry_of};
 
 /// How often a charge looks again whether those asked have freed enough, and how many calls each
-/// look makes for each callback at most. Others may take what was freed; Linux gives up after as
+/// look makes for each callback at most. Others may take the freed amount; Linux gives up after as
 /// many attempts.
 pub(super) const ATTEMPTS_MAX: usize = 16;
 
@@ -54,7 +54,7 @@ thread_local! {
 /// Created by [`Group::on_reclaim`].
 ///
 /// Dropping it ends the registration, and with it goes what the callback owns. It does not wait for
-/// a call under way: that goes on to its end, and what the callback owns goes with it then. No call
+/// a call under way: that runs to its end, and the callback's values are dropped then. No call
 /// begins later.
 ///
 /// It keeps the group's storage: a killed group is released only after its registrations. Until
@@ -73,16 +73,16 @@ impl Group {
     ///
     /// It is asked by charges that find no room at a limit of this group or an ancestor and may
     /// have some made: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
-    /// and [`charge_blocking`](Group::charge_blocking); and by [`reclaim`](Group::reclaim). What it
-    /// has dropped on return is seen at once. It answers for what the group and its descendants
-    /// hold, except those below that have a callback of their own.
+    /// and [`charge_blocking`](Group::charge_blocking); and by [`reclaim`](Group::reclaim). Charges
+    /// that it has dropped on return are seen at once. It answers for what the group and its
+    /// descendants hold, except those below that have a callback of their own.
     ///
-    /// The group that uses most beyond its [protection](Group::protection) is asked first, for what
-    /// is missing, and for no more than it uses beyond its protection. Then all are looked at
-    /// again, so that what was protected meanwhile is not asked for. One that freed less than it
-    /// was asked for comes after those that did not, and is asked sixteen times before others lose
-    /// what `low` protects. What is protected by `low` is asked for once all the rest was, what is
-    /// protected by `min` never.
+    /// The group that uses most beyond its [protection](Group::protection) is asked first, for the
+    /// missing amount, but at most for its usage beyond its protection. Then all are looked at
+    /// again, so that usage protected meanwhile is not asked for. One that freed less than it was
+    /// asked for comes after those that did not, and is asked sixteen times before others lose what
+    /// `low` protects. Usage that `low` protects is asked for after all the rest, usage that `min`
+    /// protects never.
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
@@ -90,13 +90,13 @@ impl Group {
     ///
     /// Calls of one callback never overlap. Others that want something back wait for one that is
     /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
-    /// callback that blocks stops the one charge that called it. It must not take a lock that is
-    /// held where somebody charges in one of those ways. A panic is contained, and counted in
+    /// callback that blocks stops the one charge that called it. It must not take a lock that a
+    /// caller holds while it charges in one of those ways. A panic is contained, and counted in
     /// [`Usage::panics`]. A callback that frees nothing is passed over by the charge that asked it.
     ///
     /// Costs a lock and an allocation for each level up to the root. Not for signal handlers. In a
-    /// forked child a callback that was being called is passed over, and nobody is asked any more
-    /// if another thread was registering one.
+    /// forked child a callback that was being called is passed over, and none is asked any more if
+    /// another thread was registering one.
     ///
     /// # Examples
     /// ```
@@ -161,15 +161,15 @@ impl Group {
     /// and at the children of protected groups in between. Callbacks are code of others, so it is a
     /// verb of its own: not for signal handlers, nor with a lock held that a callback takes.
     ///
-    /// What is freed for it goes to no other charge that waits or asks, except those that waited
-    /// before. So room is made for these as well, or not at all.
+    /// Room that is freed for it is given to no other charge that waits or asks, except those that
+    /// waited before. So room is made for these as well, or not at all.
     ///
     /// # Examples
     /// See [`on_reclaim`](Group::on_reclaim).
     ///
     /// # Errors
-    /// As those of `try_charge`. If `n` alone exceeds a limit, or those that may be asked could not
-    /// give enough at one, nobody was asked.
+    /// As those of `try_charge`. If `n` alone exceeds a limit, or the callbacks that may be asked
+    /// could not free enough at one, none was asked.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -192,8 +192,8 @@ impl Group {
     /// before it is charged, and after a limit was lowered.
     ///
     /// The group's own protection does not count, that of its descendants does. Costs as much as a
-    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. In a callback it asks
-    /// nobody.
+    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. Inside of a callback it
+    /// asks none.
     ///
     /// # Examples
     /// ```
@@ -256,7 +256,7 @@ impl<'a> MakeRoom<'a> {
     }
 
     /// Has callbacks make room for a charge that waits and for those before it. Returns whether to
-    /// look again: something was freed, here or by others. Asks nobody unless enough can be had at
+    /// look again: something was freed, here or by others. Asks none unless enough can be freed at
     /// every level.
     pub(super) fn attempt(&mut self, turn: &LimitTurn) -> bool {
         if self.left == 0 || !self.may_ask() {
@@ -264,7 +264,7 @@ impl<'a> MakeRoom<'a> {
         }
         self.left -= 1;
         let node = self.group.quota(self.slot);
-        // What it calls may block.
+        // Its callbacks may block.
         node.set_asks(turn, true);
         let look_again = self.ask(turn);
         node.set_asks(turn, false);
@@ -286,7 +286,7 @@ impl<'a> MakeRoom<'a> {
         if !full.iter().all(|(limiting, missing)| has_enough(limiting, missing())) {
             return false;
         }
-        // From the lowest: what is freed there is free above as well.
+        // From the lowest: room freed there is free above as well.
         let (mut freed, failed) = (0, self.passed_over.len());
         for (limiting, missing) in full {
             freed += below(limiting).ask(|_| missing(), &mut self.passed_over);

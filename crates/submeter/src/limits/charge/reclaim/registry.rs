@@ -37,18 +37,18 @@ pub(super) struct Entry {
     number: u64,
     group: Group,
     slot: usize,
-    /// Held by the thread that calls it, and by no other for longer than a moment: nobody waits for
-    /// it. In a forked child it stays held if a thread stayed behind in the callback, which may
-    /// have done half of what it does.
+    /// Held by the thread that calls it, and by others only for a moment: none waits for it. In a
+    /// forked child it stays held if a thread stayed behind in the callback, which may have done
+    /// half of what it does.
     callback: Mutex<Callback>,
     made: Instant,
-    /// When the call under way began, in nanoseconds since it was made, or [`IDLE`]. Writer: who
-    /// calls it.
+    /// When the call under way began, in nanoseconds since it was made, or [`IDLE`]. Writer: the
+    /// thread that calls it.
     began_ns: AtomicU64,
     ended: AtomicBool,
 }
 
-/// What came of an attempt to call a callback.
+/// The outcome of an attempt to call a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Called {
     Returned,
@@ -97,7 +97,7 @@ impl Entry {
 
     /// Has no call begin that does not race with this.
     pub(super) fn end(&self) {
-        // Relaxed: who asks after this in the sense of the memory model sees it.
+        // Relaxed: a caller that asks after this, in the sense of the memory model, sees it.
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -114,7 +114,7 @@ impl Entry {
         // Relaxed, both: a time alone.
         self.began_ns.store(self.now_ns(), Ordering::Relaxed);
         let before = ASKED.replace(true);
-        // The callback may be called again: what a panic left of its state is its own affair.
+        // The callback may be called again: it answers for the state that a panic left.
         let called = contain(|| callback(wanted));
         ASKED.set(before);
         self.began_ns.store(IDLE, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Entry {
         true
     }
 
-    /// Whether a call takes so long that nobody waits for it.
+    /// Whether a call takes too long to be waited for.
     pub(super) fn is_stuck(&self) -> bool {
         self.callback.is_locked() && self.has_taken_long()
     }
@@ -154,8 +154,8 @@ impl Entry {
     }
 }
 
-/// Lets go of callbacks, of which some may be the last: what they own is dropped with them, and a
-/// panic there is not of the thread that asked.
+/// Drops references to callbacks, some of which may be the last: their values are dropped with
+/// them, and a panic there does not reach the thread that asked.
 pub(super) fn let_go(entries: impl IntoIterator<Item = Arc<Entry>>) {
     for entry in entries {
         let _ = contain(|| drop(entry));
