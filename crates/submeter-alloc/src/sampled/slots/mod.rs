@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(Slot::of(slot.block()).expect("there").index(), slot.index());
         }
         assert_eq!((a.note(7, 100), a.sample()), (100, (7, 100)));
-        assert_eq!(b.note(8, 1 << 40), u32::MAX.into());
+        assert_eq!(b.note(8, 1 << 40), u64::from(u32::MAX));
         let place = a.block();
         a.put();
         b.put();
