@@ -79,14 +79,15 @@ pub fn limits(bytes: &[u8]) {
             let lines = text.lines().count();
             assert!(limits.len() <= lines);
             let sound = |(line, limit): &(usize, tenant_limit::TenantLimit)| {
-                let TenantLimits { memory, high, low, min, requests, weight } = limit.limits;
+                let TenantLimits { memory, high, low, min, requests, cpu, weight, .. } =
+                    limit.limits;
                 let sizes = [memory, high, low, min];
                 (1..=lines).contains(line)
                     && limit.path.starts_with('/')
-                    && (sizes.iter().any(Option::is_some) || requests.is_some() || weight.is_some())
+                    && limit.limits != TenantLimits::default()
                     && !sizes.contains(&Some(0))
                     && weight.is_none_or(|weight| WEIGHTS.contains(&weight))
-                    && requests.is_none_or(|rate| rate.check().is_ok())
+                    && [requests, cpu].into_iter().flatten().all(|rate| rate.check().is_ok())
             };
             assert!(limits.iter().all(sound), "{limits:?}");
         }

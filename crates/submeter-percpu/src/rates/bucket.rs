@@ -1,7 +1,7 @@
 //! The words of a bucket, and takes of several: without a clock.
 
 use super::share::{Contenders, Share};
-use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How many low bits of the word number the rates that were set. A take that was held up while as
 /// many rates were set as that, and finds the very same due time, would mistake one for another.
@@ -163,11 +163,11 @@ pub(super) struct Refused {
 }
 
 /// Refuses what exceeds it.
-const ENFORCED: u8 = 0;
+const ENFORCED: u32 = 0;
 /// Is soft: grants what it would refuse.
-const SOFT: u8 = 1;
+const SOFT: u32 = 1;
 /// Is soft, and the last that asked was granted something that it would refuse.
-const BEYOND: u8 = 2;
+const BEYOND: u32 = 2;
 
 /// A limit of how much per time.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ pub(super) struct Bucket {
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
     /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and looks at one that is soft.
-    mode: AtomicU8,
+    mode: AtomicU32,
     /// The contenders of the levels below for a share of the rate.
     contenders: Contenders,
     /// Of the rate above.
@@ -215,7 +215,7 @@ impl Bucket {
             word: AtomicU64::new(0),
             slots: [Slot::new(), Slot::new()],
             throttled_until_ns: AtomicU64::new(0),
-            mode: AtomicU8::new(ENFORCED),
+            mode: AtomicU32::new(ENFORCED),
             contenders: Contenders::new(),
             share: Share::new(),
         }

@@ -54,7 +54,9 @@ pub(crate) fn refusals(total: &Tally) -> String {
         return String::new();
     }
     let refused = show::count(total.refused);
-    format!("{DIM}refused{DIM:#} {refused} requests by SERVER_ERROR: for memory, or over a rate\n")
+    format!(
+        "{DIM}refused{DIM:#} {refused} requests by SERVER_ERROR: for memory, or over a rate or a budget\n"
+    )
 }
 
 /// Returns configuration and results.
