@@ -52,6 +52,8 @@ pub mod perf_event;
 pub mod probe;
 mod row_hint;
 pub mod rseq;
+#[cfg(feature = "thread-context")]
+pub mod thread_context;
 
 mod arch;
 mod cpu_rows;

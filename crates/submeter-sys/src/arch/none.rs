@@ -135,6 +135,10 @@ pub(crate) fn own_area_offset() -> isize {
     0
 }
 
+/// No context on this target.
+#[cfg(feature = "thread-context")]
+pub(crate) fn publish_context(_: *const u8) {}
+
 /// No area on this target.
 pub(crate) fn thread_pointer() -> usize {
     0

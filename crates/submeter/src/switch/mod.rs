@@ -82,6 +82,11 @@ mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
+#[cfg(feature = "thread-context")]
+pub mod thread_context;
+#[cfg(not(feature = "thread-context"))]
+#[path = "no_thread_context.rs"]
+mod thread_context;
 mod thread_meter;
 #[cfg(feature = "tokio")]
 mod tokio;

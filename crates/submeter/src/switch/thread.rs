@@ -346,7 +346,10 @@ fn address(group: &Group) -> usize {
     std::ptr::from_ref(&*group.inner).addr()
 }
 
-fn address_or_none(group: Option<&Group>) -> usize {
+/// Publishes the group, or that there is none. Returns its address, or 0.
+#[inline(always)]
+fn publish(group: Option<&Group>) -> usize {
+    super::thread_context::publish(group);
     group.map_or(0, address)
 }
 
@@ -359,11 +362,10 @@ impl Thread {
     #[inline(always)]
     fn enter(&mut self, group: impl FnOnce() -> Group) -> Place {
         let Thread { levels, time, observers } = self;
-        // First: reading the CPU's counter waits for all before it, and for the clone it need not
-        // wait.
+        // First: a read of the CPU's counter waits for all before it, and need not for the clone.
         let mut charged = time.charge(levels.group(NOW.with(|now| now.last.get())));
         let group = group();
-        let address = address(&group);
+        let address = publish(Some(&group));
         let guards = NOW.with(Now::guards);
         let (first, next) = levels.begin(guards, group);
         let last = NOW.with(|now| {
@@ -389,7 +391,7 @@ impl Thread {
     fn leave(&mut self) -> Option<Group> {
         let Thread { levels, time, observers } = self;
         let Ended { last, guards, group: next } = levels.end(NOW.with(|now| now.last.get()));
-        let group = address_or_none(next);
+        let group = publish(next);
         let left = NOW.with(|now| {
             now.set_guards(guards);
             now.group.replace(group)
@@ -413,7 +415,7 @@ impl Thread {
         let level = NOW.with(|now| now.last.get());
         let mut charged = time.charge(levels.group(level));
         let group = group();
-        NOW.with(|now| now.group.set(address(&group)));
+        NOW.with(|now| now.group.set(publish(Some(&group))));
         let last = levels.replace(level, group);
         let next = levels.group(level);
         charged = time.begin(false, next, charged);
@@ -575,7 +577,7 @@ impl Drop for Thread {
         let guards = NOW.with(|now| {
             let guards = now.guards();
             now.set_guards(Guards::BASE);
-            now.group.set(0);
+            now.group.set(publish(None));
             guards
         });
         let alive = guards.len() + self.levels.guards_below(guards.last);

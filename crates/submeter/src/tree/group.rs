@@ -21,6 +21,8 @@ use crate::tree::extras::Extras;
 use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::TreeStats;
 
+#[cfg(feature = "thread-context")]
+mod context;
 pub(crate) mod creation;
 mod declare;
 mod ends;
@@ -79,6 +81,9 @@ pub(crate) struct GroupInner {
     stats: GroupStats,
     /// Its number in this process: unlike its address, never another group's.
     id: u64,
+    /// Here, as every switch looks at it.
+    #[cfg(feature = "thread-context")]
+    pub(crate) context: context::Context,
     pub(crate) quotas: Quotas,
     tree: Arc<TreeShared>,
     /// Before `parent`, as all that tells a flusher of the group's end: children end first.
@@ -158,6 +163,8 @@ impl Group {
             Some(parent) => Some(parent.clone()),
             None => None,
         };
+        #[cfg(feature = "thread-context")]
+        let context = context::Context::new(&path);
         // Kept once: the count's name is the group's path.
         let options = Options::new().name(path);
         let inner = GroupInner {
@@ -169,6 +176,8 @@ impl Group {
             dead: AtomicBool::new(false),
             setting: Mutex::new(()),
             id: next_id(),
+            #[cfg(feature = "thread-context")]
+            context,
             extras: Extras::new(others, spends),
             parent,
             children: Children::default(),

@@ -2,6 +2,11 @@
 
 use std::arch::asm;
 
+#[cfg(feature = "thread-context")]
+mod thread_context;
+#[cfg(feature = "thread-context")]
+pub(crate) use thread_context::publish_context;
+
 // Why the area is in the initial TLS image: `crates/submeter-sys/src/arch/x86_64/own_area.rs`.
 #[cfg(not(submeter_plugin))]
 std::arch::global_asm!(

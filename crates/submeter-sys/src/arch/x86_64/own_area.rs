@@ -2,6 +2,11 @@
 
 use std::arch::asm;
 
+#[cfg(feature = "thread-context")]
+mod thread_context;
+#[cfg(feature = "thread-context")]
+pub(crate) use thread_context::publish_context;
+
 // An area of our own, in the initial TLS image so that its distance from the thread pointer is one
 // constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
 // `thread_local!`: in a library loaded late its distance would differ from thread to thread, and

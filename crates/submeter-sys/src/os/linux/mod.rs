@@ -8,6 +8,8 @@ pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod perf_event;
 pub(crate) mod probe;
+#[cfg(feature = "thread-context")]
+pub(crate) mod process_context;
 pub(crate) mod thread;
 pub(crate) mod visits;
 

@@ -49,6 +49,17 @@ pub(crate) mod membarrier {
     }
 }
 
+#[cfg(feature = "thread-context")]
+pub(crate) mod process_context {
+    //! No context of a process: the format is of Linux.
+
+    use std::io;
+
+    pub(crate) fn announce(_: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 pub(crate) mod visits {
     //! No visits: nothing here waits for one.
 

@@ -1,0 +1,43 @@
+//! The thread-local pointer that profilers read.
+
+use std::arch::asm;
+
+// Not hidden, and not `thread_local!`: readers look for this name in the dynamic symbol table, and
+// stable Rust makes no thread-local symbol. Two publishers in one program are an error of its
+// linker, as they would overwrite each other's pointer.
+std::arch::global_asm!(
+    ".pushsection .tbss.otel_thread_ctx_v1, \"awT\", @nobits",
+    ".balign 8",
+    ".globl otel_thread_ctx_v1",
+    ".type otel_thread_ctx_v1, @object",
+    ".size otel_thread_ctx_v1, 8",
+    "otel_thread_ctx_v1:",
+    ".zero 8",
+    ".popsection",
+);
+
+/// Stores the calling thread's pointer.
+///
+/// By a TLS descriptor, the access that the specification recommends: in a program the linker makes
+/// an immediate of the first two instructions.
+#[inline(always)]
+pub(crate) fn publish_context(record: *const u8) {
+    // SAFETY: 1. The word is the calling thread's: the descriptor's function returns its distance
+    // from the thread pointer. 2. No Rust reference is to it: only this block names it. 3. The call
+    // finds an aligned stack: the block may use it. 4. The function keeps all registers but rax and
+    // flags, which are lost here. Older glibc may lose those of vectors where it allocates the word
+    // (a library that was loaded late): they are lost here too.
+    unsafe {
+        asm!(
+            "lea rax, [rip + otel_thread_ctx_v1@TLSDESC]",
+            "call [rax + otel_thread_ctx_v1@TLSCALL]",
+            "mov qword ptr fs:[rax], {record}",
+            record = in(reg) record,
+            out("rax") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+        );
+    }
+}
