@@ -1,9 +1,10 @@
 //! Alternatives to submeter for counting the requests of tenants: other counters, metrics
 //! libraries, and counters of other languages.
 //!
-//! Only `submeter-bench` uses it, for the tables `count` and `limits`, behind the feature `peers`:
-//! nothing that ships depends on it. Each peer does exactly what its own documentation shows for
-//! the case, and reports afterwards what it counted: a peer that loses requests is not measured.
+//! Only `submeter-bench` uses it, for the tables `count`, `limits` and `admission`, behind the
+//! feature `peers`: nothing that ships depends on it. Each peer does exactly what its own
+//! documentation shows for the case, and reports afterwards what it counted: a peer that loses
+//! requests is not measured.
 //! Those of other languages run in separate processes, see [`outside`]; if their compilers are
 //! missing, the reason is reported instead.
 
@@ -11,6 +12,7 @@
 
 mod counters;
 mod family;
+pub mod gates;
 mod labels;
 mod otel;
 pub mod outside;

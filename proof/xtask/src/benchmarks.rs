@@ -17,13 +17,14 @@ const CLOSE: &str = " -->";
 const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
 /// The documents that have such marks.
-pub(crate) const FILES: [&str; 6] = [
+pub(crate) const FILES: [&str; 7] = [
     "README.md",
     "BENCHMARKS.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-26-all.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-27-all.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-27-busy.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-28-worlds.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-29-admission.md",
 ];
 
 /// Returns `document` with the table of claims that `write` makes, if it has a place for it.
