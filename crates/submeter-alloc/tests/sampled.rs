@@ -124,7 +124,7 @@ fn bytes_stay_what_they_were_wherever_a_block_goes() {
     let a = samples.tree.get_or_create("/bytes").expect("room");
     let mut random = fastrand::Rng::with_seed(7);
     let _entered = a.enter();
-    let rounds = if cfg!(miri) { 30 } else { 3_000 };
+    let rounds = if cfg!(miri) { 1 } else { 3_000 };
     for round in 0..rounds {
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..6 {
@@ -178,7 +178,7 @@ fn numbers_come_back_once_the_samples_of_their_groups_are_gone() {
     let many = samples.tree.create("/many").expect("new");
     let mut numbers = Vec::new();
     for _ in 0..3 {
-        for tenant in 0..50 {
+        for tenant in 0..if cfg!(miri) { 3 } else { 50 } {
             let group = samples.tree.create(&format!("/many/t{tenant}")).expect("new");
             let blocks = group.run(|| [block(5_000), block(9_000), block(70_000)]);
             group.kill().expect("no children");
@@ -265,7 +265,7 @@ fn storm(samples: &Samples, threads: usize, operations: usize) {
 
 /// A million, unless `SUBMETER_HEAP_OPERATIONS` says how many.
 fn operations() -> usize {
-    let default = if cfg!(miri) { 2_000 } else { 1_000_000 };
+    let default = if cfg!(miri) { 400 } else { 1_000_000 };
     let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();
     set.map_or(default, |text| text.parse().expect("a whole number"))
 }

@@ -1,9 +1,9 @@
 //! Whose the known blocks are.
 //!
-//! Each block of [`EXACT`] bytes and more covers an address that is a multiple of `EXACT`. The
-//! first such address is covered by no other block, and neither is its entry in this map: the
-//! number of an owner, or 0 for nobody. So nothing is searched, no two threads meet in an entry,
-//! and nothing is ever full.
+//! Two blocks of [`EXACT`] bytes and more begin at least as far apart, so that each stretch of
+//! `EXACT` bytes of address space has one of them begin in it at most. This map has an entry for
+//! each stretch: the number of the block's owner, or 0 for nobody. So nothing is searched, no two
+//! threads meet in an entry, and nothing is ever full.
 
 mod raw;
 
@@ -23,8 +23,7 @@ const ADDRESS_BITS: u32 = match () {
     () => 47,
 };
 
-/// One more: for a block that covers the end of the last but not its begin.
-const LEAVES_MAX: usize = (1 << (ADDRESS_BITS - EXACT.ilog2())) / LEAF + 1;
+const LEAVES_MAX: usize = (1 << (ADDRESS_BITS - EXACT.ilog2())) / LEAF;
 
 const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
@@ -32,7 +31,7 @@ static LEAVES: [Leaf; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
 
 /// The leaf of a known block, and its place there.
 fn place(block: *mut u8) -> Option<(&'static Leaf, usize)> {
-    let index = block.addr().div_ceil(EXACT);
+    let index = block.addr() / EXACT;
     Some((LEAVES.get(index / LEAF)?, index % LEAF))
 }
 
