@@ -107,7 +107,7 @@ const table = {
     if (none) {
       this.emptyBox.append(el("h2", { text: "No tenants yet" }));
       const steps = model.server.first_steps;
-      if (steps) this.emptyBox.append(el("p", { text: steps.text }), el("pre", { text: steps.command }));
+      if (steps) this.emptyBox.append(el("p", { text: steps.text }), el("pre", { tabindex: 0, text: steps.command }));
     } else if (unmatched) {
       this.emptyBox.append(
         el("h2", { text: "Nothing matches" }),
