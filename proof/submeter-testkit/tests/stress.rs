@@ -313,12 +313,12 @@ fn no_limit_is_exceeded_at_any_level_stress() {
 
 /// Waits for the other threads at `round` by spinning: a futex would spread them over microseconds,
 /// and the tested race lasts nanoseconds. Yields occasionally, for machines with fewer CPUs than
-/// threads.
-fn meet(at: &AtomicU64, round: u64) {
+/// threads, and at once `alone` on a CPU, where spinning only keeps the other thread from it.
+fn meet(at: &AtomicU64, round: u64, alone: bool) {
     let mut spins = 0u32;
     while at.load(Ordering::SeqCst) < round {
         spins += 1;
-        if spins.is_multiple_of(2048) || cfg!(miri) {
+        if alone || spins.is_multiple_of(2048) || cfg!(miri) {
             thread::yield_now();
         }
         std::hint::spin_loop();
@@ -332,17 +332,25 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
     let (schema, tree) = tree();
     let group = tree.get_or_create("/a").expect("a small tree");
     let quota = schema.quotas[1];
-    let (start, charged, looked) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let rounds = steps() / 10;
+    let [start, begun, charged, looked] = [const { AtomicU64::new(0) }; 4];
+    let (rounds, witness) = (steps() / 10, Witness::new());
+    let alone = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+    // On one CPU only a preemption lets them meet.
+    witness.met(alone);
     let delay = |rng: &mut Rng| (0..rng.u64(..32)).for_each(|_| std::hint::spin_loop());
     let charger = || {
         let mut rng = Rng::with_seed(1);
-        for round in 1..=rounds {
-            meet(&start, round);
+        for round in 1.. {
+            meet(&start, round, alone);
+            if start.load(Ordering::SeqCst) == u64::MAX {
+                break;
+            }
             delay(&mut rng);
+            // Relaxed: this decides nothing, and an ordering here would hide the race.
+            begun.store(round, Ordering::Relaxed);
             let held = group.try_charge(quota, 10);
             charged.store(round, Ordering::SeqCst);
-            meet(&looked, round);
+            meet(&looked, round, alone);
             drop(held);
         }
     };
@@ -350,18 +358,22 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
         let mut rng = Rng::with_seed(0);
         // Collected, because a panic here would leave the charger waiting.
         let mut wrong = Vec::new();
-        for round in 1..=rounds {
+        for round in (1..).take_while(|&round| witness.goes_on(round - 1, rounds)) {
             group.set_limit(quota, None);
             start.store(round, Ordering::SeqCst);
             delay(&mut rng);
+            let over = charged.load(Ordering::Relaxed) == round;
             let excess = group.set_limit(quota, Some(5)).excess();
-            meet(&charged, round);
+            // A charge that began before the limit was set, and was not over when that began.
+            witness.met(!over && begun.load(Ordering::Relaxed) == round);
+            meet(&charged, round, alone);
             let current = group.usage(quota).current;
             if current > 5 + excess {
                 wrong.push((round, current, excess));
             }
             looked.store(round, Ordering::SeqCst);
         }
+        start.store(u64::MAX, Ordering::SeqCst);
         wrong
     };
     let wrong = thread::scope(|scope| {
@@ -369,6 +381,7 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
         setter()
     });
     assert_eq!(wrong, [], "(round, held of 5, excess reported)");
+    witness.assert_met();
 }
 
 /// Groups are created, added to and dropped at every point of a flush. With many other groups a
