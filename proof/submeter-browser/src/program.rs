@@ -15,6 +15,9 @@ use tokio::task::JoinHandle;
 /// What lifts a limit, of which this program only says that it is set.
 const UNDO: &str = "requests=none";
 
+/// What a page without tenants says to do.
+const FIRST_STEPS: &str = "printf 'get acme:web:greeting\\r\\nquit\\r\\n' | nc 127.0.0.1 11211";
+
 /// Tenants, what they count, and a server that shows them until it is dropped.
 pub struct Program {
     tree: Tree,
@@ -41,12 +44,13 @@ impl Program {
         let tree = Tree::new(schema.build()?)?;
         let port = TcpListener::bind("127.0.0.1:0").await?;
         let address = format!("http://{}/", port.local_addr()?);
-        let shown = Dashboard::new("program", &tree).remedies("requests=500/s", |_| None).on_limit(
-            async |path, limits: String| {
+        let shown = Dashboard::new("program", &tree)
+            .first_steps("To see one, run this, which is wider than a phone:", FIRST_STEPS)
+            .remedies("requests=500/s", |_| None)
+            .on_limit(async |path, limits: String| {
                 let limits = if limits == UNDO { String::new() } else { limits };
                 Ok(LimitDoc { path, limits, undo: UNDO.to_owned() })
-            },
-        );
+            });
         let serving = tokio::spawn(async {
             submeter_http::serve(port, shown, future::pending()).await.expect("a listener");
         });
