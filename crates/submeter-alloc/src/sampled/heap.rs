@@ -24,8 +24,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Returns the standard error of what a group and all below it hold, in bytes: 95 of 100
-    /// estimates are within two of them. Costs a read of the gauge.
+    /// Returns the standard error of what a group and all below it hold, in bytes: 19 of 20
+    /// estimates and more are within 2.2 of them. Costs a read of the gauge.
     #[must_use]
     pub fn error_bytes(&self, group: &Group) -> u64 {
         let samples = group.sum(self.samples).max(0) as f64;

