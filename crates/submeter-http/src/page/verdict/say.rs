@@ -29,10 +29,17 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
-        let more = if tenants > 1 { format!(" and {} more", tenants - 1) } else { String::new() };
         let figures = figures(&first.finding, views);
-        let [now, past] = verbs(kind, tenants > 1)
-            .map(|verb| [format!("{more} {verb}{figures}."), format!("{more} {verb}.")]);
+        let [others, others_past] = verbs(kind, tenants > 2);
+        let [verb, verb_past] = verbs(kind, false);
+        // The figures are the first one's alone.
+        let [now, past] = [(verb, others), (verb_past, others_past)].map(|(verb, others)| {
+            let more = match tenants {
+                1 => String::new(),
+                n => format!("; {} more {others}", n - 1),
+            };
+            [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
+        });
         let [text, short] = now;
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
@@ -78,18 +85,20 @@ fn why(tracks: &[&Track], views: &Views) -> String {
 
 /// The verb, and that of what is over.
 fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
-    let [one, many, past] = match kind {
-        VerdictKind::Bursts => ["bursts", "burst", "burst"],
-        VerdictKind::Takes => ["takes most", "take most", "took most"],
-        VerdictKind::Waits => ["waits", "wait", "waited"],
-        VerdictKind::Slower => ["is slow", "are slow", "was slow"],
-        VerdictKind::FindsLess => ["finds less", "find less", "found less"],
-        VerdictKind::GetsLess => ["gets less", "get less", "got less"],
-        VerdictKind::Refused => ["is refused", "are refused", "was refused"],
-        VerdictKind::Stalls => ["waits for room", "wait for room", "waited for room"],
-        VerdictKind::Unknown => ["", "", ""],
+    let [one, many, past, past_many] = match kind {
+        VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
+        VerdictKind::Takes => ["takes most", "take most", "took most", "took most"],
+        VerdictKind::Waits => ["waits", "wait", "waited", "waited"],
+        VerdictKind::Slower => ["is slow", "are slow", "was slow", "were slow"],
+        VerdictKind::FindsLess => ["finds less", "find less", "found less", "found less"],
+        VerdictKind::GetsLess => ["gets less", "get less", "got less", "got less"],
+        VerdictKind::Refused => ["is refused", "are refused", "was refused", "were refused"],
+        VerdictKind::Stalls => {
+            ["waits for room", "wait for room", "waited for room", "waited for room"]
+        }
+        VerdictKind::Unknown => [""; 4],
     };
-    [if is_plural { many } else { one }, past]
+    if is_plural { [many, past_many] } else { [one, past] }
 }
 
 /// The figures behind a finding.
