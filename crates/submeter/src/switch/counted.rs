@@ -21,6 +21,10 @@ pin_project! {
     /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, on top
     /// of it those of the protocol.
     ///
+    /// Bytes that are read before the tenant is known count in the group of before. It holds its
+    /// group, so a connection that idles keeps a group that was killed from being released: end it
+    /// by [`Group::killed`].
+    ///
     /// # Examples
     /// ```
     /// use submeter::switch::Counted;
