@@ -67,12 +67,15 @@ impl Server {
     }
 
     /// The first row of a panel.
-    fn row(&self, panel: usize) -> Vec<Value> {
-        self.tree()["panels"][panel]["rows"][0].as_array().expect("a row").clone()
+    fn row(&self, panel: &str) -> Vec<Value> {
+        let tree = self.tree();
+        let mut panels = tree["panels"].as_array().expect("a list").iter();
+        let panel = panels.find(|it| it["key"] == panel).expect("it is shown");
+        panel["rows"][0].as_array().expect("a row").clone()
     }
 
     pub(crate) fn rule(&self) -> String {
-        self.row(0)[2].as_str().expect("a rule").to_owned()
+        self.row("fleet")[2].as_str().expect("a rule").to_owned()
     }
 
     fn metrics(&self) -> String {
@@ -236,12 +239,12 @@ fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
     until("what was declared is in force", || {
         all.iter().zip(rules).all(|(server, rule)| server.rule() == rule)
     });
-    assert_eq!(floor.row(0)[3]["value"], (1 << 20) / 10);
-    assert_eq!((strict.row(0)[3]["value"].clone(), strict.store(5)), (0.into(), 0));
+    assert_eq!(floor.row("fleet")[3]["value"], (1 << 20) / 10);
+    assert_eq!((strict.row("fleet")[3]["value"].clone(), strict.store(5)), (0.into(), 0));
     assert!(floor.store(5) > 0, "within its floor");
     assert!(open.store(5) > 0, "idle as it was before");
-    assert_eq!(strict.row(1)[1], "away");
-    let why = strict.row(1)[5].as_str().expect("a text").to_owned();
+    assert_eq!(strict.row("bank")[1], "away");
+    let why = strict.row("bank")[5].as_str().expect("a text").to_owned();
     assert!(why.contains("start it, or wait for it"), "{why}");
     let rule = "submeter_cache_fleet_rule=\"strict\"} 1";
     assert!(strict.metrics().contains(rule));
