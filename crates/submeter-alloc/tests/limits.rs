@@ -2,8 +2,11 @@
 
 use std::alloc::System;
 use std::future::{Future, poll_fn};
+use std::hint::black_box;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use submeter::switch::InGroup;
 use submeter::{Group, Schema, Tree};
@@ -120,4 +123,30 @@ fn a_group_of_another_tree_has_no_limit() {
     let error = books.heap.set_limit(other.root(), Some(1)).expect_err("not counted");
     assert_eq!(error.to_string(), "nobody counts the heap memory of /");
     assert_eq!(exact::admit(other.root()), Ok(()));
+}
+
+/// Never more than 400,000 bytes are held of 1,000,000, however much comes and goes while a look
+/// loses its CPU.
+#[test]
+fn a_group_that_allocates_and_frees_much_is_never_refused_stress() {
+    const THREADS: usize = 4;
+    let looks = if cfg!(miri) { 50 } else { 3_000_000 };
+    let (books, _alone) = books();
+    let group = limited(&books, "/churn");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let _in_group = group.enter();
+                // Relaxed: it only ends this.
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(black_box(vec![0_u8; LIMIT as usize / 10]));
+                }
+            });
+        }
+        let refused = (0..looks).find_map(|_| exact::admit(&group).err());
+        // Relaxed: as above.
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(refused, None);
+    });
 }

@@ -34,6 +34,8 @@ pub fn announce(payload: &[u8]) -> io::Result<()> {
     if !SUPPORTED {
         return Err(io::ErrorKind::Unsupported.into());
     }
+    // First: nothing else may have asked yet, and a child would go for its parent.
+    fork::watch();
     let process = fork::generation();
     // Relaxed, here and below: the number is all there is to see.
     if ANNOUNCED.swap(process, Ordering::Relaxed) == process {

@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::owners;
 
 /// What a thread may keep to itself: as much as a batch of bytes.
-const KEPT_MAX: i64 = 64 << 10;
+pub(super) const KEPT_MAX: i64 = 64 << 10;
 
 struct Here {
     /// The owner of what is allocated here; 0 outside of all groups.

@@ -64,7 +64,8 @@ pub fn admit(group: &Group) -> Result<(), OverLimit> {
     let Some(owner) = group.companion::<Owner>() else { return Ok(()) };
     let Some(limit) = owner.limit() else { return Ok(()) };
     books::posted();
-    let bytes = owners::sum(owner.number).max(0).unsigned_abs();
+    // At least: a group that allocates and frees much is not refused for what it never held.
+    let bytes = owners::sum_at_least(owner.number).max(0).unsigned_abs();
     if bytes <= limit {
         return Ok(());
     }

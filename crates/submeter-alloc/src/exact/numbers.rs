@@ -111,12 +111,11 @@ impl Numbering {
         if HAS.replace(true) {
             return None;
         }
-        // SeqCst, here and below: for handlers on this thread; it emits no instruction.
+        // Whatever ends it: in a forked child where a thread was making words, that is a panic.
+        let _has = Has;
+        // SeqCst: for handlers on this thread; it emits no instruction.
         compiler_fence(Ordering::SeqCst);
-        let done = self.numbers.lock_unless_abandoned().map(|mut numbers| work(&mut numbers));
-        compiler_fence(Ordering::SeqCst);
-        HAS.set(false);
-        done
+        self.numbers.lock_unless_abandoned().map(|mut numbers| work(&mut numbers))
     }
 
     /// Gives a group its number, and returns whether it has one now.
@@ -143,6 +142,17 @@ impl Numbering {
     /// Returns the last number that was ever given; 0 in a forked child that cannot tell.
     pub(super) fn last(&self) -> u32 {
         self.with(|numbers| numbers.last).unwrap_or(0)
+    }
+}
+
+/// Lets this thread have the numbers again when it is dropped.
+struct Has;
+
+impl Drop for Has {
+    fn drop(&mut self) {
+        // SeqCst: as in `with`.
+        compiler_fence(Ordering::SeqCst);
+        HAS.set(false);
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use submeter_percpu::{Area, Block};
 
+use super::books::KEPT_MAX;
+
 /// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
 pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
@@ -81,17 +83,43 @@ pub(crate) fn make(owner: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// How often what an owner has is summed up again while others allocate and free.
+const LOOKS: usize = 4;
+
 /// Returns the bytes of an owner's blocks: exact once the adds are over. Meanwhile it never lacks a
 /// block that is in use throughout, so that it is 0 only where there is none. That is as what is
 /// lost is read first, and is counted after what it was gained by: if the sum of what was gained is
 /// not more when read later, then it was not more at the moment between.
+///
+/// It may be too much by what is allocated and freed meanwhile, which is any amount where this
+/// thread loses its CPU. So where much was, it looks again, a few times, and returns the least.
 pub(crate) fn sum(owner: u32) -> i64 {
     let Some(words) = words(owner) else { return 0 };
-    let lost = words.sum(LOST);
-    // Acquire: pairs with the Release in `add`, and with what passes a block from the thread that
-    // gained it to the one that lost it. A look that sees the loss sees the gain.
+    let (mut lost, mut least) = (words.sum(LOST), i64::MAX);
+    for _ in 0..LOOKS {
+        // Acquire: pairs with the Release in `add`, and with what passes a block from the thread
+        // that gained it to the one that lost it. A look that sees the loss sees the gain.
+        fence(Ordering::Acquire);
+        least = least.min(words.sum(GAINED).wrapping_sub(lost));
+        // Acquire: what was lost is not read before what was gained.
+        fence(Ordering::Acquire);
+        let now = words.sum(LOST);
+        if now.wrapping_sub(lost) <= KEPT_MAX {
+            break;
+        }
+        lost = now;
+    }
+    least
+}
+
+/// Returns what an owner's blocks take at least, whatever others allocate and free meanwhile.
+pub(super) fn sum_at_least(owner: u32) -> i64 {
+    let Some(words) = words(owner) else { return 0 };
+    let gained = words.sum(GAINED);
+    // Acquire: pairs with the Release in `add`. What is lost is read later, so that what was gained
+    // and lost in between is taken off, and never left.
     fence(Ordering::Acquire);
-    words.sum(GAINED).wrapping_sub(lost)
+    gained.wrapping_sub(words.sum(LOST))
 }
 
 /// Returns the bytes of all owners' blocks, by the words alone.

@@ -15,9 +15,6 @@ struct Here {
     is_busy: Cell<bool>,
     /// 0 for a thread that has not begun.
     random: Cell<u64>,
-    /// What samples stood for that found no slot, for the next one of the same owner.
-    carried: Cell<u64>,
-    carried_for: Cell<u32>,
 }
 
 thread_local! {
@@ -27,8 +24,6 @@ thread_local! {
             left: Cell::new(0),
             is_busy: Cell::new(false),
             random: Cell::new(0),
-            carried: Cell::new(0),
-            carried_for: Cell::new(0),
         }
     };
 }
@@ -117,23 +112,6 @@ pub(super) fn unsampled<T>(call: impl FnOnce() -> T) -> Option<T> {
     alone(|_| call())
 }
 
-/// Keeps what a sample stood for that found no slot, for the next one of its owner on this thread.
-/// Returns what was kept for another, and is lost.
-pub(super) fn carry(owner: u32, weight: u64) -> u64 {
-    let lost = alone(|here| {
-        let lost = if here.carried_for.replace(owner) == owner { 0 } else { here.carried.take() };
-        here.carried.set(here.carried.get().saturating_add(weight));
-        lost
-    });
-    lost.unwrap_or(weight)
-}
-
-/// Takes what was kept for an owner.
-pub(super) fn carried(owner: u32) -> u64 {
-    let take = |here: &Here| if here.carried_for.get() == owner { here.carried.take() } else { 0 };
-    alone(take).unwrap_or(0)
-}
-
 /// Returns whether the call takes bytes off here, as those of a `Sampled` do.
 pub(super) fn passes(call: impl FnOnce()) -> bool {
     const BEFORE: i64 = odds::INTERVAL as i64;
@@ -160,17 +138,10 @@ mod tests {
     #[test]
     fn a_handler_in_the_middle_samples_nothing_and_takes_nothing_off() {
         HERE.with(|here| here.left.set(10));
-        let outcome = alone(|_| (pass(11), is_due(11), draw(|_| true), carry(1, 5), carried(1)));
-        assert_eq!(outcome, Some((false, false, false, 5, 0)));
+        let outcome = alone(|_| (pass(11), is_due(11), draw(|_| true)));
+        assert_eq!(outcome, Some((false, false, false)));
         assert_eq!(HERE.with(|here| here.left.get()), 10);
         assert!(pass(10) && draw(|_| true), "it is over");
-    }
-
-    #[test]
-    fn what_found_no_slot_is_for_the_same_owner_or_lost() {
-        assert_eq!((carry(1, 100), carry(1, 20)), (0, 0));
-        assert_eq!((carried(2), carried(1), carried(1)), (0, 120, 0));
-        assert_eq!((carry(1, 7), carry(2, 30), carried(1), carried(2)), (0, 7, 0, 30));
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl<A: GlobalAlloc> Sampled<A> {
         unsafe { slot.block().copy_to_nonoverlapping(block, from) };
         match other {
             Some(other) => samples::resized(slot, other, from, to),
-            None => samples::left(slot, block, from, to),
+            None => samples::left(slot, block, to),
         }
         slot.put();
         block

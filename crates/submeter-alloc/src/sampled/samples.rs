@@ -8,8 +8,9 @@ use super::slots::Slot;
 use super::{large, places};
 use crate::exact::{books, owners};
 
-/// What the estimates lack: bytes that samples without a slot stood for and no later sample took
-/// over, and known blocks for whose entry there was no memory.
+/// What the estimates lack: bytes that samples without a slot stood for, and known blocks for whose
+/// entry there was no memory. No later sample takes them over: it would be of a block that is freed
+/// at another time, and perhaps of another group that has the number then.
 static LACKING: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn lacking() -> u64 {
@@ -34,15 +35,14 @@ pub(super) fn begin(layout: Layout, more: usize) -> Option<Slot> {
     }
 }
 
-/// Takes a slot for a sample, which takes the place of `known` bytes of its owner; or leaves what
-/// it stands for to the next.
+/// Takes a slot for a sample, which takes the place of `known` bytes of its owner.
 fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
     let weight = odds::weight(layout.size());
     let Some(slot) = slot(layout) else {
-        carry(owner, weight);
+        lack(weight);
         return None;
     };
-    let weight = slot.note(owner, weight.saturating_add(places::carried(owner)));
+    let weight = slot.note(owner, weight);
     owners::count_sample(owner, true);
     books::count(owner, weight as i64 - known as i64);
     Some(slot)
@@ -52,13 +52,6 @@ fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
 pub(super) fn slot(layout: Layout) -> Option<Slot> {
     // An error of the system allocates, which must not come here again.
     places::unsampled(|| Slot::take(layout.size(), layout.align())).flatten()
-}
-
-fn carry(owner: u32, weight: u64) {
-    match places::carry(owner, weight) {
-        0 => {}
-        lost => lack(lost),
-    }
 }
 
 /// Begins to know a block.
@@ -118,8 +111,7 @@ pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
             books::count(owner, weight as i64);
         }
     } else if new >= old || places::draw(|random| odds::remains(random, old, new)) {
-        // Beside what it may carry.
-        let changed = to.note(owner, weight + odds::weight(new) - odds::weight(old));
+        let changed = to.note(owner, odds::weight(new));
         books::count(owner, changed as i64 - weight as i64);
     } else {
         end(slot);
@@ -128,17 +120,12 @@ pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
 }
 
 /// Ends what lies in a slot, and goes on with the same in a block of its new size elsewhere.
-pub(super) fn left(slot: Slot, block: *mut u8, old: usize, new: usize) {
-    let (owner, weight) = slot.sample();
-    // What it carries, if anything.
-    let mut rest = weight.saturating_sub(odds::weight(old));
+pub(super) fn left(slot: Slot, block: *mut u8, new: usize) {
+    let (owner, _) = slot.sample();
     if new >= EXACT {
         know(block, if owner == 0 { books::current() } else { owner }, new);
-    } else {
-        rest += odds::weight(new);
-    }
-    if owner != 0 && rest != 0 {
-        carry(owner, rest);
+    } else if owner != 0 {
+        lack(odds::weight(new));
     }
     // After what it gained, so that an owner with one block is never without.
     end(slot);

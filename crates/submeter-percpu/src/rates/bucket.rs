@@ -448,15 +448,23 @@ pub(super) fn spend_all<'a>(
 pub(super) fn admit_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     clock: impl Fn() -> u64,
-    over: impl FnMut(usize),
+    mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    let mut beyond = false;
-    let Some(now_ns) = look_at_all(levels.clone(), 1, &clock, |_| beyond = true)? else {
+    // A bit for each level, of which a tree has 65 at most.
+    let bit = |level: usize| 1_u128 << level.min(127);
+    let mut beyond = 0;
+    if look_at_all(levels.clone(), 1, &clock, |level| beyond |= bit(level))?.is_none() {
         return Ok(());
-    };
-    // Only now is it known that no bucket refuses it.
-    if beyond {
-        look_at_all(levels, 1, &|| now_ns, over)?;
+    }
+    // Only now is it known that no bucket refuses it: work that is not admitted is no one's.
+    for (level, bucket) in levels.enumerate() {
+        let is_beyond = beyond & bit(level) != 0;
+        if let Some(bucket) = bucket {
+            bucket.note(is_beyond);
+        }
+        if is_beyond {
+            over(level);
+        }
     }
     Ok(())
 }
@@ -496,9 +504,7 @@ fn look_at_all<'a>(
     for (level, bucket) in levels.enumerate() {
         let below = std::mem::replace(&mut below, bucket);
         let Some(bucket) = bucket else { continue };
-        let answer = bucket.take(n, below, &mut now, false);
-        bucket.note(matches!(answer, Answer::Refused(_)));
-        if let Answer::Refused(refusal) = answer {
+        if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
             if bucket.is_soft() {
                 over(level);
                 continue;

@@ -204,6 +204,26 @@ fn a_soft_budget_counts_what_an_enforced_one_would_not_admit() {
     assert_eq!(soft, enforced);
 }
 
+/// Work that another level refuses is not that of a soft budget above.
+#[test]
+fn a_look_that_admits_nothing_leaves_a_soft_budget_as_it_was() {
+    let (soft, refuses) = (bucket(half_a_cpu()), bucket(half_a_cpu()));
+    soft.set_soft(true);
+    let mut counted = 0;
+    for bucket in [&soft, &refuses] {
+        spend(bucket, 200 * MS, 0);
+    }
+    let levels = [Some(&refuses), Some(&soft)];
+    let admitted = admit_all(levels.into_iter(), || 0, |_| counted += 1);
+    assert!(admitted.is_err() && counted == 0, "{counted} would be refused above");
+    spend(&soft, 100 * MS, 0);
+    assert_eq!(soft.balance(0), Some(-200 * MS.cast_signed()));
+    // Once it is what admits, it takes nothing for what it would not have.
+    assert!(admit_all([Some(&soft)].into_iter(), || 0, |_| counted += 1).is_ok());
+    spend(&soft, 100 * MS, 0);
+    assert_eq!((soft.balance(0), counted), (Some(-200 * MS.cast_signed()), 1));
+}
+
 #[test]
 fn a_debt_stays_when_the_rate_changes() {
     let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));

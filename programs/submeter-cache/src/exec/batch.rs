@@ -43,10 +43,16 @@ impl<'g> Batch<'g> {
     #[inline]
     pub(super) fn enter(&mut self, key: &[u8]) -> Account {
         let account = self.resolve(key);
+        self.work_for(account);
+        account
+    }
+
+    /// Enters an account's group.
+    #[inline]
+    pub(super) fn work_for(&mut self, account: Account) {
         if self.cache.config().metering {
             self.current.move_to(&self.resolver.tenant(account).group);
         }
-        account
     }
 
     /// Takes a request of its tenants' rates.

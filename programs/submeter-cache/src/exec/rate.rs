@@ -53,6 +53,8 @@ impl Session<'_> {
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Next {
+        // A refusal is work too: for this tenant, and not for the one before it on the connection.
+        batch.work_for(account);
         if let Some(wait) = self.wait(held.after) {
             return Next::Wait(wait);
         }
@@ -91,15 +93,22 @@ impl Session<'_> {
     }
 }
 
-/// Returns the first of the tenants of these keys that owes CPU time.
+/// Returns the first of the tenants of these keys that owes CPU time. To look is work for the first
+/// of them. One is not asked again for its next key, as a soft budget counts who asks.
 fn owing(mut keys: &[u8], batch: &mut Batch<'_>) -> Option<(Account, HeldBack)> {
+    let mut asked = None;
     loop {
         let (key, rest) = token::first(keys);
         if key.is_empty() {
             return None;
         }
         let account = batch.resolve(key);
-        if let Err(held) = batch.admit(account) {
+        if asked.is_none() {
+            batch.work_for(account);
+        }
+        if asked.replace(account) != Some(account)
+            && let Err(held) = batch.admit(account)
+        {
             return Some((account, held));
         }
         keys = rest;

@@ -70,6 +70,46 @@ fn a_tenant_that_owes_cpu_time_is_refused_before_anything_is_answered_and_nobody
     assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "nothing was changed");
 }
 
+/// Not to the tenant before it on the connection, and not to nobody.
+#[test]
+fn refusing_work_is_charged_to_the_tenant_that_is_refused() {
+    let tenant_limits = vec![budget("/b", little())];
+    let server = start(Config { tenant_limits, ..Config::default() });
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    until(&mut client, "ms b:k 1\r\nv\r\n", |answer| answer != "HD");
+    let cpu = |path: &str| {
+        let group = server.cache.tree().get(path).expect(path);
+        group.sum(server.cache.metrics().cpu)
+    };
+    let [a, b] = ["/a", "/b"].map(cpu);
+    let pipelined = format!("mg a:k\r\n{}", "get b:k\r\n".repeat(200));
+    for _ in 0..200 {
+        let answer = client.talk(&pipelined);
+        assert!(answer.contains(REFUSED), "{answer}");
+    }
+    let [a, b] = [cpu("/a") - a, cpu("/b") - b];
+    assert!(b > 3 * a, "{b} ns for 40,000 refusals of /b, {a} ns for 200 answers of /a");
+}
+
+/// A request counts once, whatever keys it has.
+#[test]
+fn a_soft_budget_counts_a_retrieval_of_many_keys_once() {
+    let mut limits = budget("/a", little());
+    limits.1.mode = Some(LimitMode::Soft);
+    let server = start(Config { tenant_limits: vec![limits], ..Config::default() });
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    let began = Instant::now();
+    while sums(&server, "/a")[1] == 0 {
+        client.get("a:k");
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    let [_, before] = sums(&server, "/a");
+    client.talk(format!("get{}\r\n", " a:k".repeat(100)));
+    assert_eq!(sums(&server, "/a")[1], before + 1);
+}
+
 #[test]
 fn a_tenant_that_owes_cpu_time_waits_where_it_is_to() {
     // A hundredth of a CPU.

@@ -485,6 +485,8 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&serve(&twice), &["memory of /a has two limits"]);
     let own = [&at[..], &["/a=1m", "--tenant-limit", "/a=2m"]].concat();
     SUBMETER.refuses(&serve(&own), &["memory of /a", "leave one of them out"]);
+    let soft = [&at[..], &["/a=1m", "--tenant-limit", "/a=mode=soft"]].concat();
+    SUBMETER.refuses(&serve(&soft), &["memory of /a", "mode=soft", "leave one out"]);
     let outage = [&at[..], &["/a=1m", "--outage", "some"]].concat();
     SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
 }

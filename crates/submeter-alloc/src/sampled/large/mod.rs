@@ -14,7 +14,11 @@ use crate::exact::owners::OWNERS_MAX;
 use raw::Leaf;
 
 /// The entries of a leaf, which is made where a known block with an owner begins.
-const LEAF: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
+const LEAF: usize = match () {
+    () if cfg!(miri) => 1 << 8,
+    () if usize::BITS == 32 => 1 << 12,
+    () => 1 << 20,
+};
 
 /// The bits of an address, of what Linux gives a program that does not ask for more.
 const ADDRESS_BITS: u32 = match () {
@@ -25,6 +29,7 @@ const ADDRESS_BITS: u32 = match () {
 
 const LEAVES_MAX: usize = (1 << (ADDRESS_BITS - EXACT.ilog2())) / LEAF;
 
+const _: () = assert!(LEAVES_MAX > 0);
 const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
 static LEAVES: [Leaf; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];

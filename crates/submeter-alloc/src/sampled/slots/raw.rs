@@ -53,7 +53,7 @@ pub(super) fn address(offset: usize) -> *mut u8 {
 /// Opens a slot, `more` in all, and their records. On an error the slots are not to be used.
 pub(super) fn open(from: Slot, more: usize) -> bool {
     let Some(range) = RANGE.get() else { return false };
-    // Relaxed: set before there was a range.
+    // Relaxed: another thread that starts may not have set it yet; then the range refuses this.
     let skipped = BASE.load(Ordering::Relaxed).addr().wrapping_sub(range.base().addr().get());
     let size = size_of_slot(from.class);
     let slots = skipped + begin(from.class) + from.number as usize * size;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use submeter::LimitMode;
 use submeter_bank::{Answer, Bank, Budget, InForce, Limit, Operate, Outage, Request};
 use submeter_cache::{Address, Cache, TenantLimits};
 use submeter_fleet::{Driver, Fleet, Status};
@@ -87,6 +88,11 @@ impl Leased {
                 return refuse("is the whole server's, which --memory says: name a tenant");
             }
             let own = set.iter().find(|(path, _)| path == budget.path());
+            if own.is_some_and(|(_, own)| own.mode == Some(LimitMode::Soft)) {
+                return refuse(
+                    "would not hold, as mode=soft grants what exceeds it: leave one out",
+                );
+            }
             let is_own = own.is_some_and(|(_, own)| match is_memory {
                 true => own.memory.is_some(),
                 false => own.requests.is_some(),

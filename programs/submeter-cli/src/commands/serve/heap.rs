@@ -22,6 +22,8 @@ const LOOKS: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 const FILES: &str = "Of it, the program and its libraries, which the system can read again";
+const TENANTS: &str = "Blocks that were allocated for tenants, as asked for: what was never written \
+                       is not resident";
 const UNATTRIBUTED: &str = "The rest: blocks of no tenant, such as buffers of connections; what the \
                             allocator keeps or rounds up; stacks; the groups";
 
@@ -70,7 +72,7 @@ impl Books {
             vec![
                 Column::gauge("resident_bytes", "Resident", "Memory that the process takes"),
                 Column::gauge("files_bytes", "Files", FILES),
-                Column::gauge("tenants_bytes", "Tenants", "Blocks that were allocated for tenants"),
+                Column::gauge("tenants_bytes", "Tenants", TENANTS),
                 Column::gauge("unattributed_bytes", "Unattributed", UNATTRIBUTED),
             ],
         );
