@@ -132,7 +132,7 @@ fn a_group_that_allocates_and_frees_much_is_never_refused_stress() {
     const THREADS: usize = 4;
     let looks = if cfg!(miri) { 50 } else { 3_000_000 };
     let (books, _alone) = books();
-    let group = limited(&books, "/churn");
+    let group = limited(books, "/churn");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..THREADS {
