@@ -39,6 +39,7 @@
 mod counts;
 pub mod exact;
 mod live;
+mod map;
 mod raw;
 pub mod sampled;
 mod volume;

@@ -141,20 +141,15 @@ impl Heap {
             // Acquire: pairs with the Release when it was set. Before the sums.
             let ended = entry.ended.load(Ordering::Acquire);
             let sum = owners::sum(number);
-            if sum != entry.posted {
+            let samples = self.samples.map_or(0, |_| owners::samples(number));
+            if (sum, samples) != (entry.posted, entry.posted_samples) {
                 let group = self.holder(&entry.path, &entry.ids, &mut held);
                 group.adjust(self.live.bytes, sum.wrapping_sub(entry.posted));
-                held.push(group);
-                entry.posted = sum;
-            }
-            if let Some(gauge) = self.samples {
-                let samples = owners::samples(number);
-                if samples != entry.posted_samples {
-                    let group = self.holder(&entry.path, &entry.ids, &mut held);
+                if let Some(gauge) = self.samples {
                     group.adjust(gauge, samples.wrapping_sub(entry.posted_samples));
-                    held.push(group);
-                    entry.posted_samples = samples;
                 }
+                held.push(group);
+                (entry.posted, entry.posted_samples) = (sum, samples);
             }
             // When the group has ended its threads have left it and posted, so that its blocks only
             // become fewer. A sum that finds none has found the end of each.

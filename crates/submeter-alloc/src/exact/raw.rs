@@ -9,12 +9,12 @@
 //! zeroes there: they are as an owner's block leaves them, so that nobody's block writes nothing.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::books::{self, Left};
 use super::owners::OWNERS_MAX;
+use crate::map::{ADDRESS_BITS, Leaf};
 
 /// What a byte of the map stands for; also what every block is aligned to, and its least size.
 const GRANULE: usize = 16;
@@ -30,13 +30,6 @@ const GRANULES: usize = 1 << (REGION_BITS - GRANULE_BITS);
 
 const _: () = assert!(GRANULES - 1 + size_of::<u16>() <= LEAF);
 
-/// The bits of an address, of what Linux gives a program that does not ask for more.
-const ADDRESS_BITS: u32 = match () {
-    () if cfg!(miri) => 32,
-    () if cfg!(target_arch = "aarch64") => 48,
-    () => 47,
-};
-
 const REGIONS: usize = 1 << (ADDRESS_BITS - REGION_BITS);
 
 /// More is no layout once it is aligned to a granule.
@@ -47,7 +40,7 @@ const BEHIND: u32 = u8::MAX as u32;
 
 const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
-static LEAVES: [AtomicPtr<u8>; REGIONS] = [const { AtomicPtr::new(null_mut()) }; REGIONS];
+static LEAVES: [Leaf<[u8; LEAF]>; REGIONS] = [const { Leaf::new() }; REGIONS];
 
 /// An allocator that knows which group each block was allocated in. See the
 /// [module](crate::exact).
@@ -95,13 +88,13 @@ fn fit_size(layout: Layout, size: usize) -> Layout {
 #[inline(always)]
 fn entry(block: *mut u8) -> Option<NonNull<u8>> {
     let address = block.addr();
-    // Acquire: pairs with the AcqRel in `grow`. That a leaf is seen where it was used for this
-    // address before is the inner allocator's order, which a block follows from thread to thread.
-    let leaf = LEAVES.get(address >> REGION_BITS)?.load(Ordering::Acquire);
+    // That a leaf is seen where it was used for this address before is the inner allocator's order,
+    // which a block follows from thread to thread.
+    let leaf = LEAVES.get(address >> REGION_BITS)?.get()?;
     let granule = (address >> GRANULE_BITS) & (GRANULES - 1);
     // SAFETY: 1. `granule` is below the granules of a region, which is the length of the leaf less
     // one.
-    NonNull::new(leaf).map(|leaf| unsafe { leaf.add(granule) })
+    Some(unsafe { leaf.cast::<u8>().add(granule) })
 }
 
 /// Writes whose a block is: 0 for nobody.
@@ -159,19 +152,7 @@ impl<A: GlobalAlloc> Exact<A> {
     #[cold]
     #[inline(never)]
     fn grow(block: *mut u8) -> Option<NonNull<u8>> {
-        let leaf = LEAVES.get(block.addr() >> REGION_BITS)?;
-        let layout = Layout::from_size_align(LEAF, GRANULE).ok()?;
-        // Not of `inner`, which may be dropped, and may write the zeroes. The system maps what is
-        // large by itself, and it takes memory where it is first written.
-        // SAFETY: 1. The layout is not of size 0.
-        let made = unsafe { System.alloc_zeroed(layout) };
-        // AcqRel: a thread that finds the leaf finds zeroes in it, and so does this one in
-        // another's.
-        let put = leaf.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-        if put.is_err() && !made.is_null() {
-            // SAFETY: 1. From above, with this layout, and given to nobody.
-            unsafe { System.dealloc(made, layout) };
-        }
+        LEAVES.get(block.addr() >> REGION_BITS)?.make()?;
         entry(block)
     }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::odds::EXACT;
 use crate::exact::owners::OWNERS_MAX;
-use raw::Leaf;
+use crate::map::{ADDRESS_BITS, Leaf};
+use raw::Entries;
 
 /// The entries of a leaf, which is made where a known block with an owner begins.
 const LEAF: usize = match () {
@@ -20,44 +21,29 @@ const LEAF: usize = match () {
     () => 1 << 20,
 };
 
-/// The bits of an address, of what Linux gives a program that does not ask for more.
-const ADDRESS_BITS: u32 = match () {
-    () if cfg!(miri) || usize::BITS == 32 => 32,
-    () if cfg!(target_arch = "aarch64") => 48,
-    () => 47,
-};
-
 const LEAVES_MAX: usize = (1 << (ADDRESS_BITS - EXACT.ilog2())) / LEAF;
 
 const _: () = assert!(LEAVES_MAX > 0);
 const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
-static LEAVES: [Leaf; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
+static LEAVES: [Leaf<Entries>; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
 
-/// The leaf of a known block, and its place there.
-fn place(block: *mut u8) -> Option<(&'static Leaf, usize)> {
+/// The entry of a known block; none where its part of the map was not made, or cannot be.
+fn entry(block: *mut u8, make: bool) -> Option<&'static AtomicU16> {
     let index = block.addr() / EXACT;
-    Some((LEAVES.get(index / LEAF)?, index % LEAF))
-}
-
-fn entry(block: *mut u8) -> Option<&'static AtomicU16> {
-    let (leaf, at) = place(block)?;
-    leaf.get().map(|leaf| &leaf[at])
+    raw::entries(index / LEAF, make).map(|leaf| &leaf[index % LEAF])
 }
 
 /// Notes the owner of a known block; false where memory is short, and it is nobody's.
 pub(super) fn note(block: *mut u8, owner: u32) -> bool {
-    let entry = entry(block).or_else(|| {
-        let (leaf, at) = place(block)?;
-        leaf.make().map(|leaf| &leaf[at])
-    });
+    let entry = entry(block, true);
     // Relaxed: only who has the block uses its entry, which follows it from thread to thread.
     entry.inspect(|entry| entry.store(owner as u16, Ordering::Relaxed)).is_some()
 }
 
 /// Takes the owner of a known block out, before the block is freed or moves; 0 for nobody.
 pub(super) fn forget(block: *mut u8) -> u32 {
-    let Some(entry) = entry(block) else { return 0 };
+    let Some(entry) = entry(block, false) else { return 0 };
     // Relaxed, here and below: as in `note`.
     let owner = entry.load(Ordering::Relaxed);
     if owner != 0 {
