@@ -2,7 +2,6 @@
 
 use std::alloc::System;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -12,8 +11,14 @@ use submeter_alloc::{Live, StartError};
 
 #[path = "common/books.rs"]
 mod books;
+#[path = "common/operations.rs"]
+mod operations;
+#[path = "common/storm.rs"]
+mod storm;
 
-use books::{Books, books};
+use books::books;
+use operations::operations;
+use storm::{Block, ChangeOne, storm};
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -246,9 +251,6 @@ fn destructors_of_thread_local_values_allocate_for_whom_the_thread_works_or_nobo
 
 const HELD: usize = 1_000;
 
-/// A block, and the place of its group in the list of all that there ever were.
-type Block = (Vec<u8>, usize);
-
 /// Allocates, grows, shrinks or frees.
 fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     match random.u32(..8) {
@@ -272,50 +274,14 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     }
 }
 
-/// Threads allocate in groups that live and die, grow and free what others allocated.
-fn storm(books: &Books, threads: usize, operations: usize) {
-    const ROUND: usize = 100;
+#[test]
+fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
+    let (books, _alone) = books();
     let top = books.tree.get_or_create("/storm").expect("room");
-    let lists: Vec<Mutex<Vec<Block>>> =
-        (0..threads).map(|_| Mutex::new(Vec::with_capacity(HELD))).collect();
-    let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
-    let place = |group: &Group| {
-        let (all, known) = &mut *groups.lock().expect("whole");
-        *known.entry(group.clone()).or_insert_with(|| {
-            all.push(group.clone());
-            all.len() - 1
-        })
-    };
-    thread::scope(|scope| {
-        for thread in 0..threads {
-            let (lists, place) = (&lists, &place);
-            scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(thread as u64);
-                let mut own: Vec<Block> = Vec::with_capacity(HELD);
-                for round in 0..operations / threads / ROUND {
-                    let name = format!("/storm/t{}", random.u32(..20));
-                    let group = books.tree.get_or_create(&name).expect("room");
-                    let at = place(&group);
-                    group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
-                    let list = &lists[random.usize(..threads)];
-                    std::mem::swap(&mut own, &mut *list.lock().expect("whole"));
-                    if random.u32(..50) == 0 {
-                        let _ = group.kill();
-                    }
-                    if round % 64 == 0 {
-                        books.heap.flush();
-                    }
-                }
-                lists[thread].lock().expect("whole").append(&mut own);
-            });
-        }
-    });
-    let (all, known) = groups.into_inner().expect("whole");
-    drop(known);
+    let change = (HELD, change_one as ChangeOne);
+    let (blocks, all) = storm(&books.tree, || books.heap.flush(), change, operations(2_000));
     let mut ledger = vec![0_i64; all.len()];
-    let lists: Vec<Block> =
-        lists.into_iter().flat_map(|list| list.into_inner().expect("whole")).collect();
-    for (block, at) in &lists {
+    for (block, at) in &blocks {
         ledger[*at] += block.capacity() as i64;
     }
     assert_eq!(books.of(&top), ledger.iter().sum::<i64>(), "of the living and the dead");
@@ -323,19 +289,6 @@ fn storm(books: &Books, threads: usize, operations: usize) {
         assert_eq!(books.of(group), *own, "{group:?}");
     }
     books.must_balance();
-    drop(lists);
+    drop(blocks);
     assert_eq!(books.of(&top), 0);
-}
-
-/// A million, unless `SUBMETER_HEAP_OPERATIONS` says how many.
-fn operations() -> usize {
-    let default = if cfg!(miri) { 2_000 } else { 1_000_000 };
-    let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();
-    set.map_or(default, |text| text.parse().expect("a whole number"))
-}
-
-#[test]
-fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
-    let (books, _alone) = books();
-    storm(books, 4, operations());
 }

@@ -56,7 +56,7 @@ fn a_runaway_tenant_ends_with_the_poll_that_crosses_its_limit_and_its_neighbour_
         assert!(neighbour.as_mut().poll(&mut context).is_pending());
         match runaway.as_mut().poll(&mut context) {
             Poll::Pending => assert!(books.of(&a) as u64 <= LIMIT, "{polls}"),
-            Poll::Ready(ended) => break ended.expect_err("it goes on for ever"),
+            Poll::Ready(ended) => break ended.expect_err("it never ends by itself"),
         }
     };
     assert_eq!((over.path.as_str(), over.limit), ("/runaway", LIMIT));

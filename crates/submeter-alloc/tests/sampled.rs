@@ -1,20 +1,23 @@
 //! What is estimated, beside a ledger that knows each block.
 
 use std::alloc::System;
-use std::collections::HashMap;
 use std::hint::black_box;
-use std::sync::Mutex;
 use std::thread;
 
-use submeter::Group;
 use submeter_alloc::exact::Exact;
 use submeter_alloc::sampled::Heap;
 use submeter_alloc::{Sampled, StartError};
 
+#[path = "common/operations.rs"]
+mod operations;
 #[path = "common/samples.rs"]
 mod samples;
+#[path = "common/storm.rs"]
+mod storm;
 
-use samples::{Samples, samples};
+use operations::operations;
+use samples::samples;
+use storm::{Block, ChangeOne, storm};
 
 #[global_allocator]
 static HEAP: Sampled<System> = Sampled::new(System);
@@ -54,7 +57,7 @@ fn large_blocks_are_known_to_the_byte_wherever_they_are_freed() {
     b.run(|| thread::scope(|scope| _ = scope.spawn(move || drop(there)).join()));
     assert_eq!(samples.of(&a), 3 << 20);
     let mut outside = outside;
-    // It keeps its owner, whoever changes it.
+    // Its owner stays the same when another group changes its size.
     b.run(|| resize(&mut outside, 9 << 20));
     assert_eq!((samples.of(&a), samples.of(&b)), (9 << 20, 0));
     resize(&mut outside, 10_000);
@@ -194,9 +197,6 @@ fn numbers_come_back_once_the_samples_of_their_groups_are_gone() {
 
 const HELD: usize = 2_000;
 
-/// A block, and the place of its group in the list of all that there ever were.
-type Block = (Vec<u8>, usize);
-
 /// Allocates, grows, shrinks or frees.
 fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     match random.u32(..8) {
@@ -214,64 +214,17 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     }
 }
 
-/// Threads allocate in groups that live and die, grow and free what others allocated.
-fn storm(samples: &Samples, threads: usize, operations: usize) {
-    const ROUND: usize = 100;
-    let top = samples.tree.get_or_create("/storm").expect("room");
-    let lists: Vec<Mutex<Vec<Block>>> =
-        (0..threads).map(|_| Mutex::new(Vec::with_capacity(HELD))).collect();
-    let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
-    let place = |group: &Group| {
-        let (all, known) = &mut *groups.lock().expect("whole");
-        *known.entry(group.clone()).or_insert_with(|| {
-            all.push(group.clone());
-            all.len() - 1
-        })
-    };
-    thread::scope(|scope| {
-        for thread in 0..threads {
-            let (lists, place) = (&lists, &place);
-            scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(thread as u64);
-                let mut own: Vec<Block> = Vec::with_capacity(HELD);
-                for round in 0..operations / threads / ROUND {
-                    let name = format!("/storm/t{}", random.u32(..20));
-                    let group = samples.tree.get_or_create(&name).expect("room");
-                    let at = place(&group);
-                    group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
-                    let list = &lists[random.usize(..threads)];
-                    std::mem::swap(&mut own, &mut *list.lock().expect("whole"));
-                    if random.u32(..50) == 0 {
-                        let _ = group.kill();
-                    }
-                    if round % 64 == 0 {
-                        samples.heap.flush();
-                    }
-                }
-                lists[thread].lock().expect("whole").append(&mut own);
-            });
-        }
-    });
-    // All that is left is of the groups, and everything comes off again.
-    let lists: Vec<Block> =
-        lists.into_iter().flat_map(|list| list.into_inner().expect("whole")).collect();
-    let truth: i64 = lists.iter().map(|(block, _)| block.capacity() as i64).sum();
-    samples.must_be_near(&top, truth);
-    samples.must_balance();
-    drop(lists);
-    assert_eq!((samples.of(&top), samples.count(&top)), (0, 0));
-    samples.must_balance();
-}
-
-/// A million, unless `SUBMETER_HEAP_OPERATIONS` says how many.
-fn operations() -> usize {
-    let default = if cfg!(miri) { 400 } else { 1_000_000 };
-    let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();
-    set.map_or(default, |text| text.parse().expect("a whole number"))
-}
-
 #[test]
 fn threads_that_free_what_others_allocated_leave_nothing_behind_stress() {
     let (samples, _alone) = samples();
-    storm(samples, 4, operations());
+    let top = samples.tree.get_or_create("/storm").expect("room");
+    let change = (HELD, change_one as ChangeOne);
+    let (blocks, _) = storm(&samples.tree, || samples.heap.flush(), change, operations(400));
+    // All that is left is of the groups, and everything comes off again.
+    let truth: i64 = blocks.iter().map(|(block, _)| block.capacity() as i64).sum();
+    samples.must_be_near(&top, truth);
+    samples.must_balance();
+    drop(blocks);
+    assert_eq!((samples.of(&top), samples.count(&top)), (0, 0));
+    samples.must_balance();
 }

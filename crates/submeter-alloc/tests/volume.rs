@@ -10,6 +10,11 @@ use std::thread;
 use submeter::{Group, Schema, Tree, switch};
 use submeter_alloc::{Metered, Volume, thread_counts};
 
+#[path = "common/operations.rs"]
+mod operations;
+
+use operations::operations;
+
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
 
@@ -261,14 +266,7 @@ fn storm(threads: usize, operations: usize) {
     assert_eq!(sums(tree.root(), heap), all, "and all of them, dead and alive");
 }
 
-/// A million, unless `SUBMETER_HEAP_OPERATIONS` says how many.
-fn operations() -> usize {
-    let default = if cfg!(miri) { 2_000 } else { 1_000_000 };
-    let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();
-    set.map_or(default, |text| text.parse().expect("a whole number"))
-}
-
 #[test]
 fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
-    storm(4, operations());
+    storm(4, operations(2_000));
 }

@@ -9,18 +9,24 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use submeter_alloc::exact::Exact;
 
+#[path = "common/beside.rs"]
+mod beside;
 #[path = "../../../crates/submeter-alloc/tests/common/books.rs"]
 mod books;
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
+use beside::beside;
 use books::{Books, books};
+use fork::in_a_fork;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -161,53 +167,29 @@ fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
     let Books { tree, live, heap } = books;
     let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
     let held = own.run(|| vec![0_u8; 5_000]);
-    let over = AtomicBool::new(false);
-    // Relaxed, here and below: it ends the loops.
-    let going = || !over.load(Ordering::Relaxed);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while going() {
-                    let block = others.run(|| black_box(vec![0_u8; 100]));
-                    drop(block);
-                }
-            });
-        }
+    let allocates = || drop(others.run(|| black_box(vec![0_u8; 100])));
+    beside(&[&allocates, &allocates], || {
         for fork in 0..FORKS {
-            let entered = own.enter();
-            let before = black_box(vec![0_u8; 1_000]);
-            // SAFETY: the child allocates, switches, reads and ends, without the parent's exit
-            // handlers. glibc gives it an allocator that no vanished thread has locked, and no
-            // other thread flushes.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            let mut entered = Some(own.enter());
+            let mut before = Some(black_box(vec![0_u8; 1_000]));
+            let passed = in_a_fork(|| {
                 let more = black_box(vec![0_u8; 50]);
-                drop(before);
-                drop(entered);
+                drop(before.take());
+                drop(entered.take());
                 let new = tree.create("/new").expect("new");
                 let there = new.run(|| black_box(vec![0_u8; 7]));
                 heap.flush();
-                let first = (own.sum(live.bytes), new.sum(live.bytes)) == (5_050, 7);
+                assert_eq!((own.sum(live.bytes), new.sum(live.bytes)), (5_050, 7));
                 drop((more, there));
                 heap.flush();
-                let second = (own.sum(live.bytes), new.sum(live.bytes)) == (5_000, 0);
-                // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(!first) + 2 * i32::from(!second)) };
-            }
-            let mut status = -1;
-            // SAFETY: `status` is live; `child` is ours to wait for.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!((own.sum(live.bytes), new.sum(live.bytes)), (5_000, 0));
+                true
+            });
             drop(before);
             drop(entered);
             heap.flush();
-            let (fork, own) = ((fork, status), own.sum(live.bytes));
-            if fork.1 != 0 || own != 5_000 {
-                // Else the threads would go on.
-                over.store(true, Ordering::Relaxed);
-                panic!("fork and status {fork:?}, {own} bytes");
-            }
+            assert_eq!((passed, own.sum(live.bytes)), (true, 5_000), "fork {fork}");
         }
-        over.store(true, Ordering::Relaxed);
     });
     drop(held);
     assert_eq!((books.of(&own), books.of(&others)), (0, 0));
@@ -222,44 +204,25 @@ fn a_forked_child_ends_a_flush_that_a_thread_of_its_parent_was_in_and_goes_on() 
     let Books { tree, heap, .. } = books;
     let own = tree.create("/forks").expect("new");
     own.run(|| ());
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // One flushes and one numbers groups, always.
-        scope.spawn(|| {
-            // Relaxed, here and below: it ends the loops.
-            while !over.load(Ordering::Relaxed) {
-                heap.flush();
-            }
-        });
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                let group = tree.get_or_create("/forks/new").expect("room");
-                group.run(|| ());
-                group.kill().expect("no children");
-            }
-        });
+    let flushes = || heap.flush();
+    let numbers = || {
+        let group = tree.get_or_create("/forks/new").expect("room");
+        group.run(|| ());
+        group.kill().expect("no children");
+    };
+    beside(&[&flushes, &numbers], || {
         for fork in 0..FORKS {
-            // SAFETY: as above; a child that hangs is ended by the alarm.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                // SAFETY: as above.
+            let passed = in_a_fork(|| {
+                // SAFETY: asks for a signal that ends a child that hangs.
                 unsafe { libc::alarm(10) };
                 let block = own.run(|| black_box(vec![0_u8; 100]));
                 heap.flush();
                 drop(block);
                 heap.flush();
-                // SAFETY: as above.
-                unsafe { libc::_exit(0) };
-            }
-            let mut status = -1;
-            // SAFETY: `status` is live; `child` is ours to wait for.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            if status != 0 {
-                over.store(true, Ordering::Relaxed);
-                panic!("fork {fork}: status {status}");
-            }
+                true
+            });
+            assert!(passed, "fork {fork}");
         }
-        over.store(true, Ordering::Relaxed);
     });
     books.must_balance();
 }

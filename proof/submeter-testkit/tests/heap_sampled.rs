@@ -2,24 +2,30 @@
 //! in the middle of the sampler spoils nothing, and a forked child estimates for itself, while
 //! threads of its parent that it does not have were in the middle of sampling.
 #![cfg(not(miri))]
-#![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
+#![expect(unsafe_code, reason = "asks for alignments, and allocates in handlers")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use submeter_alloc::Sampled;
 
+#[path = "common/beside.rs"]
+mod beside;
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 #[path = "../../../crates/submeter-alloc/tests/common/samples.rs"]
 mod samples;
 
+use beside::beside;
+use fork::in_a_fork;
 use samples::{Samples, samples};
 
 #[global_allocator]
@@ -150,29 +156,15 @@ fn a_forked_child_estimates_for_itself_while_others_are_sampled() {
     let Samples { tree, live, heap } = samples;
     let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
     let held = own.run(|| vec![0_u8; 50_000]);
-    let over = AtomicBool::new(false);
-    // Relaxed, here and below: it ends the loops.
-    let going = || !over.load(Ordering::Relaxed);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while going() {
-                    let block = others.run(|| black_box(vec![0_u8; 5_000]));
-                    drop(block);
-                }
-            });
-        }
+    let allocates = || drop(others.run(|| black_box(vec![0_u8; 5_000])));
+    beside(&[&allocates, &allocates], || {
         for fork in 0..FORKS {
-            let entered = own.enter();
-            let before = black_box(vec![0_u8; 10_000]);
-            // SAFETY: the child allocates, switches, reads and ends, without the parent's exit
-            // handlers. glibc gives it an allocator that no vanished thread has locked, and no
-            // other thread flushes.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            let mut entered = Some(own.enter());
+            let mut before = Some(black_box(vec![0_u8; 10_000]));
+            let passed = in_a_fork(|| {
                 let more = black_box(vec![0_u8; 9_000]);
-                drop(before);
-                drop(entered);
+                drop(before.take());
+                drop(entered.take());
                 let new = tree.create("/new").expect("new");
                 let there = new.run(|| black_box(vec![[0_u8; 9_000]; 1]));
                 let small: Vec<Vec<u8>> = new.run(|| {
@@ -182,27 +174,18 @@ fn a_forked_child_estimates_for_itself_while_others_are_sampled() {
                 });
                 heap.flush();
                 // Own's small blocks may be sampled: none is held but what the tree has of them.
-                let first = own.sum(live.bytes) >= 59_000 && new.sum(live.samples) > 0;
+                assert!(own.sum(live.bytes) >= 59_000 && new.sum(live.samples) > 0);
                 drop((more, there, small));
                 heap.flush();
-                let second = new.sum(live.bytes) == 0 && new.sum(live.samples) == 0;
-                // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(!first) + 2 * i32::from(!second)) };
-            }
-            let mut status = -1;
-            // SAFETY: `status` is live; `child` is ours to wait for.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!((new.sum(live.bytes), new.sum(live.samples)), (0, 0));
+                true
+            });
             drop(before);
             drop(entered);
             heap.flush();
-            let (fork, own) = ((fork, status), own.sum(live.bytes));
-            if fork.1 != 0 || own < 50_000 {
-                // Else the threads would go on.
-                over.store(true, Ordering::Relaxed);
-                panic!("fork and status {fork:?}, {own} bytes");
-            }
+            let own = own.sum(live.bytes);
+            assert!(passed && own >= 50_000, "fork {fork}, {own} bytes");
         }
-        over.store(true, Ordering::Relaxed);
     });
     drop(held);
     assert_eq!(samples.of(&others), 0);

@@ -8,7 +8,12 @@ use std::{io, thread};
 use submeter::switch::thread_context;
 use submeter::{Schema, Tree};
 
-/// Names the scenario; where it is not set, nobody reads.
+#[path = "../common/fork.rs"]
+mod fork;
+
+use fork::in_a_fork;
+
+/// Names the scenario. Without it no reader is there.
 pub(crate) const SCENARIO: &str = "SUBMETER_TEST_SCENARIO";
 
 pub(crate) const SERVICE: &str = "shop";
@@ -133,20 +138,13 @@ fn forks(tree: &Tree) {
     let (web, own) = (tree.create("/web").expect("new"), tree.create("/child").expect("new"));
     thread_context::announce([("service.name", SERVICE)]).expect("the first");
     let entered = web.enter();
-    // SAFETY: the child has only this thread, which holds no lock; it ends without exit handlers.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", io::Error::last_os_error());
-    if child == 0 {
+    let passed = in_a_fork(|| {
         step("child");
         thread_context::announce([("service.name", "child")]).expect("the child's first");
         own.run(|| step("announced"));
-        // SAFETY: as above.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = -1;
-    // SAFETY: `status` is live; `child` is ours to wait for.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+        true
+    });
+    assert!(passed);
     drop(entered);
 }
 

@@ -1,0 +1,62 @@
+//! Threads that allocate in groups that live and die, and change and free what others allocated.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::thread;
+
+use submeter::{Group, Tree};
+
+/// A block, and the place of its group in the list of all that there ever were.
+pub(crate) type Block = (Vec<u8>, usize);
+
+/// Allocates, grows, shrinks or frees: one of these blocks, for the group at a place in the list.
+pub(crate) type ChangeOne = fn(&mut Vec<Block>, usize, &mut fastrand::Rng);
+
+/// Has threads change blocks below `/storm`, each in a list with room for so many as are `held`.
+/// Returns what is left, with the list of groups.
+pub(crate) fn storm(
+    tree: &Tree,
+    flush: impl Fn() + Sync,
+    (held, change_one): (usize, ChangeOne),
+    operations: usize,
+) -> (Vec<Block>, Vec<Group>) {
+    const THREADS: usize = 4;
+    const ROUND: usize = 100;
+    let lists: Vec<Mutex<Vec<Block>>> =
+        (0..THREADS).map(|_| Mutex::new(Vec::with_capacity(held))).collect();
+    let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
+    let place = |group: &Group| {
+        let (all, known) = &mut *groups.lock().expect("whole");
+        *known.entry(group.clone()).or_insert_with(|| {
+            all.push(group.clone());
+            all.len() - 1
+        })
+    };
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (lists, place, flush) = (&lists, &place, &flush);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                let mut own: Vec<Block> = Vec::with_capacity(held);
+                for round in 0..operations / THREADS / ROUND {
+                    let name = format!("/storm/t{}", random.u32(..20));
+                    let group = tree.get_or_create(&name).expect("room");
+                    let at = place(&group);
+                    group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
+                    let list = &lists[random.usize(..THREADS)];
+                    std::mem::swap(&mut own, &mut *list.lock().expect("whole"));
+                    if random.u32(..50) == 0 {
+                        let _ = group.kill();
+                    }
+                    if round % 64 == 0 {
+                        flush();
+                    }
+                }
+                lists[thread].lock().expect("whole").append(&mut own);
+            });
+        }
+    });
+    let (all, _) = groups.into_inner().expect("whole");
+    let left = lists.into_iter().flat_map(|list| list.into_inner().expect("whole")).collect();
+    (left, all)
+}

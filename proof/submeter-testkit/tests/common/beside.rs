@@ -1,0 +1,31 @@
+//! Threads that go on beside a test.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// Ends the threads, also where the test panics: they would go on.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        // Relaxed: it only ends loops.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has each of these be called over and over, by a thread each, until `test` returns.
+pub(crate) fn beside(calls: &[&(dyn Fn() + Sync)], test: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for call in calls {
+            scope.spawn(|| {
+                // Relaxed: as above.
+                while !over.load(Ordering::Relaxed) {
+                    call();
+                }
+            });
+        }
+        let _over = Over(&over);
+        test();
+    });
+}
