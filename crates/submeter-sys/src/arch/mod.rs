@@ -21,6 +21,32 @@ macro_rules! own_area {
     };
 }
 
+/// Makes the thread-local pointer that profilers read.
+//
+// Not hidden, and not `thread_local!`: readers look for this name in the dynamic symbol table, and
+// stable Rust makes no thread-local symbol. Two publishers in one program are an error of its
+// linker, as they would overwrite each other's pointer.
+#[cfg(all(
+    feature = "thread-context",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, submeter_portable))
+))]
+macro_rules! context_symbol {
+    () => {
+        std::arch::global_asm!(
+            ".pushsection .tbss.otel_thread_ctx_v1, \"awT\", %nobits",
+            ".balign 8",
+            ".globl otel_thread_ctx_v1",
+            ".type otel_thread_ctx_v1, %object",
+            ".size otel_thread_ctx_v1, 8",
+            "otel_thread_ctx_v1:",
+            ".zero 8",
+            ".popsection",
+        );
+    };
+}
+
 // 64-bit pointers only: x32 and ILP32 lay the same registers out otherwise. Little-endian only: a
 // big-endian AArch64 kernel reads another signature than `.inst` writes.
 #[cfg(all(

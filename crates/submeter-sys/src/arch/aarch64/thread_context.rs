@@ -2,17 +2,7 @@
 
 use std::arch::asm;
 
-// Why it is no `thread_local!`: `crates/submeter-sys/src/arch/x86_64/thread_context.rs`.
-std::arch::global_asm!(
-    ".pushsection .tbss.otel_thread_ctx_v1, \"awT\", %nobits",
-    ".balign 8",
-    ".globl otel_thread_ctx_v1",
-    ".type otel_thread_ctx_v1, %object",
-    ".size otel_thread_ctx_v1, 8",
-    "otel_thread_ctx_v1:",
-    ".zero 8",
-    ".popsection",
-);
+context_symbol!();
 
 /// Stores the calling thread's pointer.
 ///

@@ -2,19 +2,7 @@
 
 use std::arch::asm;
 
-// Not hidden, and not `thread_local!`: readers look for this name in the dynamic symbol table, and
-// stable Rust makes no thread-local symbol. Two publishers in one program are an error of its
-// linker, as they would overwrite each other's pointer.
-std::arch::global_asm!(
-    ".pushsection .tbss.otel_thread_ctx_v1, \"awT\", @nobits",
-    ".balign 8",
-    ".globl otel_thread_ctx_v1",
-    ".type otel_thread_ctx_v1, @object",
-    ".size otel_thread_ctx_v1, 8",
-    "otel_thread_ctx_v1:",
-    ".zero 8",
-    ".popsection",
-);
+context_symbol!();
 
 /// Stores the calling thread's pointer.
 ///
