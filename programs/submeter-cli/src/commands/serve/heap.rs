@@ -61,7 +61,7 @@ impl Books {
     /// Returns what the page shows of each tenant.
     pub(super) fn view(&self) -> View {
         View::gauge("heap_bytes", "Heap", self.live.bytes)
-            .help("Memory that was allocated for the group and is in use, whoever frees it")
+            .help("Heap memory that was allocated for the group and is not freed yet")
     }
 
     /// Shows what the process has, and how much of it is whose.
