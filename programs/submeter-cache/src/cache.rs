@@ -51,7 +51,7 @@ struct Inner {
     connection_lists: Documents,
 }
 
-/// What is listed tenant by tenant or connection by connection, and may be megabytes.
+/// A list by tenant or by connection, which may be megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     /// `stats tenants`

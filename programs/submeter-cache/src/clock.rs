@@ -17,7 +17,7 @@ pub(crate) struct Tick {
     pub(crate) us: u64,
 }
 
-/// Where the store's scale begins, so that 0 can mean never and 1 long ago.
+/// The start of the store's scale, so that 0 can mean never and 1 long ago.
 const START_MS: u64 = 1000;
 
 /// An expiry that lies before every moment.

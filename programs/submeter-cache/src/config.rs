@@ -49,7 +49,7 @@ pub struct Config {
     /// Whether requests look for a rate even if `tenant_limits` has none: for a program that sets
     /// rates of groups by itself.
     pub rates: bool,
-    /// What becomes of requests over a tenant's rate.
+    /// The fate of requests over a tenant's rate: a refusal or a wait.
     pub over_rate: OverRate,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
     pub metering: bool,
@@ -287,8 +287,8 @@ const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / GROUPS_OF_TENANT - 1;
 /// The largest `value_max`: memcached's own ceiling.
 const VALUE_MAX: usize = 1 << 30;
 
-/// What one connection may hold beside a value in its request and one in its answer: the longest
-/// line, and the text of its answers.
+/// The bytes that one connection may hold beside a value in its request and one in its answer: the
+/// longest line, and the text of its answers.
 const ONE_REQUEST_BYTES: u64 = KEYS_LINE_MAX as u64 + (1 << 20);
 
 /// The error for an invalid setting.

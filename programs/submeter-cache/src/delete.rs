@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::cache::Cache;
 use crate::tenant::Tenant;
 
-/// What a deletion has done.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deletion {
@@ -38,7 +38,7 @@ pub enum DeleteError {
     NotFound(String),
     /// The tenant is gone, but some of its groups are still held.
     StillHeldError {
-        /// What was done so far.
+        /// The work done so far.
         done: Deletion,
         /// The holders of each group that is not released.
         held: Vec<StillHeldError>,
@@ -109,7 +109,7 @@ impl Cache {
         let mut look = LOOK_MIN;
         loop {
             purge.round(&mut done).await;
-            // What was replaced while others looked it up is freed when its epoch ends.
+            // An item that was replaced during a lookup is freed when its epoch ends.
             pin().flush();
             killed.retain(|group| !is_released(group));
             done.took = started.elapsed();

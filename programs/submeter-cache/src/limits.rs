@@ -1,4 +1,4 @@
-//! What tenants may have: memory, and requests and CPU time per time.
+//! The limits of tenants: memory, requests per second and CPU time per second.
 
 use submeter::{Group, LimitMode, Rate};
 
@@ -36,7 +36,7 @@ pub struct TenantLimits {
     /// With which weight it contends for the requests and the CPU time that its parent may have: 1
     /// to 10,000. While siblings want more than there are, each that has a weight gets its part.
     pub weight: Option<u32>,
-    /// What is done with what exceeds `memory`, `requests` or `cpu`: it is refused unless this is
+    /// The effect of `memory`, `requests` and `cpu`: an excess is refused unless this is
     /// [`LimitMode::Soft`], which grants it and counts it.
     pub mode: Option<LimitMode>,
 }

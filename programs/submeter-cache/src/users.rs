@@ -1,4 +1,4 @@
-//! Who may use a server, and which tenants.
+//! The users of a server, and the tenants that each may use.
 
 use std::collections::HashMap;
 use std::fmt;

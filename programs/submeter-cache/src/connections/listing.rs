@@ -9,7 +9,7 @@ use super::{Connections, Phase, Seat};
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
     pub(crate) client: Box<str>,
-    /// Where the server listens, shared by its connections.
+    /// The address that the server listens on, shared by its connections.
     pub(crate) server: Arc<str>,
 }
 

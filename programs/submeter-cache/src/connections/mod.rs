@@ -37,7 +37,7 @@ pub(crate) struct Connections {
     listening: Mutex<Vec<Listener>>,
     room: Room,
     root: Group,
-    /// What a place is charged to: nothing is held beside its bound.
+    /// The account that a place is charged to: nothing is held outside of its bound.
     quota: Quota<Count>,
     most: usize,
     login_timeout_ms: u64,
@@ -57,7 +57,7 @@ struct Counts {
     stopped_us: AtomicU64,
 }
 
-/// What `stats` says about connections.
+/// The figures of `stats` about connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionCounts {
     pub(crate) current: usize,
@@ -80,7 +80,7 @@ pub(crate) struct ConnectionCounts {
     pub(crate) stopped_us: u64,
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The next request.
@@ -91,7 +91,7 @@ pub(crate) enum Phase {
     Sending = 2,
 }
 
-/// What others may know of a connection.
+/// The public state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     /// The phase in the low two bits, above them since when, on the store's clock in ms.
@@ -267,7 +267,7 @@ impl Connections {
         });
         if let Some(seat) = stalled.min_by_key(|seat| seat.stalled_since_ms()) {
             seat.end();
-            // What it held is as good as free; the next look must find another one.
+            // Its bytes are as good as free; the next look must find another one.
             seat.set_held(0);
             // Relaxed: a statistic.
             self.counts.reclaimed.fetch_add(1, Ordering::Relaxed);

@@ -6,9 +6,9 @@
 //! places for them alone would be theirs for the taking as well.
 //!
 //! Among several users, one may have as many places as are in no user's hands, times [`PART`].
-//! Whoever comes first leaves some, which the next may have but for some. A fixed part for each
-//! would leave most places empty where few of many users come, and the first of equals could not
-//! use the server that it has for itself.
+//! The first user leaves some places free, and the next one leaves some of these. A fixed part for
+//! each would leave most places empty while few of many users come, and a user alone could not use
+//! the whole server.
 //!
 //! Without users a place is open to anybody who reaches the server, as is everything else. A part
 //! for each address would be one part for all clients behind a proxy, and no bound on a client that
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) seat: Arc<Seat>,
 }
 
-/// Who has the places.
+/// The holders of the places.
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) taken: HashMap<u64, Taken>,
@@ -84,7 +84,7 @@ pub struct Crowd {
     pub open: usize,
     /// How many may be.
     pub most: usize,
-    /// Who has most of them: a user, clients that have not logged in, or an address.
+    /// The holder of the most places: a user, clients that have not logged in, or an address.
     pub holder: String,
     /// How many the holder has.
     pub holds: usize,

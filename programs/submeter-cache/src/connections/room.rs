@@ -32,7 +32,7 @@ const STALLED: Duration = Duration::from_secs(1);
 /// Between two looks for room.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What is shared by those who hold.
+/// The state that all holders share.
 pub(super) struct Room {
     root: Group,
     quota: Quota<Bytes>,
@@ -42,7 +42,7 @@ pub(super) struct Room {
     waiting: AtomicUsize,
 }
 
-/// What one connection holds.
+/// The bytes that one connection holds.
 pub(crate) struct Hold {
     connections: Arc<Connections>,
     seat: Arc<Seat>,

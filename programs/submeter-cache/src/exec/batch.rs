@@ -1,4 +1,4 @@
-//! What the requests of one batch share.
+//! The state that the requests of one batch share.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::tenant::{Account, Resolver};
 /// Why a request does not begin.
 #[derive(Clone, Copy)]
 pub(super) struct HeldBack {
-    /// After which time it could; `None` where nobody knows.
+    /// The time after which it can begin; `None` if unknown.
     pub(super) after: Option<Duration>,
-    /// What the tenant had, as the client is told.
+    /// The cause, in the words of the answer.
     pub(super) of: &'static str,
 }
 

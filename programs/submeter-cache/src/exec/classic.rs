@@ -193,7 +193,7 @@ impl Session<'_> {
             }
             let before = out.written();
             let account = (metering || rated).then(|| batch.enter(key));
-            // Where it waited for room, it had passed the rate.
+            // A request that waited for room had passed the rate.
             let has_room = self.room > 0;
             if let Some(account) = account
                 && !has_room

@@ -11,7 +11,7 @@ pub(super) const GENERAL: [&str; 36] = [
     "read_buf_bytes_free",
     "read_buf_oom",
     "reserved_fds",
-    // What was flushed is gone by the next request.
+    // A flushed item is gone by the next request.
     "get_flushed",
     "hash_power_level",
     "hash_bytes",

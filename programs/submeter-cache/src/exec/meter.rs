@@ -1,5 +1,5 @@
-//! What a connection meters: gathered while it executes a batch of requests, added to the tenants'
-//! groups before the answers are sent.
+//! The meter of a connection. It gathers usage while a batch of requests runs and adds it to the
+//! tenants' groups before the answers are sent.
 //!
 //! Gathering makes a pipeline of requests cost one add per tenant and metric. Adding before sending
 //! makes totals exact for a client that has its answer.
@@ -65,7 +65,7 @@ impl Effect {
     }
 }
 
-/// What the accounts of one batch have consumed.
+/// The usage of each account in one batch.
 pub(crate) struct BatchMeter {
     /// By account; shorter than the list of accounts.
     tallies: Vec<AccountTally>,
@@ -81,7 +81,7 @@ struct Took {
     waited_ns: u64,
 }
 
-/// What one account has consumed in this batch.
+/// The usage of one account in this batch.
 #[derive(Clone, Copy, Default)]
 struct AccountTally {
     kinds: [u32; KINDS],

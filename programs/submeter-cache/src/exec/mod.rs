@@ -42,7 +42,7 @@ pub(crate) struct Session<'c> {
     swallowing: Box<[u8]>,
 }
 
-/// What the connection does next.
+/// The next step of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Go,
@@ -65,7 +65,7 @@ pub(crate) enum Next {
 pub(crate) struct Paused {
     with_cas: bool,
     touch: Option<i64>,
-    /// Where in the request's bytes the remaining keys begin.
+    /// The offset of the remaining keys in the request's bytes.
     pub(crate) keys_at: usize,
     /// Bytes of the request that were not charged to a key yet.
     bytes_in: usize,
@@ -119,7 +119,7 @@ impl<'c> Session<'c> {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
-        // Where it waited for room, it had passed the rate.
+        // A request that waited for room had passed the rate.
         if self.room == 0
             && let Some(next) = self.admit(&request, bytes_in, batch, out)
         {

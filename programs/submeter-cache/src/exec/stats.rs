@@ -21,7 +21,7 @@ const VERSION: &str = "1.6.18-submeter";
 pub(super) const VERSION_LINE: &str = "VERSION 1.6.18-submeter";
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What memcached has of memory at a time for the items of a class.
+/// The memory that memcached takes at a time for the items of a class.
 const PAGE_BYTES: u64 = 1 << 20;
 
 /// Answers `stats <topic> <rest>`, except for what is a [`List`](super::List).
@@ -31,7 +31,7 @@ pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output)
         b"settings" => settings(cache, out),
         b"items" => items(cache, out),
         b"slabs" => slabs(cache, out),
-        // What memcached answers too, unless it was started to count sizes.
+        // Memcached answers so too, unless it was started to count sizes.
         b"sizes" => stat("sizes_status", "disabled", out),
         b"cachedump" => return out.line(reply::NO_DUMP),
         b"reset" => return reset(cache, out),
@@ -48,7 +48,7 @@ fn stat(name: &str, value: impl Display, out: &mut Output) {
     out.line(&format!("STAT {name} {value}"));
 }
 
-/// What grows as the server works, by the names of `stats`.
+/// The counters of the server, by the names of `stats`.
 fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
     let metrics = cache.metrics();
     let root = cache.tree().root();

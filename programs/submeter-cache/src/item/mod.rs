@@ -11,7 +11,7 @@ mod ring;
 
 pub(crate) use ring::Ring;
 
-/// What an item costs beside its key and value: itself, the count in front of it, its place in the
+/// The cost of an item beside its key and value: itself, the count in front of it, its place in the
 /// table (a pointer and a byte, at worst seven eighths full and just doubled), its place in its
 /// tenant's ring (a pointer, just doubled), its entry among the deadlines (in case that it expires,
 /// which can change) and the allocator's headers of two blocks.
@@ -73,7 +73,7 @@ impl Draft<'_> {
         self.value[0].len() + self.value[1].len()
     }
 
-    /// What is charged for it.
+    /// Returns the bytes that are charged for it.
     pub(crate) fn cost(&self) -> u64 {
         OVERHEAD_BYTES + (self.key.len() + self.value_len() + 2) as u64
     }
@@ -131,7 +131,7 @@ impl<T> Item<T> {
         self.hash
     }
 
-    /// What is charged for it, the same as for its draft.
+    /// Returns the bytes that are charged for it, as many as for its draft.
     pub(crate) fn cost(&self) -> u64 {
         OVERHEAD_BYTES + self.data.len() as u64
     }

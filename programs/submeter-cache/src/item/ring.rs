@@ -29,8 +29,8 @@ pub(crate) struct Ring<T> {
     tenant: Option<Arc<T>>,
 }
 
-/// What a ring releases with an item. To be dropped outside of its lock, as it may be what keeps
-/// the ring.
+/// The references that a ring releases with an item. Drop them outside of its lock, as they may be
+/// the last ones to the ring.
 #[must_use]
 pub(crate) struct Removed<T> {
     pub(crate) item: RcuArc<Item<T>>,

@@ -1,5 +1,5 @@
-//! What a connection may ask for: nothing before it has said who it is, and only keys of its own
-//! tenant after that.
+//! The rights of a connection: none before it has logged in, and only the keys of its own tenant
+//! after that.
 //!
 //! It is decided on parsed lines, before anything is executed, so that no command can be forgotten:
 //! what is not allowed here does not get further.
@@ -10,7 +10,7 @@ use super::command::Command;
 use super::{Mode, Refusal, Request, reply, token};
 use crate::users::LOGIN_MAX;
 
-/// What the client of one connection may do.
+/// The rights of one connection's client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
     #[default]

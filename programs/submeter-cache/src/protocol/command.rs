@@ -1,4 +1,4 @@
-//! What both protocols turn a command line into.
+//! The command that either protocol makes of a line.
 
 use super::{Refusal, Request, token};
 

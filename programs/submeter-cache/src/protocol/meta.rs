@@ -39,8 +39,8 @@ pub(crate) struct Meta<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// What the flags of a meta request ask for. Flags that only ask for something in the answer stay
-/// in [`Meta::tokens`].
+/// The meaning of a meta request's flags. Flags that only ask for something in the answer stay in
+/// [`Meta::tokens`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
     /// `q`

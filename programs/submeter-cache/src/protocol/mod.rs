@@ -26,8 +26,8 @@
 //! | `version` `quit` | | `VERSION …`; the end of the connection |
 //! | `shutdown` | `shutdown [graceful]` | the end of the server, where it is enabled |
 //!
-//! Where users are named, the first request stores `user password` under any key; the user of one
-//! tenant may then use its keys, and neither `flush_all`, `stats` nor `shutdown`.
+//! On a server with users the first request stores `user password` under any key. The user of one
+//! tenant may then use its keys, but neither `flush_all`, `stats` nor `shutdown`.
 //!
 //! The value's bytes follow the line of a storage command. `stats` knows:
 //!
@@ -137,7 +137,7 @@ pub(crate) enum Request<'a> {
     Get {
         with_cas: bool,
         touch: Option<i64>,
-        /// Where in the request's bytes the keys begin.
+        /// The offset of the keys in the request's bytes.
         keys_at: usize,
         /// The keys, separated by spaces; each is of legal length.
         keys: &'a [u8],

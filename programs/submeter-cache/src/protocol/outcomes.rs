@@ -1,4 +1,4 @@
-//! What the parser makes of a connection's bytes, however they arrive: for its tests and for
+//! The parser's outcomes for a connection's bytes, however they arrive: for its tests and for
 //! `proof/submeter-fuzz`.
 
 use super::{Access, Outcome, Parser, Step};

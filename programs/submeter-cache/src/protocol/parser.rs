@@ -18,7 +18,7 @@ pub(crate) struct Parser {
     searched: usize,
 }
 
-/// What lies at the front of a buffer.
+/// The item at the front of a buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step<'a> {
     /// How many bytes of the buffer it takes.
@@ -35,7 +35,7 @@ pub(crate) enum Outcome<'a> {
     /// Bytes of a value that was refused.
     Swallowed,
     Request(Request<'a>),
-    /// Who the client says that it is, and its password.
+    /// The user that the client claims to be, and the password.
     Login(&'a [u8]),
     Refused(Refusal<'a>),
     /// The other end speaks another protocol, this one if it is known, or its line has no end: the
@@ -131,8 +131,8 @@ impl Parser {
     }
 }
 
-/// What clients speak that look for another port, or were told to speak otherwise. Each is known by
-/// the first bytes of a request: some send no end of a line, and would wait for an answer.
+/// Protocols of clients that have the wrong port or a wrong setting. Each is recognised by the
+/// first bytes of a request: some send no end of a line and would wait for an answer.
 const HTTP: &str = "HTTP";
 const BINARY: &str = "memcached's binary protocol";
 const TLS: &str = "TLS";

@@ -92,7 +92,7 @@ struct Connection<'c> {
     on_foreign: Option<Hook<Foreign>>,
     hold: Hold,
     input: Vec<u8>,
-    /// Where in `input` the next request begins.
+    /// The offset of the next request in `input`.
     at: usize,
     /// How many bytes from there on parsing needs to go on.
     wanted: usize,

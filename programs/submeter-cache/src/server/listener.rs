@@ -41,7 +41,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // What is left behind, the next server replaces.
+            // The next server replaces a socket that is left behind.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -85,7 +85,7 @@ impl<T> fmt::Debug for Hook<T> {
 pub struct Foreign {
     /// `HTTP`, `TLS` or `memcached's binary protocol`.
     pub protocol: &'static str,
-    /// Where it connected from, as `stats conns` has it.
+    /// The client's address, as `stats conns` shows it.
     pub client: String,
 }
 
@@ -260,7 +260,7 @@ impl Server {
     /// has arrived, in whole or in part, and every answer that is not sent yet.
     ///
     /// # Errors
-    /// None at present: an error on a connection ends that connection alone.
+    /// Returns none at present: an error on a connection ends that connection alone.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
@@ -407,7 +407,7 @@ async fn follow(
 fn turn_away(mut stream: Stream) {
     // A client that has left misses nothing.
     let _ = stream.try_write_vectored(&[IoSlice::new(b"ERROR Too many open connections\r\n")]);
-    // What it has sent already is read: unread, it would make the kernel discard the line.
+    // Read the bytes that the client has sent: unread, they would make the kernel discard the line.
     let mut unread = Vec::with_capacity(4096);
     let read = pin!(stream.read_buf(&mut unread));
     let _ = read.poll(&mut Context::from_waker(Waker::noop()));

@@ -19,7 +19,7 @@ use submeter_sys::cpu::{affinity, set_affinity};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// Where connections are served: at least one worker.
+/// The threads that serve connections: at least one worker.
 #[derive(Debug)]
 pub(super) struct Workers(Vec<Worker>);
 
@@ -97,7 +97,7 @@ impl Thread {
     fn start(number: usize, cpu: Option<usize>, runtime: Runtime) -> io::Result<Thread> {
         let (end, ended) = oneshot::channel::<()>();
         let drive = move || {
-            // Where the system refuses, it chooses the CPU.
+            // If the system refuses, it chooses the CPU.
             let _ = cpu.map(|cpu| set_affinity(&[cpu]));
             // Ends with an error, as nothing is ever sent.
             let _ = runtime.block_on(ended);
@@ -146,7 +146,7 @@ mod tests {
     fn a_worker_per_cpu_stays_on_its_own() {
         let Ok(cpus) = affinity() else { return };
         let ask = || affinity().expect("as before");
-        // What the threads may use, and those on which they block.
+        // The CPUs of the workers, and of the threads on which their tasks block.
         let seen = |threads| -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
             let workers = start(threads);
             let runtime = Builder::new_current_thread().build().expect("a runtime");

@@ -22,7 +22,7 @@ pub(crate) struct Prefix {
 
 type Prefixes = BTreeMap<String, Prefix>;
 
-/// What was collected, and since when.
+/// The collected figures, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Detail {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ pub(crate) struct Detail {
 #[derive(Debug, Default)]
 struct State {
     collected: Prefixes,
-    /// What the tenants had counted when it was switched on, while it is.
+    /// The tenants' counts at the moment when it was switched on; `None` while it is off.
     since: Option<Prefixes>,
 }
 
@@ -117,7 +117,7 @@ impl Prefix {
     }
 }
 
-/// What the tenants below the root have counted, by name.
+/// The counts of the tenants below the root, by name.
 fn prefixes(tree: &Tree, metrics: &Metrics) -> Prefixes {
     let snapshot = tree.snapshot();
     let top = snapshot.groups().iter().filter(|group| group.parent() == Some(0));

@@ -1,4 +1,4 @@
-//! What `stats` shows beside the tenants' metrics.
+//! The figures of `stats` beside the tenants' metrics.
 
 mod detail;
 mod totals;

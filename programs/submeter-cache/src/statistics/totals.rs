@@ -1,4 +1,4 @@
-//! What is counted for the whole server alone: the finer numbers of `stats`.
+//! Counters of the whole server alone: the finer numbers of `stats`.
 //!
 //! Not metrics of the tree: each of up to ten thousand tenants would have a row of each in
 //! `/metrics`, for what few look at.

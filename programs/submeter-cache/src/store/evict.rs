@@ -42,7 +42,7 @@ const RECLAIM_MAX: usize = 1024;
 /// Deadlines taken before the charge is tried again.
 const RECLAIM_STEP: usize = 64;
 
-/// What a tenant that must shrink drops at a time: some milliseconds.
+/// The bytes of items that a shrinking tenant drops at a time, in some milliseconds.
 const PORTION: u64 = 1 << 20;
 
 /// Drops items until the charge is granted.
@@ -122,7 +122,7 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
 /// there may be more to drop.
 pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) -> bool {
     let usage = tenant.group.usage(store.memory);
-    // What is above a soft limit stays.
+    // Items above a soft limit stay.
     let is_soft = usage.mode == LimitMode::Soft;
     let excess = if is_soft { 0 } else { usage.excess() };
     let portion = excess.min(PORTION);

@@ -1,4 +1,4 @@
-//! Where items are: a hash table in shards, each behind a lock.
+//! The store of items: a hash table in shards, each behind a lock.
 //!
 //! The table is `hashbrown`'s in `parking_lot`'s locks, not a concurrent map: nearly every command
 //! looks, decides and changes in one step (compare a `cas`, count up, win a recache), and finds an
@@ -66,7 +66,7 @@ pub(crate) struct Store {
     flush_at_ms: AtomicU64,
     /// When the soonest deadline of any shard is due, or an earlier time.
     next_due_ms: AtomicU64,
-    /// Where the next search for expired items begins.
+    /// The place where the next search for expired items begins.
     first_shard: AtomicUsize,
 }
 

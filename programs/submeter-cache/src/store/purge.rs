@@ -6,7 +6,7 @@ use crate::tenant::Tenant;
 /// The most items dropped in one go: some tens of microseconds.
 const PURGE_MAX: usize = 128;
 
-/// What a purge has dropped.
+/// The result of a purge.
 pub(crate) struct Purged {
     pub(crate) items: u64,
     pub(crate) bytes: u64,

@@ -17,7 +17,7 @@ use crate::tenant::Item;
 /// The most entries that the background takes in one go: some hundred microseconds.
 const SWEEP_MAX: usize = 512;
 
-/// What a search for expired items has done.
+/// The result of a search for expired items.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reclaimed {
     /// Entries that were due, those that items had left behind included.
@@ -55,7 +55,7 @@ impl Store {
                 self.leave(item, Leave::Expired);
             }
             if done.looked == max {
-                // What the other shards have is not known: it may be due now.
+                // The other shards were not looked at: their items may be due now.
                 self.due_at(0);
                 break;
             }

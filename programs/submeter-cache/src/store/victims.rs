@@ -1,17 +1,17 @@
-//! Whose item makes room below a limit: the choice goes down from the group that has it.
+//! The choice of the item that makes room below a limit. It goes down from the limited group.
 //!
 //! At each level the storing tenant pays first if it holds at least its fair share, which is what
 //! the level holds divided by the number of its holders; else the largest holder pays. Without the
 //! fair share, a tenant that is new on a full server could never hold more than one item: each
 //! would push out the last.
 //!
-//! What is *protected* counts as not held: `low` at first, and where nobody has more than that,
-//! `min`. Where nobody has more than that either, the storing tenant pays with an item of its own,
-//! if it has any. An item goes only if what is left is no less than is protected, so that a tenant
-//! stays at its `low` but for items that other threads drop at the same time. Protection does not
-//! apply against a tenant's own limit, since the search begins below it.
+//! *Protected* memory counts as not held: `low` at first, and `min` when no tenant has more than
+//! its `low`. When none has more than its `min` either, the storing tenant pays with an item of its
+//! own, if it has any. An item goes only if the tenant keeps at least its protected bytes, so that
+//! it stays at its `low` but for items that other threads drop at the same time. Protection does
+//! not apply against a tenant's own limit, since the search begins below it.
 //!
-//! What has expired may always go.
+//! An expired item may always go.
 
 use std::sync::{Arc, Weak};
 
@@ -22,7 +22,7 @@ use super::Store;
 use crate::clock::Tick;
 use crate::tenant::{Hint, Item, Tenant};
 
-/// What is spared in a search.
+/// The protection that a search respects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spare {
     Low,
@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
                     return Some(victim);
                 }
                 if anew {
-                    // Nobody has more to spare, and this is less than an item.
+                    // No tenant has more to spare, and this is less than an item.
                     break;
                 }
                 // Another tenant may hold more than its share, or more than the hinted victim.

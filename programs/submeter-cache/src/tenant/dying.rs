@@ -24,8 +24,8 @@ impl Dying {
     /// Adds a tenant. Must be done before it leaves the index, so that it is found here or there.
     pub(super) fn add(&self, tenant: &Arc<Tenant>) {
         let mut list = self.list.lock();
-        // Where nothing is evicted, nobody else removes those that are gone. Only when the list is
-        // full, which then has room for as many again: a few looks at each on average.
+        // Without evictions nothing else removes the entries of released groups. Only a full list
+        // is cleaned, which then has room for as many again: a few looks at each on average.
         if list.len() == list.capacity() {
             list.retain(|tenant| tenant.strong_count() > 0);
             let alive = list.len();

@@ -55,14 +55,15 @@ pub(crate) struct Tenant {
     place: Mutex<Place>,
     /// The items that this tenant itself holds.
     pub(crate) ring: Mutex<Ring<Tenant>>,
-    /// Where eviction last found items below this tenant: what spares `low`, and what only `min`.
+    /// The places where eviction last found items below this tenant: one for searches that spare
+    /// `low`, one for those that spare only `min`.
     pub(crate) hints: [Mutex<Hint>; 2],
 }
 
 /// An item of a tenant. Items and rings know nothing of tenants, which need them.
 pub(crate) type Item = item::Item<Tenant>;
 
-/// What was found of the holders below a tenant, so that not every eviction visits all its
+/// A remembered search for holders below a tenant, so that not every eviction visits all its
 /// children.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
@@ -128,8 +129,8 @@ pub(crate) struct Tenants {
     now_ms: AtomicU64,
     /// The limits, by path: a tenant that is created again gets its limits again.
     limits: RwLock<HashMap<String, TenantLimits>>,
-    /// What was taken of rates, by the path of those that are named: one that is created again has
-    /// used up what it had used up.
+    /// The used part of each named tenant's rates, by path: a tenant that is created again gets no
+    /// fresh burst.
     rate_states: Mutex<HashMap<Box<str>, RateState>>,
     /// Whose tenants are named beside those with limits.
     users: Mutex<Vec<String>>,
@@ -144,8 +145,8 @@ pub(crate) struct Tenants {
 /// A tenant that no list keeps for as long as a request needs it.
 struct Lease {
     tenant: Arc<Tenant>,
-    /// What a deletion waits for. The tenant has a handle too, but loses it when it is deleted;
-    /// this one was cloned while the group was alive, in one step with the check.
+    /// The group that a deletion waits for. The tenant has a handle too, but loses it when it is
+    /// deleted; this one was cloned while the group was alive, in one step with the check.
     _hold: Group,
 }
 
@@ -327,7 +328,7 @@ impl Tenants {
         path: &str,
     ) -> Result<Arc<Tenant>, Refused> {
         let is_named = self.places.is_named(path);
-        // What others may fill up with groups that are dying: those that are named have the rest.
+        // Unnamed tenants may fill this part with dying groups; named tenants have the rest.
         let of_all = Self::groups_max(self.tenants_max) / GROUPS_OF_TENANT * (GROUPS_OF_TENANT - 1);
         if !is_named && self.tree.group_count() >= of_all {
             self.tree.flush();

@@ -1,4 +1,4 @@
-//! Who gets a place, who keeps it and who gives it back.
+//! Tests of places: which tenant gets one, keeps it and gives it back.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Who may have how many tenants: the places of the table.
+//! The places of the table of tenants, and how many each user may take.
 //!
 //! There are `tenants_max` places. A tenant that is *named*, because it has limits or users, and
 //! each above such a one, has a place of its own, whether it lives or not: what limits a group is
@@ -28,8 +28,8 @@ pub struct TenantPlaces {
     pub taken: usize,
     /// How often a request was for a tenant that did not exist and got no place.
     pub refused: u64,
-    /// Who has most of what is taken, with all below it: of tenants with neither limits nor users,
-    /// the nearest above them that has, or else the first name of their path. With how many.
+    /// The holder of the most places, and how many it has. A tenant with neither limits nor users
+    /// counts for the nearest one above it that has them, or for the first name of its path.
     pub largest: Option<(String, usize)>,
 }
 

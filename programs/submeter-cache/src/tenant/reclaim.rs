@@ -23,7 +23,7 @@ const FREED_MAX: usize = 32;
 /// most a fiftieth of a CPU on looks for each place that they get.
 const PAUSE: u64 = 50;
 
-/// Where the next look begins, and when.
+/// The place and the time of the next look.
 #[derive(Default)]
 pub(super) struct Reclaiming {
     next: usize,
@@ -59,7 +59,7 @@ impl Tenants {
     }
 
     pub(super) fn reclaim_at(&self, began: Tick, owner: Option<&str>) -> bool {
-        // Whoever comes while another looks does without: a worker has other clients.
+        // A worker that finds another one looking goes on: it has other clients.
         let Some(mut reclaiming) = self.reclaiming.try_lock() else { return false };
         if began.us < reclaiming.not_before_us {
             return false;

@@ -22,8 +22,8 @@ pub(crate) struct Resolver<'g> {
     known: Vec<Known<'g>>,
     /// The prefixes of `known`, one after the other.
     prefixes: Vec<u8>,
-    /// Where in `known` a prefix was seen last, by the low bits of its hash; 0 for nowhere. A table
-    /// that drops what it has no room for: a tenant that is known twice is charged in two parts.
+    /// The place in `known` where a prefix was seen last, by the low bits of its hash; 0 for none.
+    /// A new entry replaces the old one: a tenant that is known twice is charged in two parts.
     seen: [u16; SEEN],
     last: Account,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Resolver<'g> {
 struct Known<'g> {
     tenant: Found<'g>,
     hash: u64,
-    /// Where in `prefixes` its own is.
+    /// The place of its prefix in `prefixes`.
     prefix: (u32, u32),
 }
 

@@ -1,4 +1,4 @@
-//! Who gets a place among the connections of a server with users.
+//! Tests of the places among the connections of a server with users.
 
 use std::sync::mpsc;
 use std::time::Duration;

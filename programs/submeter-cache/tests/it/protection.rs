@@ -1,4 +1,4 @@
-//! What others store does not push a tenant below what is protected of it.
+//! Tests that no other tenant's items push a tenant below its protected memory.
 
 use submeter::Group;
 use submeter_cache::{Config, TenantLimits};
@@ -99,7 +99,7 @@ fn a_neighbour_who_stores_ten_times_as_much_does_not_push_a_tenant_below_its_low
         let (left, items) = beside_an_aggressor(&[("/quiet", limits)]);
         assert!(left >= 340_000, "{left} of {items} items: {limits:?}");
     }
-    // What is above `low` has its fair share of what is above any: half of 350 kB.
+    // Its part above `low` is its fair share of all memory above protections: half of 350 kB.
     let (left, _) = beside_an_aggressor(&[("/quiet", low(150_000))]);
     assert!((310_000..335_000).contains(&left), "{left}");
 }

@@ -140,7 +140,7 @@ fn who_waits_for_a_rate_that_grants_nothing_is_served_once_it_does() {
     for expected in ["VALUE a:k 0 1", "v", "END"] {
         assert_eq!(client.line(), expected);
     }
-    // What arrived together is refused together: nobody waits once for each request.
+    // Requests that arrived together are refused together: no client waits once for each of them.
     let started = Instant::now();
     let answers = client.talk("get b:k\r\nmg b:k v\r\n");
     assert!(started.elapsed() >= request_timeout, "{:?}", started.elapsed());

@@ -5,7 +5,7 @@ use submeter_cache::{Config, Users};
 use crate::common::memcached::Memcached;
 use crate::common::{Client, eventually, start_default, start_with};
 
-/// What memcached 1.6.18 has, by the word after `stats`, without the numbers of connections and
+/// The names of memcached 1.6.18, by the word after `stats`, without the numbers of connections and
 /// classes.
 const NAMES: [(&str, &str); 6] = [
     (

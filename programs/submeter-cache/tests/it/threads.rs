@@ -1,4 +1,4 @@
-//! Who serves connections: threads of the server's own, or the caller's runtime.
+//! Tests of both ways to serve connections: threads of the server's own, or the caller's runtime.
 
 use std::num::NonZero;
 
