@@ -80,13 +80,13 @@ pub struct GroupValues {
     parent: Option<usize>,
     /// Section after section.
     pub(crate) words: Words,
-    /// As `words`, without descendants; only where it was asked for.
+    /// The `words` without descendants; only if the program asked for them.
     own: Option<Words>,
-    /// In slot order.
+    /// One for each slot, in order.
     usage: Vec<Usage>,
-    /// By slot, of quotas for which a charge waited.
+    /// The waits of quotas for which a charge waited, by slot.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
-    /// By slot, of rates that the group has, or contends for with a weight.
+    /// The rates that the group has, or contends for with a weight, by slot.
     pub(crate) rates: OwnRates,
 }
 
@@ -372,7 +372,7 @@ impl GroupValues {
         self.schema.word(key).expect(WRONG_SCHEMA)
     }
 
-    /// As [`word`](GroupValues::word), or `None` for one that was declared in the tree later.
+    /// Returns [`word`](GroupValues::word), or `None` for one that was declared in the tree later.
     fn place(&self, key: Key) -> Option<usize> {
         let word = self.schema.word(key);
         assert!(word.is_some() || self.schema.may_add(key.section), "{WRONG_SCHEMA}");

@@ -1,4 +1,4 @@
-//! How numbers add up, from a group to its ancestors.
+//! The sums of numbers, from a group to its ancestors.
 
 pub(crate) mod flush;
 pub(crate) mod rstat;

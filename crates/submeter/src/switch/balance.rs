@@ -1,4 +1,4 @@
-//! How much of the process's CPU time was charged to groups.
+//! The part of the process's CPU time that was charged to groups.
 
 use submeter_sys::{clock, fork};
 

@@ -1,11 +1,11 @@
-//! What a schema has a switch meter.
+//! The meters that a schema asks a switch for.
 
 use super::meters;
 use crate::metric::schema::{Counter, Metering, RateLimit, Schema};
 use crate::metric::unit::Nanoseconds;
 
-/// What a switch wants to know of a schema: copied, since the way to it from a group is four
-/// pointers long.
+/// The part of a schema that a switch needs. A copy, since the way to the schema from a group is
+/// four pointers long.
 pub(super) struct Metered {
     pub(super) schema_id: u32,
     pub(super) cpu_time: Option<Counter<Nanoseconds>>,

@@ -1,4 +1,5 @@
-//! In the place of a thread's events, where none can be declared: without the feature `perf`.
+//! The stand-in for a thread's events in a build without the feature `perf`, where no schema can
+//! declare any.
 
 use crate::metric::schema::Schema;
 use crate::tree::group::Group;

@@ -1,4 +1,4 @@
-//! In the place of a thread's context: without the feature `thread-context`.
+//! The stand-in for a thread's context in a build without the feature `thread-context`.
 
 use crate::tree::group::Group;
 

@@ -53,8 +53,8 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
 /// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
-/// In a forked child, to change observers there: where another thread was about to begin or end an
-/// observation at the fork, that waits for ever. Switches go on.
+/// In a forked child, to change observers waits for ever if another thread was about to begin or
+/// end an observation at the fork. Switches go on.
 ///
 /// # Examples
 /// ```
@@ -370,7 +370,7 @@ mod tests {
         finished.recv_timeout(Duration::from_secs(120)).expect("no deadlock, and no panic")
     }
 
-    /// As where the thread that makes a change has lost the CPU, or stayed behind at a fork.
+    /// Stands for a thread that lost the CPU during a change, or that a fork left behind.
     #[test]
     fn a_switch_waits_for_no_change_of_observers_wherever_that_has_stopped() {
         let counted = in_time(|| {
@@ -478,7 +478,7 @@ mod tests {
         change(|entries| entries.retain(|known| Arc::as_ptr(known) as usize != address));
     }
 
-    /// As a signal handler may, and an allocator.
+    /// Stands for a signal handler or an allocator.
     #[test]
     fn a_thread_that_switches_in_the_middle_of_its_own_change_of_observers_does_not_wait() {
         let counted = in_time(|| {

@@ -56,7 +56,7 @@ pub fn follow_tasks(builder: &mut Builder) -> &mut Builder {
         .on_task_terminate(move |task| ended.remove(task.id()))
 }
 
-/// How many maps there are: workers that poll at the same time seldom meet in one.
+/// The number of maps: workers that poll at the same time seldom meet in one.
 const SHARDS: usize = 64;
 
 /// The groups of the tasks that were spawned in one and have not ended.
@@ -95,7 +95,7 @@ impl Tasks {
 }
 
 thread_local! {
-    /// Of each poll under way, the innermost last: a task may run another runtime.
+    /// One for each poll under way, the innermost last: a task may run another runtime.
     static POLLS: RefCell<Vec<Option<Entered>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -43,7 +43,7 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct GroupContent {
     path: String,
-    /// By metric, the words that are not 0, with their place.
+    /// The words that are not 0, with their place, by metric.
     values: Vec<(String, Vec<(usize, i64)>)>,
 }
 
@@ -60,7 +60,7 @@ impl Kept {
         Kept { name: metric.name().to_owned(), kind, unit, buckets: metric.buckets() }
     }
 
-    /// How many words it has: a histogram's first is the sum of its values.
+    /// Returns the number of its words: a histogram's first is the sum of its values.
     fn words(&self) -> usize {
         1 + self.buckets.map_or(0, Buckets::len)
     }

@@ -19,7 +19,7 @@ pub struct CheckpointFile {
     state: FileState,
     /// The number of this process among those that used the file, once that is known.
     epoch: u64,
-    /// How often this process saved.
+    /// The number of times that this process saved.
     sequence: u64,
     /// Keeps the lock.
     lock: File,

@@ -91,8 +91,8 @@ impl Tree {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, false))
     }
 
-    /// As [`checkpoint`](Tree::checkpoint), and notes that nothing follows: the program has ended
-    /// its work. Consumes the file, so that nothing does.
+    /// Saves as [`checkpoint`](Tree::checkpoint) does, and notes that nothing follows: the program
+    /// has ended its work. Consumes the file, so that nothing can follow.
     ///
     /// # Errors
     /// As for `checkpoint`.

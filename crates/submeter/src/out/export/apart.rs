@@ -12,9 +12,9 @@ use std::time::SystemTime;
 /// the first event.
 #[derive(Clone, Debug)]
 pub(super) struct Apart {
-    /// As of the last scrape.
+    /// The value at the last scrape.
     last: [u64; 2],
-    /// Since the series began, or is going to begin.
+    /// The value since the series began, or is going to begin.
     total: [u64; 2],
     /// For how many scrapes its series still shows 0, with which it begins.
     pub(super) held: u32,

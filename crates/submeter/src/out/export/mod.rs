@@ -26,7 +26,7 @@ use series::{Rules, SeriesState};
 use text::{Labelled, Style};
 use walk::Brakes;
 
-/// How many groups an [`Export`] shows unless [`top`](Export::top) says otherwise.
+/// The number of groups that an [`Export`] shows unless [`top`](Export::top) says otherwise.
 pub const TOP_DEFAULT: usize = 100;
 
 /// An export of one tree, which remembers from one scrape to the next what keeps sums right.
@@ -360,7 +360,7 @@ impl Export {
         let version = tree.stats().version();
         let schema = &version.schema;
         let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids);
-        // After the groups were read, so that it has what they have.
+        // Read after the groups, so that it has all that they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();
         let began = tree.stats().began();

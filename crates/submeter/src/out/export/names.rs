@@ -16,7 +16,7 @@ pub(super) struct Family<'a> {
     pub(super) subtree: bool,
 }
 
-/// Which part of a metric a family shows. Only a quota has more than one.
+/// The part of a metric that a family shows. Only a quota has more than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamePart {
     Counter,
@@ -24,7 +24,7 @@ pub(super) enum NamePart {
     Histogram,
     Current,
     Quota(QuotaPart),
-    /// With descendants, as the limit sees it.
+    /// The usage with descendants, as the limit sees it.
     Used,
 }
 

@@ -50,7 +50,7 @@ pub enum QuotaPart {
     FullStalled,
     /// The amount that the group's callbacks gave back.
     Reclaimed,
-    /// How often they were asked for what `low` protects.
+    /// The number of times that they were asked for bytes that `low` protects.
     ReclaimedLow,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct SeriesState {
     pub(super) entries: HashMap<Box<str>, Entry>,
     /// The groups that are shown.
     pub(super) ids: Ids,
-    /// Of each word of the schema.
+    /// The beginning of each word of the schema.
     pub(super) columns: Vec<Column>,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Rules<'a> {
     pub(super) now: SystemTime,
 }
 
-/// How series begin in one scrape.
+/// The beginning of the series that are new in one scrape.
 struct Beginning {
-    /// With what their groups have, and not with 0.
+    /// Whether they begin with their groups' values, and not with 0.
     with_all: bool,
-    /// For how many scrapes they stay as they begin.
+    /// The number of scrapes for which they stay as they begin.
     held: u32,
     /// Since when they count.
     since: SystemTime,
@@ -70,21 +70,21 @@ struct Beginning {
 #[derive(Debug)]
 pub(super) struct Entry {
     id: u64,
-    /// As of the last scrape.
+    /// The value at the last scrape.
     total: Box<[i64]>,
     own: Option<Box<[i64]>>,
     /// The group's own counts, or its subtree's at the greatest depth.
     pub(super) shown: Series,
     /// The counts of groups below it that are not shown.
     pub(super) other: Option<Series>,
-    /// With descendants, if that is asked for.
+    /// The values with descendants, if the program asks for them.
     pub(super) subtree: Option<Box<[i64]>>,
     pub(super) usage: Vec<Usage>,
-    /// Of each quota, what is used and not by a child that is shown.
+    /// The usage of each quota, less that of the children that are shown.
     pub(super) used: Box<[u64]>,
-    /// As of [`Member`].
+    /// The same as in [`Member`].
     pub(super) apart: Box<[Apart]>,
-    /// In how many more scrapes an ended group's counters are repeated.
+    /// The number of scrapes that still repeat an ended group's counters.
     left: Option<u32>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Series {
 struct News {
     total: Box<[i64]>,
     own: Box<[i64]>,
-    /// Of groups below that are not shown.
+    /// The values of groups below that are not shown.
     rest: Box<[i64]>,
 }
 

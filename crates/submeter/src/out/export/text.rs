@@ -11,7 +11,7 @@ use crate::metric::schema::Schema;
 use crate::metric::unit::UnitKind;
 use crate::tree::tree_stats::Moment;
 
-/// How an exposition is written.
+/// The format of an exposition.
 #[derive(Clone, Copy)]
 pub(super) struct Style {
     pub(super) format: Format,
@@ -186,7 +186,7 @@ pub(super) fn family(
     Ok(())
 }
 
-/// Where a family's numbers are in an entry.
+/// The place of a family's numbers in an entry.
 #[derive(Clone, Copy)]
 enum Source {
     /// From this word of the series on.
@@ -234,7 +234,7 @@ fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
     let scope = if family.subtree { " (with descendants)" } else { "" };
     let help = family.metric.help();
     if style.format == Format::Text {
-        // Of the text format, the name of a counter is that of its samples.
+        // In the text format the name of a counter is that of its samples.
         let total = if kind == "counter" { "_total" } else { "" };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         writeln!(out, "# HELP {name}{total} {help}{comma}{what}{scope}")?;

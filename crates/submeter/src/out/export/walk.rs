@@ -1,4 +1,4 @@
-//! Which groups an export shows, and their values as of one flush.
+//! The choice of the groups that an export shows, and their values as of one flush.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(super) type Ids = HashSet<u64, RandomState>;
 pub(super) struct Brakes {
     /// A group at this depth stands for its subtree, which is not visited.
     pub(super) depth: usize,
-    /// How many groups are shown, and by which metric they are chosen.
+    /// The number of groups that are shown, and the metric that chooses them.
     pub(super) top: usize,
     pub(super) by: Option<Key>,
     /// Whether groups that have counted nothing are shown too.
@@ -38,14 +38,14 @@ pub(super) struct Member {
     /// Its place among the members.
     pub(super) parent: Option<usize>,
     pub(super) has_children: bool,
-    /// With descendants, section after section.
+    /// The values with descendants, section after section.
     pub(super) total: Box<[i64]>,
-    /// Without descendants; `None` where it stands for its subtree.
+    /// The values without descendants; `None` if the group stands for its subtree.
     pub(super) own: Option<Box<[i64]>>,
-    /// Of each quota, in order of their slots.
+    /// One for each quota, in order of their slots.
     pub(super) usage: Vec<Usage>,
-    /// Of each quota, in order of their slots, for how many nanoseconds some charges, and all, have
-    /// waited; and then of each what was reclaimed, and how often although `low` protects it.
+    /// The nanoseconds for which some charges, and all charges, of each quota have waited, in order
+    /// of their slots; then the reclaimed amount of each, and how often `low` protected it.
     pub(super) apart: Vec<[u64; 2]>,
 }
 
@@ -130,8 +130,8 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         candidates.append(&mut others);
     }
     if candidates.len() < brakes.top {
-        // Only where there is room for them: that is another look at each for each metric. Of a
-        // histogram only the sum is looked at: a group that has recorded nothing but zeros, and has
+        // Only if there is room for them: that is another look at each group for each metric. A
+        // histogram is judged by its sum: a group that has recorded nothing but zeros, and has
         // nothing else, is as good as idle.
         for metric in rank.schema.metrics() {
             let groups = others.iter().map(|(_, _, at)| &visits[*at].group);
@@ -140,8 +140,8 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         }
     }
     if candidates.len() > brakes.top {
-        // Of equals the eldest: not now the one and then the other. Not the first by name, which
-        // would compare the paths of all that have little.
+        // The eldest of equals is chosen, so that scrapes agree. The first by name would need the
+        // paths of all groups that have little.
         candidates.select_nth_unstable(brakes.top);
         candidates.truncate(brakes.top);
     }
@@ -191,7 +191,7 @@ fn stalled(group: &Group, slot: usize) -> [u64; 2] {
     [some, full].map(|stall| u64::try_from(stall.total.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// By what groups are chosen.
+/// The order in which groups are chosen.
 struct Rank<'a> {
     schema: &'a Schema,
     by: Option<(Key, MetricKind)>,
@@ -225,7 +225,7 @@ impl<'a> Rank<'a> {
 /// Returns of each group a total as of the last flush, how much is used of a quota, the sum of a
 /// histogram.
 ///
-/// Of all at once, in a loop that does nothing else: where each value waits for memory that no
+/// Reads all at once, in a loop that does nothing else: if each value waits for memory that no
 /// cache has, as among 100,000 groups, the processor waits for many of them at once.
 fn values<'g>(
     groups: impl Iterator<Item = &'g Group> + Clone,

@@ -1,4 +1,4 @@
-//! Which rates and weights groups had.
+//! The rates and weights that groups had.
 
 use submeter_percpu::Rate;
 

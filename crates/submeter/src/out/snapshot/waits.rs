@@ -1,4 +1,4 @@
-//! How long charges had waited.
+//! The times for which charges had waited.
 
 use submeter_percpu::Pressure;
 
@@ -14,8 +14,8 @@ impl GroupValues {
         self.pressure_at(self.slot(quota.key))
     }
 
-    /// As [`pressure`](GroupValues::pressure), of any metric of this snapshot's schema; `None` for
-    /// one that is no quota.
+    /// Returns [`pressure`](GroupValues::pressure) of any metric of this snapshot's schema; `None`
+    /// for one that is no quota.
     ///
     /// # Panics
     /// When the metric is of another schema.

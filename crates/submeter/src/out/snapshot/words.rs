@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What one word of the map has bits for.
+/// The number of words that one word of the map has bits for.
 const BITS: usize = u64::BITS as usize;
 
 /// The words of one group, read only.
@@ -13,7 +13,7 @@ const BITS: usize = u64::BITS as usize;
 /// Pairs of place and value would be shorter only for groups that counted next to nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
-    /// How many words of `packed` are the map.
+    /// The number of words of `packed` that are the map.
     maps: usize,
     packed: Box<[i64]>,
 }

@@ -1,4 +1,4 @@
-//! Which thread flushes, and which callers a flush covers.
+//! The choice of the thread that flushes, and of the callers that a flush covers.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -34,7 +34,7 @@ pub(crate) struct Coalescer<K, S> {
 /// A flush that began.
 pub(crate) struct Begun {
     pub(crate) number: u64,
-    /// In ns after the coalescer was made.
+    /// The time in ns after the coalescer was made.
     pub(crate) as_of_ns: u64,
     start: Instant,
 }
@@ -175,7 +175,7 @@ impl<K, S> Coalescer<K, S> {
 struct Waiting<T> {
     /// Locked to add one or to take some.
     queue: ProcessMutex<VecDeque<T>>,
-    /// How long it is. Written with `queue` locked.
+    /// The length of the queue. Written with `queue` locked.
     len: AtomicUsize,
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Pending {
     pub(crate) parent: Option<usize>,
     /// The pending parts.
     pub(crate) dirty: u64,
-    /// Where it is: see [`NodeTable::schedule`].
+    /// Its place: see [`NodeTable::schedule`].
     pub(crate) slot: usize,
 }
 
@@ -86,7 +86,7 @@ const PIECE: usize = 256;
 struct Piece<K> {
     nodes: Box<[Node; PIECE]>,
     kept: Box<[Option<K>; PIECE]>,
-    /// How many nodes are there: without any, the piece goes.
+    /// The number of nodes in it: a piece without nodes is freed.
     len: usize,
 }
 
@@ -99,9 +99,9 @@ impl<K> Piece<K> {
 /// All groups, by id, and which of them have something pending.
 pub(crate) struct NodeTable<K> {
     pieces: Vec<Option<Piece<K>>>,
-    /// By depth: the nodes that have something pending. Emptied by each walk.
+    /// The nodes that have something pending, by depth. Each walk empties it.
     levels: Vec<Vec<u32>>,
-    /// How many those are: the next slot.
+    /// The number of those, which is the next slot.
     scheduled: u64,
 }
 
@@ -247,7 +247,7 @@ impl<K> NodeTable<K> {
         }
     }
 
-    /// How many nodes there is room for.
+    /// Returns the capacity in nodes.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.pieces.iter().flatten().count() * PIECE

@@ -79,13 +79,13 @@ pub(crate) struct FlushState {
     lines: usize,
     last: Arc<OwnedRows>,
     propagator: Propagator,
-    /// Of the scope of the flush.
+    /// The lines of the scope of the flush.
     which: ScopeLines,
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
-    /// Where readers find them.
+    /// The place where readers find them.
     shown: Arc<Kept>,
-    /// When this flush began, in ns after the tree's begin.
+    /// The begin of this flush, in ns after the tree's begin.
     now_ns: u64,
     /// When the last flush began that issued a barrier.
     pub(super) barrier_ns: Option<u64>,
@@ -291,7 +291,7 @@ impl FlushState {
         // Also where none of them has changed: their marks are released.
         self.shown.begin();
         self.candidates.extend(self.taken.iter().copied().map(Candidate::taken));
-        // By line, so that a group is visited once, for all of its rows.
+        // Sorted by line, so that a group is visited once for all of its rows.
         self.candidates.sort_unstable_by_key(|at| (at.lines.word, at.lines.row));
     }
 
@@ -349,7 +349,7 @@ impl FlushState {
         std::mem::take(&mut self.propagator.visits)
     }
 
-    /// How many elements its lists have room for.
+    /// Returns the capacity of its lists, in elements.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         let lists = [self.taken.capacity(), self.candidates.capacity()];

@@ -64,7 +64,7 @@ impl GroupStats {
         }
     }
 
-    /// As [`add`](Self::add), and calls `then` after it has crossed a boundary.
+    /// Adds as [`add`](Self::add) does, and calls `then` after it has crossed a boundary.
     #[inline(always)]
     pub(crate) fn add_then(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
         if !self.block.add_dirty_within(word, n, batch_mask) {

@@ -28,12 +28,12 @@ pub(super) const COLD_MAX: usize = QUIET_MAX / 4;
 /// Digits of an age.
 const DIGITS: usize = 3;
 
-/// In so many flushes a cold line has not changed: the highest age.
+/// The highest age: the number of flushes for which a cold line has not changed.
 #[cfg(test)]
 pub(super) const COLD: u32 = (1 << DIGITS) - 1;
 
-/// In how many flushes one after the other each of 64 lines has not changed: a bit of each number
-/// in each digit, so that all 64 age at once.
+/// The ages of 64 lines: the number of flushes in a row for which each has not changed. Each digit
+/// has one bit of every number, so that all 64 age at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ages([u64; DIGITS]);
 
@@ -66,7 +66,7 @@ struct Word {
 /// Lines that keep their marks.
 #[derive(Debug, Default)]
 pub(super) struct KeptLines {
-    /// In this order, so that the lines of a group are side by side.
+    /// Sorted in this order, so that the lines of a group are side by side.
     words: Vec<Word>,
     len: usize,
     /// Whether readers have been shown the current state.
@@ -79,12 +79,12 @@ fn place(lines: &DirtyLines) -> (u32, u32) {
 }
 
 impl KeptLines {
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many lines have not changed for long.
+    /// Returns the number of lines that have not changed for long.
     pub(super) fn cold(&self) -> usize {
         self.words.iter().map(|word| word.ages.cold().count_ones() as usize).sum()
     }
@@ -167,7 +167,7 @@ impl KeptLines {
         }
     }
 
-    /// Which words have lines of a range.
+    /// Returns the words that have lines of a range.
     fn among(&self, range: &Range<usize>) -> Range<usize> {
         let first = self.words.partition_point(|word| word.lines.word < (range.start / 64) as u32);
         let count = self.words[first..]

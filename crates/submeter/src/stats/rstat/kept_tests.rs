@@ -14,7 +14,7 @@ const MASK: u64 = Count::KIND.batch_mask();
 struct Tree {
     rstat: Arc<Rstat>,
     groups: Vec<GroupStats>,
-    /// What was added to each.
+    /// The sum of what was added to each.
     counted: Vec<i64>,
 }
 
@@ -55,7 +55,7 @@ impl Tree {
 
     /// Sets when the last barrier was: just now, or long ago.
     fn last_barrier(&self, just_now: bool) {
-        // Of a later time than any flush, or of none.
+        // A time later than that of any flush, or none.
         self.rstat.flushes.lock().barrier_ns = just_now.then_some(u64::MAX);
     }
 
@@ -226,7 +226,7 @@ fn lines_that_no_longer_change_lose_their_marks_by_themselves_if_they_are_many()
     tree.add(COLD_MAX + 2..COLD_MAX + 3);
     for _ in 0..COLD {
         assert!(!tree.flush_all());
-        // What one counts is found, and it is as young as others again.
+        // A flush finds the new counts of one group, whose line is young again.
         tree.add(1..2);
     }
     assert!(!tree.flush_all());
@@ -391,7 +391,7 @@ fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
     tree.flush_all();
 }
 
-/// What crossed a boundary elsewhere stays pending, above the part that is flushed too.
+/// Crossings elsewhere stay pending, also above the part that is flushed.
 #[test]
 fn a_flush_of_a_part_covers_no_error_elsewhere() {
     let mut tree = Tree::new(2);
@@ -414,7 +414,7 @@ fn a_flush_of_a_part_covers_no_error_elsewhere() {
     }
 }
 
-/// With no word of it in any other group, and whatever else changes.
+/// It has no word in any other group, whatever else changes.
 #[test]
 fn a_flush_of_a_part_covers_the_error_of_all_below_it() {
     let tree = Tree::new(2);
@@ -424,12 +424,12 @@ fn a_flush_of_a_part_covers_the_error_of_all_below_it() {
     // Up and down, so that no total changes and no flush visits the groups above.
     for by in [3, -3, 3] {
         leaf.add(0, by * MASK.cast_signed(), MASK);
-        // Of another group, so that reads are not exact.
+        // Another group's update, so that reads are not exact.
         tree.groups[2].add(0, 1, MASK);
         let bounds = || [&leaf, &below, above].map(|group| group.read(0, MASK).max_error);
         let before = bounds();
         tree.rstat.flush_below(above);
-        // What is left is less than a batch for each line that is marked.
+        // At most a batch is left for each line that is marked.
         assert!(bounds().iter().zip(before).all(|(&now, was)| was >= now + 2 * MASK), "{before:?}");
     }
 }
@@ -500,7 +500,7 @@ impl Counted {
     }
 }
 
-/// Who adds, and to what.
+/// The updaters, and the words that each adds to.
 struct Adders {
     rstat: Arc<Rstat>,
     root: Counted,

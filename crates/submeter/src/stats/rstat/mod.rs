@@ -82,19 +82,19 @@ use scope::FlushScope;
 pub(crate) mod rows {
     /// Cached totals. Written by the flush, read by any thread.
     pub(crate) const TOTAL: usize = 0;
-    /// How many batches updaters have crossed that no flush has in the totals yet: the two words of
+    /// The batches that updaters have crossed and no flush has in the totals yet: the two words of
     /// [`Pending`](submeter_percpu::pending::Pending).
     pub(crate) const PENDING_ERROR: [usize; 2] = [1, 2];
     /// Of the last flush of just this part, by the words of [`flushed`](super::flushed). A block
     /// has at least a line.
     pub(crate) const FLUSHED: usize = 3;
-    /// How many there are.
+    /// The number of them.
     pub(crate) const COUNT: usize = 4;
 }
 
-/// What a group's line in [`rows::FLUSHED`] has of the flushes of just its part; of the root's of
-/// the tree. Of an earlier group in the same block it is of flushes that began before this one
-/// came.
+/// A group's line in [`rows::FLUSHED`]: the flushes of just its part, or, for the root, of the
+/// tree. The traces of an earlier group in the same block are of flushes that began before this
+/// group came.
 pub(crate) mod flushed {
     /// When the last that is complete began, in ns after the tree's begin.
     pub(crate) const AS_OF_NS: usize = 0;
@@ -102,7 +102,7 @@ pub(crate) mod flushed {
     pub(crate) const COVERED: usize = 1;
     /// The number of the last that began.
     pub(crate) const BEGUN: usize = 2;
-    /// How many began.
+    /// The number of flushes that began.
     pub(crate) const TURN: usize = 3;
 }
 
@@ -205,8 +205,8 @@ impl Rstat {
         self.request(FlushScope::Tree)
     }
 
-    /// As [`flush`](Rstat::flush), for a group and what is below it. The groups above learn what
-    /// that finds.
+    /// Flushes a group and the groups below it, as [`flush`](Rstat::flush) does a tree. The groups
+    /// above learn of the counts that it finds.
     pub(crate) fn flush_below(&self, stats: &GroupStats) -> FlushReport {
         self.request(if stats.is_root() {
             FlushScope::Tree
@@ -342,7 +342,7 @@ impl Rstat {
         Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 
-    /// What there is of flushes of a group, where that is known of those above it.
+    /// Returns the flushes of a group, given those of the groups above it.
     fn flushes_of(
         &self,
         at: &BlockRef<Lineage>,

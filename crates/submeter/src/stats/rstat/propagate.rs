@@ -13,7 +13,7 @@ use crate::stats::flush::reuse::empty;
 
 type Line = [i64; LINE_WORDS];
 
-/// As many as a group can have: a node has a bit for each.
+/// The most lines of a group: a node has a bit for each.
 static ZERO: [Line; 64] = [[0; LINE_WORDS]; 64];
 
 /// The rows that a flush reads and the totals that it writes.
@@ -36,8 +36,8 @@ impl<'a> View<'a> {
         self.data.is_line(row, line, self.last.line(row, line))
     }
 
-    /// As [`is_same`](View::is_same), but tolerates a line number that does not exist (any more):
-    /// a reader may have torn it.
+    /// Returns [`is_same`](View::is_same), or `false` for a number that no line has, or no line has
+    /// any longer: a reader may have torn it.
     pub(super) fn is_same_where_there_is(self, row: usize, line: usize) -> bool {
         self.data.has(row, line) && self.is_same(row, line)
     }
@@ -126,8 +126,8 @@ pub(super) struct Propagator {
     /// 2^32 / `lines`, rounded up.
     reciprocal: u64,
     pub(super) nodes: NodeTable<BlockRef<Lineage>>,
-    /// By slot: the pending lines of the groups that have something pending from below, `lines` for
-    /// each. Reused, so that it stays in the cache.
+    /// The pending lines, by slot, of the groups that have something pending from below: `lines`
+    /// for each. Reused, so that it stays in the cache.
     pending: Vec<Line>,
     /// The group whose lines were read last.
     collected: usize,

@@ -116,7 +116,7 @@ impl Rstat {
     #[inline]
     fn pending_batches(&self, at: &BlockRef<Lineage>, words: Range<usize>) -> u32 {
         let since = |covered| {
-            // As late as any number that an updater may have found.
+            // No updater may have found a later number.
             let begun = || self.flushes.begun();
             let of = |word| self.pending_error(at, word).sum(covered, begun);
             words.clone().map(of).fold(0, u32::saturating_add)
@@ -127,8 +127,8 @@ impl Rstat {
         }
     }
 
-    /// As [`pending_batches`](Rstat::pending_batches), where something is pending unless a flush of
-    /// a group above has it.
+    /// Returns [`pending_batches`](Rstat::pending_batches) less those that a flush of a group above
+    /// has taken up.
     #[inline(never)]
     fn pending_here(
         &self,

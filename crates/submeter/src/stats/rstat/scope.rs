@@ -1,4 +1,4 @@
-//! Which groups, and which of their lines, a flush brings up to date.
+//! The scope of a flush: the groups and lines that it brings up to date.
 
 use std::cell::Cell;
 
@@ -43,16 +43,16 @@ impl FlushScope {
     }
 }
 
-/// Which lines are of the groups of a scope.
+/// The lines of the groups of a scope.
 ///
 /// A flush asks for the same lines several times, and the next one does too: the answers for 64 of
 /// them are kept until groups come or go.
 #[derive(Debug)]
 pub(super) struct ScopeLines {
     scope: FlushScope,
-    /// Which 64 lines.
+    /// The number of the 64 lines.
     word: Cell<u32>,
-    /// Those whose answers are known.
+    /// The lines whose answers are known.
     known: Cell<u64>,
     /// The lines of the scope's groups among them.
     within: Cell<u64>,

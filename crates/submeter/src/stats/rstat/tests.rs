@@ -240,8 +240,8 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     }
 }
 
-/// Who crossed a boundary and lost the CPU before it could say so keeps those who come after it, in
-/// the same word, from crossing it: they return, and no drift tells of them.
+/// An updater that crossed a boundary and lost the CPU before it could post that hides the updates
+/// of the same word that follow: they cross nothing, and no drift tells of them.
 #[test]
 fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
     let mut forest = Forest::new(1);
@@ -338,7 +338,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
     let (below_a, many) = (forest.add_group(a), forest.add_many(0));
     forest.leaves[b].add(0, 1, MASK);
     let below = |group: usize| FlushScope::Below(forest.leaves[group].id() as usize);
-    // Who asks, and by how many flushes they are served.
+    // The callers, and the number of flushes that serve them.
     let cases = [
         (vec![FlushScope::Tree, below(a), below(b), below(below_a)], 4),
         (vec![FlushScope::Tree], 1),
@@ -422,14 +422,14 @@ impl Forest {
         }
     }
 
-    /// What its lists of groups, and its words, have room for.
+    /// The capacity of its lists of groups and of its words.
     fn room(&self) -> (usize, u32) {
         let highest = GroupStats::new(&self.rstat, Some(&self.leaves[0])).expect("room").id();
         (self.rstat.flushes.lock().capacity(), highest)
     }
 }
 
-/// What a program does that counts, and never asks.
+/// The calls of a program that counts and never reads.
 #[test]
 fn groups_that_come_and_go_without_a_flush_take_no_more_room_and_lose_nothing() {
     // Two groups each.
@@ -485,8 +485,8 @@ fn a_tree_that_was_large_gives_back_what_its_lists_had_room_for() {
     assert_eq!(forest.total(0, 0), by * MANY as i64);
 }
 
-/// As while a snapshot copies the tree: who ends a group does not wait, and pays for no more than a
-/// batch of those that waited.
+/// While a flush is under way, as for a snapshot, a thread that ends a group does not wait, and it
+/// pays for at most a batch of the groups that waited.
 #[test]
 fn groups_that_end_while_the_flusher_is_locked_are_forgotten_by_those_that_end_later() {
     let mut forest = Forest::new(1);

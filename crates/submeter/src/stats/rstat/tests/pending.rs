@@ -12,7 +12,7 @@ fn forest() -> (Forest, usize, Range<usize>) {
     (forest, child, many)
 }
 
-/// What has room for all that is marked and nothing that crossed.
+/// Returns whether a bound has room for all marks and for no crossing.
 fn is_small(bound: u64) -> bool {
     bound <= 2 * (QUIET_MAX as u64 + 4) * (MASK + 1)
 }
@@ -24,7 +24,7 @@ fn what_flushes_have_counts_no_more_whatever_was_flushed() {
     for scope in [0, child, leaf, child, 0, leaf, leaf, 0, 0] {
         forest.leaves[leaf].add(0, 1000 * BATCH, MASK);
         forest.rstat.flush_below(&forest.leaves[scope]);
-        // Of what came since, and is not exact.
+        // Counts that came since, so that the read is not exact.
         forest.leaves[leaf].add(0, BATCH, MASK);
         for group in [scope, leaf] {
             let bound = forest.bound(group, 0);
@@ -33,7 +33,7 @@ fn what_flushes_have_counts_no_more_whatever_was_flushed() {
     }
 }
 
-/// What crosses while a flush runs is told apart from what crossed before.
+/// Crossings during a flush are told apart from those before it.
 #[test]
 fn what_crossed_before_a_flush_counts_until_its_end_and_what_crosses_meanwhile_for_longer() {
     let (mut forest, child, many) = forest();
@@ -97,7 +97,7 @@ fn nothing_is_covered_by_flushes_that_are_refused() {
     }
 }
 
-/// What a block has of its last owner's flushes is of no concern, whatever of it was zeroed.
+/// A block's traces of its last owner's flushes do not matter, whatever of them was zeroed.
 #[test]
 fn what_crosses_in_a_block_that_is_used_again_counts() {
     for words in 1..=9 {
