@@ -63,14 +63,23 @@ fn is_about(entry: &str, site: &str) -> bool {
     }
 }
 
-/// Reports a function with an atomic that is on neither list, and entries of no such function.
+/// Reports a function with an atomic that is on neither list, entries of no such function, and an
+/// argument for what models execute.
 pub(crate) fn check(repo: &Repo) -> Vec<Finding> {
     let sites = sites(repo);
-    let executed: Vec<_> = entries(repo, EXECUTED)
-        .map(|(line, text)| (line, text.rsplit_once(": ").map_or(text, |(site, _)| site)))
-        .collect();
+    let counted = |(line, text)| (line, str::rsplit_once(text, ": ").unwrap_or((text, "")));
+    let counted: Vec<_> = entries(repo, EXECUTED).map(counted).collect();
+    let executed: Vec<_> = counted.iter().map(|&(line, (site, _))| (line, site)).collect();
     let argued: Vec<_> = entries(repo, ARGUED).collect();
     let mut findings = Vec::new();
+    for (_, (site, count)) in counted {
+        let mut words = count.split(' ');
+        let whole = words.next() == words.nth(1);
+        if let Some(&(line, _)) = argued.iter().find(|(_, entry)| whole && *entry == site) {
+            let what = format!("models execute all of `{site}` – remove the line");
+            findings.push(Finding::new(ARGUED, line, what));
+        }
+    }
     for (site, lines) in &sites {
         if !executed.iter().chain(&argued).any(|(_, entry)| is_about(entry, site)) {
             let (path, function) = site.split_once(": ").expect("made so");
@@ -186,6 +195,15 @@ fn h() {
     fn an_entry_without_an_atomic_is_found() {
         let argued = "crates/submeter/src/a.rs: *\ncrates/submeter/src/a.rs: h\n";
         let left = found(&[(ARGUED, argued)]);
+        assert!(left.len() == 1 && left[0].starts_with("proof/modelled/argued.txt:2"), "{left:?}");
+    }
+
+    #[test]
+    fn an_argument_for_what_models_execute_is_found() {
+        let argued = "crates/submeter/src/a.rs: f\ncrates/submeter/src/a.rs: g\n";
+        let executed = |n| format!("crates/submeter/src/a.rs: g: {n} of 2 by m and 0 more\n");
+        assert!(found(&[(ARGUED, argued), (EXECUTED, &executed(1))]).is_empty());
+        let left = found(&[(ARGUED, argued), (EXECUTED, &executed(2))]);
         assert!(left.len() == 1 && left[0].starts_with("proof/modelled/argued.txt:2"), "{left:?}");
     }
 

@@ -19,6 +19,7 @@ loom::thread_local! {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) opened: u32,
+    pub(super) called_off: u32,
     pub(super) closed: u32,
     /// Charges from stock, and releases into it.
     pub(super) taken: u32,
@@ -42,7 +43,7 @@ pub(super) fn seen() -> Seen {
     SEEN.get()
 }
 
-fn note(change: impl FnOnce(&mut Seen)) {
+pub(super) fn note(change: impl FnOnce(&mut Seen)) {
     let mut seen = SEEN.get();
     change(&mut seen);
     SEEN.set(seen);
