@@ -191,7 +191,7 @@ impl Cache {
     /// [`Group::set_limit`]: submeter::Group::set_limit
     pub fn shrink(&self, path: &str) {
         if let Some(tenant) = self.inner.tenants.by_path(path) {
-            while self.inner.store.yield_excess(&tenant) {}
+            self.inner.store.yield_excess(&tenant);
         }
     }
 

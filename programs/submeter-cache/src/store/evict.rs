@@ -10,6 +10,8 @@
 //!
 //! *How long.* At most [`RECLAIM_MAX`] deadlines, then at most as many items as the missing
 //! bytes can ever need, and a bounded number of rounds against threads that take the room first.
+//! Items go a [`PORTION`] at a time, as long as room is missing: under a limit that was
+//! lowered far, each thread that stores would otherwise drop all that is above it.
 //!
 //! *Above `high`* a store has room, and drops items in the same way afterwards: down to `high`, and
 //! at most twice what it stored, so that a tenant whose `high` was lowered far shrinks with its
@@ -42,8 +44,9 @@ const RECLAIM_MAX: usize = 1024;
 /// Deadlines taken before the charge is tried again.
 const RECLAIM_STEP: usize = 64;
 
-/// The bytes of items that a shrinking tenant drops at a time, in some milliseconds.
-const PORTION: u64 = 1 << 20;
+/// The bytes that a thread drops before it looks whether others have made room meanwhile: few
+/// enough that all threads together drop hardly more than they must, and many beside the look.
+const PORTION: u64 = 1 << 16;
 
 /// Drops items until the charge is granted.
 pub(super) fn make_room(
@@ -71,7 +74,7 @@ pub(super) fn make_room(
         }
         let missing = (error.current() + bytes).saturating_sub(error.limit());
         let Some(limiting) = level_of(tenant, error.limiting()) else { return Err(error) };
-        if !free(store, &limiting, tenant, missing, now) {
+        if !free_while_missing(store, &limiting, tenant, bytes, missing, now) {
             return Err(error);
         }
         match tenant.group.try_charge(store.memory, bytes) {
@@ -80,6 +83,29 @@ pub(super) fn make_room(
         }
     }
     Err(error)
+}
+
+/// Drops items worth `missing` bytes below `limiting`, but no more than a portion beyond what makes
+/// room for `bytes` there. Returns whether it found any.
+fn free_while_missing(
+    store: &Store,
+    limiting: &Arc<Tenant>,
+    storing: &Arc<Tenant>,
+    bytes: u64,
+    mut missing: u64,
+    now: Tick,
+) -> bool {
+    let mut found = false;
+    while missing > 0 && free(store, limiting, storing, missing.min(PORTION), now) {
+        found = true;
+        missing = missing.saturating_sub(PORTION);
+        if missing > 0 {
+            let usage = limiting.group.usage(store.memory);
+            let most = usage.limit.unwrap_or(u64::MAX);
+            missing = missing.min((usage.current + bytes).saturating_sub(most));
+        }
+    }
+    found
 }
 
 /// Drops items worth `missing` bytes below `limiting`. Returns whether it found any.
@@ -118,16 +144,13 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
     free(store, &level, tenant, above.min(bytes.saturating_mul(2)), now);
 }
 
-/// Drops items of a tenant whose limit is below what it holds, a portion of them. Returns whether
-/// there may be more to drop.
-pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) -> bool {
+/// Drops items of a tenant whose limit is below what it holds, until it is not.
+pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) {
     let usage = tenant.group.usage(store.memory);
     // Items above a soft limit stay.
-    let is_soft = usage.mode == LimitMode::Soft;
-    let excess = if is_soft { 0 } else { usage.excess() };
-    let portion = excess.min(PORTION);
-    let freed = store.evictions_allowed && portion > 0;
-    freed && free(store, tenant, tenant, portion, now) && excess > portion
+    if store.evictions_allowed && usage.mode != LimitMode::Soft {
+        free_while_missing(store, tenant, tenant, 0, usage.excess(), now);
+    }
 }
 
 /// Returns the tenant of a group at or above `tenant`.

@@ -166,8 +166,8 @@ impl Store {
     }
 
     /// As [`evict::yield_excess`].
-    pub(crate) fn yield_excess(&self, tenant: &Arc<Tenant>) -> bool {
-        evict::yield_excess(self, tenant, self.clock.now())
+    pub(crate) fn yield_excess(&self, tenant: &Arc<Tenant>) {
+        evict::yield_excess(self, tenant, self.clock.now());
     }
 
     /// Takes note of which limits there are, after they were set.

@@ -66,6 +66,25 @@ fn a_tenant_whose_limit_was_lowered_shrinks_before_its_next_store() {
 }
 
 #[test]
+fn a_lowered_limit_costs_what_is_above_it_once_however_many_make_room() {
+    let (server, most) = (server(64 << 20, &[]), 2 << 20);
+    let mut clients: Vec<Client> = (0..6).map(|_| server.connect()).collect();
+    fill(&mut clients[0], "large:", 5000);
+    let large = server.cache.tree().get("/large").expect("it has items");
+    large.set_limit(server.cache.metrics().memory, Some(most));
+    std::thread::scope(|scope| {
+        for (at, client) in clients.iter_mut().enumerate() {
+            scope.spawn(move || fill(client, &format!("large:new{at}"), 1));
+            scope.spawn(|| server.cache.shrink("/large"));
+        }
+    });
+    let (current, ..) = state(&server, "/large");
+    assert!(current <= most, "{current}");
+    // Each drops 64 KiB at a time, and the last item of those.
+    assert!(current > most - 12 * ((64 << 10) + ITEM), "{current} of {most} are left");
+}
+
+#[test]
 fn the_server_never_holds_more_than_its_limit() {
     let server = server(500_000, &[]);
     std::thread::scope(|scope| {
