@@ -23,7 +23,7 @@ use submeter::refs::pin;
 use submeter::{Charge, Group, LimitError, LimitMode};
 
 use super::victims::Search;
-use super::{Leave, Store};
+use super::{Leave, Store, garbage};
 use crate::clock::Tick;
 use crate::item::OVERHEAD_BYTES;
 use crate::statistics::Total;
@@ -127,7 +127,9 @@ pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) -> bo
     let excess = if is_soft { 0 } else { usage.excess() };
     let portion = excess.min(PORTION);
     let freed = store.evictions_allowed && portion > 0;
-    freed && free(store, tenant, tenant, portion, now) && excess > portion
+    let freed = freed && free(store, tenant, tenant, portion, now);
+    garbage::collect_if_due();
+    freed && excess > portion
 }
 
 /// Returns the tenant of a group at or above `tenant`.
