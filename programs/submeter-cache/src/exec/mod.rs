@@ -192,6 +192,11 @@ impl<'c> Session<'c> {
         document
     }
 
+    /// Waits until enough of what has left the store is free.
+    pub(crate) async fn keep_garbage_low(&self) {
+        self.cache.store().keep_garbage_low().await;
+    }
+
     /// Counts that others had their turn before all that had arrived was done.
     pub(crate) fn count_yield(&self) {
         self.totals().count(Total::Yields);

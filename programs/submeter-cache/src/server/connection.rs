@@ -71,6 +71,7 @@ pub(super) async fn serve(
         out: Output::default(),
         paused: None,
         errors: 0,
+        has_released: false,
         is_last: false,
     };
     // An error means that the client is gone.
@@ -101,6 +102,8 @@ struct Connection<'c> {
     paused: Option<(Paused, usize)>,
     /// Malformed requests in a row.
     errors: usize,
+    /// Whether the last batch took items out of the store.
+    has_released: bool,
     /// The server stops: what has arrived is served, nothing more.
     is_last: bool,
 }
@@ -203,6 +206,9 @@ impl Connection<'_> {
             } else {
                 buffers::give(self.out.take_buffer());
             }
+            if self.has_released {
+                self.session.keep_garbage_low().await;
+            }
             match batch {
                 Batch::Long | Batch::List(..) => {
                     self.session.free();
@@ -287,6 +293,7 @@ impl Connection<'_> {
     /// client that has its answer finds the request in the totals. Then sends what the socket takes
     /// at once.
     fn work(&mut self) -> Batch {
+        let let_go = store::let_go();
         let guard = pin();
         let mut batch = self.session.batch(&guard);
         let ended = self.batch(&mut batch);
@@ -297,13 +304,14 @@ impl Connection<'_> {
         // `send` will meet the same error.
         let _ = self.send_now();
         drop(current);
+        self.has_released = store::let_go() != let_go;
         store::collect_if_due();
         ended
     }
 
     /// Executes what the input holds.
     fn batch(&mut self, batch: &mut exec::Batch<'_>) -> Batch {
-        for _ in 0..BATCH_MAX {
+        for _ in (0..BATCH_MAX).take_while(|_| !store::is_due()) {
             if self.paused.is_some() || self.session.is_full(&self.out) {
                 match self.go_on(batch) {
                     Some(ended) => return ended,

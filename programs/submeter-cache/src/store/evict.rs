@@ -25,7 +25,7 @@ use submeter::refs::pin;
 use submeter::{Charge, Group, LimitError, LimitMode};
 
 use super::victims::Search;
-use super::{Leave, Store};
+use super::{Leave, Store, garbage};
 use crate::clock::Tick;
 use crate::item::OVERHEAD_BYTES;
 use crate::statistics::Total;
@@ -144,12 +144,18 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
     free(store, &level, tenant, above.min(bytes.saturating_mul(2)), now);
 }
 
-/// Drops items of a tenant whose limit is below what it holds, until it is not.
+/// Drops items of a tenant whose limit is below what it holds, until it is not. Must not be called
+/// within a guard.
 pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) {
-    let usage = tenant.group.usage(store.memory);
-    // Items above a soft limit stay.
-    if store.evictions_allowed && usage.mode != LimitMode::Soft {
-        free_while_missing(store, tenant, tenant, 0, usage.excess(), now);
+    loop {
+        let usage = tenant.group.usage(store.memory);
+        // Items above a soft limit stay.
+        let may_drop = store.evictions_allowed && usage.mode != LimitMode::Soft;
+        let portion = if may_drop { usage.excess().min(PORTION) } else { 0 };
+        if portion == 0 || !free(store, tenant, tenant, portion, now) {
+            return;
+        }
+        garbage::collect_if_due();
     }
 }
 

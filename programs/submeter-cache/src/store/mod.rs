@@ -37,7 +37,7 @@ use crate::statistics::{Total, Totals};
 use crate::tenant::{Item, Tenant, Tenants};
 
 use deadlines::{Deadlines, NEVER_MS};
-pub(crate) use garbage::collect_if_due;
+pub(crate) use garbage::{collect_if_due, is_due, let_go};
 
 /// The number of shards: far more than threads on today's machines, so that two rarely meet, and
 /// few enough for an empty cache to be small. A power of two.
@@ -53,6 +53,7 @@ pub(crate) struct Store {
     metering: bool,
     /// Whether items that live may be dropped to make room.
     evictions_allowed: bool,
+    garbage: garbage::Bound,
     memory: Quota<Bytes>,
     items: Gauge<Count>,
     evictions: Counter<Count>,
@@ -118,6 +119,7 @@ impl Store {
             tenants,
             metering: config.metering,
             evictions_allowed: config.evictions,
+            garbage: garbage::Bound::of(config.memory_max),
             memory: metrics.memory,
             items: metrics.items,
             evictions: metrics.evictions,
@@ -163,6 +165,11 @@ impl Store {
             evict::shrink(self, tenant, bytes, now);
         }
         Ok(charge)
+    }
+
+    /// Waits until enough of what has left is free. For connections that released something.
+    pub(crate) async fn keep_garbage_low(&self) {
+        self.garbage.keep().await;
     }
 
     /// As [`evict::yield_excess`].

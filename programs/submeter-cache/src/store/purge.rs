@@ -1,6 +1,6 @@
 //! Drops a deleted tenant's items.
 
-use super::{Leave, Store};
+use super::{Leave, Store, garbage};
 use crate::tenant::Tenant;
 
 /// The most items dropped in one go: some tens of microseconds.
@@ -24,6 +24,7 @@ impl Store {
                 purged.bytes += item.cost();
             }
         }
+        garbage::collect_if_due();
         purged
     }
 }
