@@ -24,7 +24,7 @@ const SUBMETER: Program = Program::new(env!("CARGO_BIN_EXE_submeter"));
 const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
 /// How long each kind of client runs.
-const TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 6 });
+const TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 6000 });
 
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn operations(share: u64) -> u64 {
     let default = match () {
         () if cfg!(miri) => 50,
-        () if cfg!(debug_assertions) => 50_000,
+        () if cfg!(debug_assertions) => 20_000,
         () => 1_000_000,
     };
     number("SUBMETER_FUZZ_OPERATIONS", default) * share / 100

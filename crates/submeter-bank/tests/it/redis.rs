@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(2);
 /// Short enough that leases end in the midst of random requests.
 const SHORT: Duration = Duration::from_millis(200);
 /// How many random requests.
-const STEPS: u32 = 3_000;
+const STEPS: u32 = 1_200;
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 
 pub(crate) struct Server {

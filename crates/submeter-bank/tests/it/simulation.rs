@@ -8,9 +8,12 @@ use std::thread;
 
 use crate::world::{Violation, Without, World};
 
+/// So many show that a rule is missed, whichever it is.
+const ENOUGH: u64 = 600;
+
 fn schedules() -> u64 {
     let asked = std::env::var("SUBMETER_BANK_SCHEDULES").ok();
-    asked.map_or(if cfg!(miri) { 1 } else { 2_000 }, |n| n.parse().expect("a number"))
+    asked.map_or(if cfg!(miri) { 1 } else { ENOUGH }, |n| n.parse().expect("a number"))
 }
 
 #[test]
@@ -50,7 +53,7 @@ fn no_schedule_of_faults_exceeds_a_limit_or_strands_a_lease() {
 
 /// Looks for a schedule in which the rule is missed, and returns how it was noticed.
 fn noticed(without: Without) -> Violation {
-    (0..2_000)
+    (0..ENOUGH)
         .find_map(|seed| World::new(seed, without).run().err())
         .unwrap_or_else(|| panic!("nothing notices that {without:?} is missing"))
 }

@@ -12,7 +12,7 @@ const STEPS: u32 = if cfg!(miri) { 80 } else { 600 };
 /// How often one guard replaces another. Fewer in debug builds, which are slow.
 const HANDOVERS: u32 = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 1_000,
-    (_, true) => 1_000_000,
+    (_, true) => 100_000,
     _ => 10_000_000,
 };
 

@@ -55,7 +55,7 @@ fn rotation_starves_nobody_in_visits_that_last_a_turn_each() {
 
 #[test]
 fn the_next_switch_is_counted_while_others_come_and_go() {
-    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
     let f = fixture();
     let done = AtomicBool::new(false);
     let missed = std::thread::scope(|scope| {

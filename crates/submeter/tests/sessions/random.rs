@@ -152,7 +152,7 @@ impl Walk {
 
 #[test]
 fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
-    const CASES: u64 = if cfg!(miri) { 2 } else { 400 };
+    const CASES: u64 = if cfg!(miri) { 2 } else { 150 };
     let trees = [fixture(), another()];
     for case in 0..CASES {
         let rng = &mut Rng::with_seed(case);
@@ -176,7 +176,7 @@ fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
 
 #[test]
 fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_stress() {
-    const ROUNDS: u64 = if cfg!(miri) { 1 } else { 40 };
+    const ROUNDS: u64 = if cfg!(miri) { 1 } else { 15 };
     const THREADS: u64 = 3;
     let trees = [fixture(), another()];
     let groups = groups(&trees[0]);

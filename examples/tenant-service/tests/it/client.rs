@@ -125,6 +125,8 @@ pub(crate) fn of(metrics: &HashMap<String, f64>, metric: &str, group: &str) -> f
 
 /// Makes a text of words that differ.
 pub(crate) fn text(bytes: usize) -> Vec<u8> {
-    let words = (0..).flat_map(|n: usize| format!("word{} ", n % 1000).into_bytes());
-    words.take(bytes).collect()
+    let words: String = (0..1000).map(|n| format!("word{n} ")).collect();
+    let mut text = words.repeat(bytes.div_ceil(words.len())).into_bytes();
+    text.truncate(bytes);
+    text
 }

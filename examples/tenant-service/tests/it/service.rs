@@ -120,8 +120,7 @@ fn a_deleted_tenant_leaves_when_its_last_download_does() {
         }
         let mut got = vec![0; content.len()];
         download.read_exact(&mut got).expect("all of it");
-        let differs = got.iter().zip(&content).position(|(got, stored)| got != stored);
-        assert_eq!(differs, None, "what came is not what was stored");
+        assert!(got == content, "what came is not what was stored");
         deletion.join().expect("no panic")
     });
     assert_eq!(deleted, 204);

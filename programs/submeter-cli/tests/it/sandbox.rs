@@ -80,7 +80,7 @@ fn become_confined() {
 #[test]
 fn the_server_needs_no_system_call_that_containers_refuse() {
     become_confined();
-    let args = "serve --load 2 --seconds 1 --listen 127.0.0.1:0 --http 127.0.0.1:0";
+    let args = "serve --load 2 --seconds 0.3 --listen 127.0.0.1:0 --http 127.0.0.1:0";
     let args: Vec<&str> = args.split(' ').collect();
     let test = "sandbox::the_server_needs_no_system_call_that_containers_refuse";
     let Some(out) = confined(test, &args) else { return };

@@ -61,7 +61,7 @@ fn a_tenant_has_what_its_items_take_until_they_are_deleted() {
 
 #[test]
 fn books_agree_after_a_load_that_evicts() {
-    let args = ["--load", "3", "--seconds", "2", "--memory", "4m", "--heap", "exact"];
+    let args = ["--load", "3", "--seconds", "1", "--memory", "4m", "--heap", "exact"];
     let output = SUBMETER.run(&[&FREE[..], &args].concat());
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));

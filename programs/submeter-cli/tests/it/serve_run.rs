@@ -23,7 +23,7 @@ fn requests(summary: &str, tenant: &str) -> u64 {
 
 #[test]
 fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
-    let (code, out) = serve(&["--load", "2", "--seconds", "1"]);
+    let (code, out) = serve(&["--load", "2", "--seconds", "0.4"]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("page   http://127.0.0.1:"), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
@@ -109,7 +109,7 @@ fn tenants_of_a_file_have_its_names() {
                prepend=0.05;cas=0.1;delete=0.05;touch=0.05;gat=0.05;gats=0.05,60s:1\n\
                counters,30,8,1,1,1,incr=0.4;decr=0.2;get=0.2;set=0.2,40d:1\n";
     let file = TempFile::new("named.csv", csv);
-    let (code, out) = serve(&["--load", "2", "--seconds", "1", "--tenants-file", file.path()]);
+    let (code, out) = serve(&["--load", "2", "--seconds", "0.4", "--tenants-file", file.path()]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
     assert!(!out.contains("limited to"), "nothing is staged: {out}");
@@ -118,7 +118,7 @@ fn tenants_of_a_file_have_its_names() {
 
 #[test]
 fn without_metering_it_says_so() {
-    let (code, out) = serve(&["--load", "2", "--seconds", "1", "--no-metering"]);
+    let (code, out) = serve(&["--load", "2", "--seconds", "0.3", "--no-metering"]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("nothing was metered (--no-metering)"), "{out}");
     assert_eq!(requests(&out, "/load/tenant1"), 0, "{out}");
@@ -127,7 +127,7 @@ fn without_metering_it_says_so() {
 #[test]
 fn another_delimiter_and_one_thread() {
     let (code, out) =
-        serve(&["--load", "2", "--seconds", "1", "--delimiter", "|", "--threads", "1"]);
+        serve(&["--load", "2", "--seconds", "0.3", "--delimiter", "|", "--threads", "1"]);
     assert_eq!(code, Some(0), "{out}");
     assert!(requests(&out, "/load/tenant2") > 0, "{out}");
 }

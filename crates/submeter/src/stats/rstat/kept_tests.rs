@@ -169,7 +169,7 @@ fn many_lines_wait_for_their_barrier_for_a_while_and_stay_exact() {
     tree.last_barrier(true);
     for round in 0..5 {
         tree.add(1 + round..BUSY_MAX / 2);
-        assert!(!tree.flush_all());
+        assert!(!tree.flush(FlushScope::Tree));
     }
     tree.add(1..BUSY_MAX + 1);
     assert!(!tree.flush_all());

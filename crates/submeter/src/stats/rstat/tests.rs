@@ -432,8 +432,8 @@ impl Forest {
 /// The calls of a program that counts and never reads.
 #[test]
 fn groups_that_come_and_go_without_a_flush_take_no_more_room_and_lose_nothing() {
-    // Two groups each.
-    const ROUNDS: usize = if cfg!(miri) { 2 * BATCH } else { 50_000 };
+    // Two groups each, and many times as many as its lists may have.
+    const ROUNDS: usize = if cfg!(miri) { 2 * BATCH } else { 40 * BATCH };
     for words in [1, 135] {
         let mut forest = Forest::new(words);
         let parent = forest.add_group(0);

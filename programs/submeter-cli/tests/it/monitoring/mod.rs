@@ -5,6 +5,7 @@ mod made;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -63,7 +64,7 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
 }
 
 /// The whole of `/api/tree`, after a second in which something was counted.
-fn loaded() -> Server {
+static LOADED: LazyLock<Server> = LazyLock::new(|| {
     let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "exact"]].concat());
     let (page, _) = addresses(&mut server);
     let began = Instant::now();
@@ -78,14 +79,13 @@ fn loaded() -> Server {
         assert!(began.elapsed() < Duration::from_secs(60), "the load does not begin: {tree}");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
+});
 
 /// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test it monitoring` writes them.
 #[test]
 fn the_dashboard_and_the_rules_are_those_of_the_views() {
-    let server = loaded();
     for (file, is) in
-        [("dashboard.json", server.dashboard()), ("rules.yml", server.rules(&read("rules.yml")))]
+        [("dashboard.json", LOADED.dashboard()), ("rules.yml", LOADED.rules(&read("rules.yml")))]
     {
         if std::env::var_os("SUBMETER_BLESS").is_some_and(|it| !it.is_empty()) {
             std::fs::write(directory().join(file), &is).expect("the repository can be written");
@@ -101,7 +101,7 @@ fn the_dashboard_and_the_rules_are_those_of_the_views() {
 
 #[test]
 fn each_view_shows_what_its_metrics_in_the_dashboard_say() {
-    let Server(tree) = loaded();
+    let Server(tree) = &*LOADED;
     let unit = |metric: &str| {
         let mut schema = tree["schema"].as_array().expect("a list").iter();
         schema.find(|doc| doc["name"] == metric).expect(metric)["unit"].clone()
