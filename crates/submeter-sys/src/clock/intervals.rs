@@ -16,7 +16,10 @@
 //! little left to divide. To ask when each wait outside is over: workers wait for each request. An
 //! average of what was used outside, instead of the latest: questions in step with the load meet
 //! times of one kind, and it is applied to another. To ask at random, or where the latest intervals
-//! say that a long one follows: a load in step is met where it does not help, all the time.
+//! say that a long one follows: a load in step is met where it does not help, all the time. To ask
+//! at each begin after an answer that left something open, until a long interval has begun with an
+//! answer: where short ones lie between, that is a question for every second interval, and on a
+//! saturated machine the answers are no better.
 
 use super::Rate;
 
@@ -35,9 +38,10 @@ const ASKS: u32 = 2;
 /// How many of these are kept for later, where all intervals may have had waits.
 const MOST_ASKS: u32 = 8;
 
-/// How many questions come sooner after an answer that left something open: those of some
-/// milliseconds, when a busy machine may preempt the thread again.
-const WARY: u32 = 32;
+/// How many questions come sooner after an answer that left something open: those of the next 64
+/// milliseconds, in which a busy machine preempts the thread again. Where many threads wait for a
+/// CPU, less would be over before it does.
+const WARY: u32 = 256;
 
 /// How much sooner: the less is used outside between two questions, the less an answer leaves open.
 const SOONER: u64 = 4;

@@ -436,6 +436,51 @@ fn what_a_busy_machine_leaves_open_is_little_and_costs_questions_only_while_it_i
     }
 }
 
+/// Returns what two groups are told and used on a saturated machine, by how much that may be wrong,
+/// and how many questions come in a millisecond. Their thread works outside for four times as long,
+/// and waits for a CPU whenever it has had one for `slice_us` or up to twice that, wherever it is.
+fn saturated(seed: u64, slice_us: u64) -> ([[u64; 2]; 2], u64, u64) {
+    let (mut thread, mut numbers) = (Thread::new(false), Numbers(seed));
+    let (mut groups, mut left) = ([[0; 2]; 2], slice_us * US);
+    let start = thread.now;
+    let mut run = |thread: &mut Thread, numbers: &mut Numbers, mut ns: u64| {
+        while ns > 0 {
+            let now = ns.min(left);
+            thread.run(now);
+            (ns, left) = (ns - now, left - now);
+            if left == 0 {
+                thread.wait(1_000 * US + numbers.below(slice_us * US));
+                left = slice_us * US + numbers.below(slice_us * US);
+            }
+        }
+    };
+    for _ in 0..20_000 {
+        let group = numbers.below(2) as usize;
+        let [outside, inside] = [30 * US, 8 * US].map(|ns| ns / 2 + numbers.below(ns));
+        run(&mut thread, &mut numbers, outside);
+        let before = thread.begin();
+        run(&mut thread, &mut numbers, inside);
+        let [told, used] = &mut groups[group];
+        (*told, *used) = (*told + thread.end() - before, *used + inside);
+    }
+    (groups, thread.clock.error_ns(), thread.asked * 1_000 * US / (thread.now - start))
+}
+
+#[test]
+fn a_saturated_machine_makes_sums_wrong_by_little_and_costs_few_questions() {
+    for (slice_us, of_all, of_one) in [(3_000, 250, 200), (700, 90, 60)] {
+        for seed in 0..20 {
+            let (groups, most, questions) = saturated(seed, slice_us);
+            let off = |[told, used]: [u64; 2]| told.abs_diff(used);
+            let all = [0, 1].map(|at| groups[0][at] + groups[1][at]);
+            let said = format!("{groups:?} ± {most} of {slice_us} µs, seed {seed}");
+            assert!(off(all) * of_all <= all[1] && off(all) <= most + 2_000, "{said}");
+            assert!(groups.iter().all(|&group| off(group) * of_one <= group[1]), "{said}");
+            assert!(questions <= SOONER, "{questions} a millisecond, {said}");
+        }
+    }
+}
+
 #[test]
 fn a_counter_that_jumps_turns_no_answer_back_and_tells_no_time_that_was_not_used() {
     let sizes = [1 << 50, 1 << 40, 100 * US, 3 * US];

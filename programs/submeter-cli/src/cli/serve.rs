@@ -39,7 +39,7 @@ pub(crate) enum HeapArg {
 #[command(after_help = "\
 Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g or SUBMETER_NO_EVICTIONS=1, and each but \
 --tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. An \
-empty variable is as none, except for those of files that close a door, which are refused. The file's \
+empty or blank variable is as none, except for those of files that close a door, which are refused. The file's \
 table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\".
 
 SIGHUP has the limits of --limits or --config read again, and the files of --auth-file, --token-file, --tls-cert, \

@@ -47,12 +47,13 @@ pub(super) fn variable(arg: &Arg) -> Option<String> {
 /// Flags that close a door: to take an empty variable for none would leave it open.
 const DOORS: [&str; 4] = ["auth-file", "tls-cert", "tls-key", "token-file"];
 
-/// Lets no variable count that is empty, as those are that a file of a service or of containers
-/// gives no value, or that is called `unset`.
+/// Lets no variable count that is empty or blank, as those are that a file of a service or of
+/// containers gives no value, or that is called `unset`.
 pub(super) fn without_empty(command: Command, unset: &str) -> Command {
     let is_ignored = |arg: &Arg, name: &OsStr| {
         let is_door = arg.get_long().is_some_and(|long| DOORS.contains(&long));
-        name == unset || !is_door && std::env::var_os(name).is_some_and(|value| value.is_empty())
+        let is_blank = |value: OsString| value.to_str().is_some_and(|text| text.trim().is_empty());
+        name == unset || !is_door && std::env::var_os(name).is_some_and(is_blank)
     };
     let heeded = command.mut_args(|arg| match arg.get_env() {
         Some(name) if is_ignored(&arg, name) => arg.env(Resettable::Reset),

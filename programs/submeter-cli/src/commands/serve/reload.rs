@@ -235,7 +235,8 @@ pub(super) async fn post(limiter: Arc<Limiter>, text: String) -> (StatusCode, St
     match limits.and_then(|limits| limiter.set(&limits)) {
         Ok(tenants) => {
             log::info!(tenants; "limits set by a client");
-            (StatusCode::OK, format!("limits of {tenants} tenants are set\n"))
+            let s = if tenants == 1 { "" } else { "s" };
+            (StatusCode::OK, format!("limits of {tenants} tenant{s} are set\n"))
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")),
     }

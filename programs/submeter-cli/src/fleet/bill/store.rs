@@ -28,7 +28,7 @@ impl Place {
             return Ok(Place::File(path.clone()));
         }
         let variable = || {
-            let text = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty())?;
+            let text = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty())?;
             Some(Address::new(&text))
         };
         args.postgres.clone().or_else(variable).map(Place::Postgres).ok_or_else(|| {
