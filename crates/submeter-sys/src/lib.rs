@@ -48,6 +48,8 @@ pub mod inject;
 pub mod kernel;
 pub mod membarrier;
 pub mod memory;
+#[cfg(feature = "memory-probes")]
+pub mod memory_probes;
 pub mod perf_event;
 pub mod probe;
 mod row_hint;

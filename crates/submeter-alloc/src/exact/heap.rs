@@ -76,6 +76,10 @@ impl Observer for Follower {
     fn parked(&mut self, _: Option<&Group>, _: u64) {
         books::posted();
     }
+
+    fn wants_time(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for Follower {

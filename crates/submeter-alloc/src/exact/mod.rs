@@ -27,7 +27,9 @@
 //! - **Memory**: a byte for each 16 of the heap, as far as blocks with owners lie: 6.25 %. Blocks
 //!   of less than 16 bytes take 16. Of more than 254 owners, all further ones take 32 bytes for a
 //!   block of 16 (24 with glibc, which is what it takes anyway).
-//! - **A switch**: an [observer](submeter::switch::observe) is called.
+//! - **A switch**: an [observer](submeter::switch::observe) is called, which reads no clock; and an
+//!   update where the blocks of the group that is left grew or shrank. Nothing is looked up for a
+//!   group of another tree.
 //! - **A group**: a line of per-CPU words and an entry, from its first thread on until it has ended
 //!   and its last block was freed. 65,534 groups may have them at once: the blocks of more are
 //!   nobody's.

@@ -18,8 +18,7 @@ thread_local! {
 
 /// Gives the groups of one tree their numbers.
 pub(super) struct Numbering {
-    /// The id of the tree's root.
-    root: u64,
+    root: Group,
     numbers: ProcessMutex<Numbers>,
 }
 
@@ -79,7 +78,7 @@ impl Drop for Owner {
 
 impl Numbering {
     pub(super) fn of(tree: &Tree) -> Numbering {
-        Numbering { root: tree.root().id(), numbers: ProcessMutex::default() }
+        Numbering { root: tree.root().clone(), numbers: ProcessMutex::default() }
     }
 
     /// Returns the number of a group; 0 where it has none, as where it is of another tree.
@@ -97,6 +96,9 @@ impl Numbering {
     #[cold]
     #[inline(never)]
     fn give<'a>(&self, group: &'a Group) -> Option<&'a Owner> {
+        if !group.is_beside(&self.root) {
+            return None;
+        }
         // What is allocated here is no tenant's, also not the last one's, which it would keep.
         let was = books::current();
         books::works_for(0);
@@ -121,10 +123,7 @@ impl Numbering {
     /// Gives a group its number, and returns whether it has one now.
     fn given(&self, group: &Group) -> bool {
         let above = std::iter::successors(Some(group), |group| group.parent());
-        let ids: Vec<u64> = above.map(Group::id).collect();
-        if ids.last() != Some(&self.root) {
-            return false;
-        }
+        let ids = above.map(Group::id).collect();
         self.with(|numbers| numbers.give(group, ids)).unwrap_or(false)
     }
 

@@ -36,6 +36,15 @@
 //! - **Addresses**: 16 GiB are reserved, none of which is memory until it is used.
 //! - **A switch, and a group**: as in [`exact`](crate::exact).
 //!
+//! # Where memory is allocated
+//! With the feature `memory-probes` each sample, and each known block, is told to OpenTelemetry's
+//! memory probes, `otel_memory:alloc` and `otel_memory:free`, with the bytes that it stands for: so
+//! a profiler outside of the process, such as OpenTelemetry's for eBPF, draws what groups allocate
+//! and hold by the stacks that asked for it, and by tenant together with submeter's
+//! `thread-context`. To profilers a block that grows or shrinks is freed and allocated anew. A
+//! probe is one instruction that does nothing, until somebody listens. What is allocated outside of
+//! all groups has none. On Linux for x86-64 and aarch64.
+//!
 //! # When it is not enough
 //! When what small tenants hold is to be known to the byte, or is to be limited:
 //! [`exact`](crate::exact).
@@ -52,6 +61,7 @@ mod heap;
 mod large;
 mod odds;
 mod places;
+mod probes;
 mod raw;
 mod samples;
 mod slots;

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use super::odds::EXACT;
 use super::slots::{self, Slot};
-use super::{large, places, samples};
+use super::{places, samples};
 use crate::exact::books;
 
 /// An allocator that knows which group a part of its blocks was allocated in. See the
@@ -133,8 +133,7 @@ impl<A: GlobalAlloc> Sampled<A> {
     /// # Safety
     /// 1. The block is in use, with this layout, which is of a known one; the new one is valid.
     unsafe fn resize_known(&self, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
-        // Out before it moves: where it was, another may lie before `inner` returns.
-        let owner = large::forget(block);
+        let owner = samples::take_out(block);
         if new.size() < EXACT
             && let Some(slot) = samples::shrink_known(owner, old.size(), new)
         {
@@ -146,9 +145,7 @@ impl<A: GlobalAlloc> Sampled<A> {
         // SAFETY: 1. The caller's promise: it is one of `inner`.
         let moved = unsafe { self.inner.realloc(block, old, new.size()) };
         if moved.is_null() {
-            if owner != 0 {
-                large::note(block, owner);
-            }
+            samples::put_back(block, owner, old.size());
         } else {
             samples::resized_known(moved, owner, old.size(), new.size());
         }

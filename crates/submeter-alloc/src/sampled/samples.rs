@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::odds::{self, EXACT};
 use super::slots::Slot;
-use super::{large, places};
+use super::{large, places, probes};
 use crate::exact::{books, owners};
 
 /// What the estimates lack: bytes that samples without a slot stood for, and known blocks for whose
@@ -42,9 +42,10 @@ fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
         lack(weight);
         return None;
     };
-    let weight = slot.note(owner, weight);
+    slot.note(owner, weight);
     owners::count_sample(owner, true);
     books::count(owner, weight as i64 - known as i64);
+    probes::begins(slot.block(), layout.size(), weight);
     Some(slot)
 }
 
@@ -61,6 +62,7 @@ pub(super) fn know(block: *mut u8, owner: u32, size: usize) {
     }
     if large::note(block, owner) {
         books::count(owner, size as i64);
+        probes::begins(block, size, size as u64);
     } else {
         lack(size as u64);
     }
@@ -68,9 +70,26 @@ pub(super) fn know(block: *mut u8, owner: u32, size: usize) {
 
 /// Ends a known block.
 pub(super) fn forget(block: *mut u8, size: usize) {
-    match large::forget(block) {
+    match take_out(block) {
         0 => {}
         owner => books::count(owner, -(size as i64)),
+    }
+}
+
+/// Takes the entry of a known block out, before it is freed or moves: where it was, another may lie
+/// at once. Returns its owner, or 0.
+pub(super) fn take_out(block: *mut u8) -> u32 {
+    let owner = large::forget(block);
+    if owner != 0 {
+        probes::ends(block);
+    }
+    owner
+}
+
+/// Puts the entry of a known block back, which has not moved.
+pub(super) fn put_back(block: *mut u8, owner: u32, size: usize) {
+    if owner != 0 && large::note(block, owner) {
+        probes::begins(block, size, size as u64);
     }
 }
 
@@ -92,6 +111,9 @@ pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: usize) 
     if new >= EXACT && !is_known {
         lack(new as u64);
     }
+    if is_known {
+        probes::begins(moved, new, new as u64);
+    }
     // At once, so that an owner with one block is never without.
     books::count(owner, if is_known { new as i64 } else { 0 } - old as i64);
 }
@@ -109,10 +131,14 @@ pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
         if owner != 0 {
             owners::count_sample(owner, true);
             books::count(owner, weight as i64);
+            probes::begins(to.block(), new, weight);
         }
     } else if new >= old || places::draw(|random| odds::remains(random, old, new)) {
-        let changed = to.note(owner, odds::weight(new));
+        let changed = odds::weight(new);
+        to.note(owner, changed);
         books::count(owner, changed as i64 - weight as i64);
+        probes::ends(slot.block());
+        probes::begins(to.block(), new, changed);
     } else {
         end(slot);
         to.note(0, 0);
@@ -137,5 +163,6 @@ pub(super) fn end(slot: Slot) {
     if owner != 0 {
         owners::count_sample(owner, false);
         books::count(owner, -(weight as i64));
+        probes::ends(slot.block());
     }
 }

@@ -139,6 +139,14 @@ pub(crate) fn own_area_offset() -> isize {
 #[cfg(feature = "thread-context")]
 pub(crate) fn publish_context(_: *const u8) {}
 
+/// No probes on this target.
+#[cfg(feature = "memory-probes")]
+pub(crate) fn probe_alloc(_: *const u8, _: u64, _: u64) {}
+
+/// As `probe_alloc`.
+#[cfg(feature = "memory-probes")]
+pub(crate) fn probe_free(_: *const u8) {}
+
 /// No area on this target.
 pub(crate) fn thread_pointer() -> usize {
     0

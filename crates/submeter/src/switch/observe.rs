@@ -31,6 +31,14 @@ pub trait Observer {
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
         let _ = (group, now_ns);
     }
+
+    /// Returns whether it wants to know the time. Asked once, when it was made.
+    ///
+    /// Where no observer of a thread does, they are called without: `now_ns` is 0, and the clock is
+    /// not read for them, which is most of what one costs.
+    fn wants_time(&self) -> bool {
+        true
+    }
 }
 
 /// Creates the observer of the calling thread, given its CPU time; `None` to leave it alone.
@@ -47,7 +55,8 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// Without observers, a load and a comparison at each switch to another group. The first switch
 /// after a change of the registry copies its list, for which it does not wait, and creates and
 /// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
-/// which metering CPU time needs as well. Entering the current group again calls none.
+/// which metering CPU time needs as well, unless none [wants it](Observer::wants_time). Entering
+/// the current group again calls none.
 ///
 /// # When not to use it
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
@@ -205,13 +214,15 @@ pub(super) struct Observers {
     unfollowed: u64,
     /// The generation that was seen last.
     seen: u64,
+    /// Whether one of them wants to know the time.
+    want_time: bool,
     /// In the order of the registry.
     list: Vec<(Arc<ObserverEntry>, ObserverSlot)>,
 }
 
 impl Observers {
     pub(super) const fn new() -> Observers {
-        Observers { unfollowed: 0, seen: 0, list: Vec::new() }
+        Observers { unfollowed: 0, seen: 0, want_time: false, list: Vec::new() }
     }
 
     /// Returns whether there is an observer to call, or a new one to make.
@@ -229,13 +240,18 @@ impl Observers {
 
     /// Inlined: it has one caller, which is a call of its own already.
     #[inline(always)]
-    pub(super) fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64) {
-        self.look(now_ns);
+    pub(super) fn switched(
+        &mut self,
+        last: Option<&Group>,
+        next: Option<&Group>,
+        time: impl FnOnce() -> u64,
+    ) {
+        let now_ns = self.look(time);
         self.each(|observer| observer.switched(last, next, now_ns));
     }
 
-    pub(super) fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
-        self.look(now_ns);
+    pub(super) fn parked(&mut self, group: Option<&Group>, time: impl FnOnce() -> u64) {
+        let now_ns = self.look(time);
         self.each(|observer| observer.parked(group, now_ns));
     }
 
@@ -263,12 +279,17 @@ impl Observers {
         }
     }
 
+    /// Looks for a change of the registry, and returns the time if that matters: to an observer, or
+    /// to what makes one now.
     #[inline(always)]
-    fn look(&mut self, now_ns: u64) {
-        // Relaxed: as in `any`.
-        if GENERATION.load(Ordering::Relaxed) != self.seen {
+    fn look(&mut self, time: impl FnOnce() -> u64) -> u64 {
+        // Relaxed: as in `any`. Looked at once: what makes an observer is told the time.
+        let is_new = GENERATION.load(Ordering::Relaxed) != self.seen;
+        let now_ns = if is_new || self.want_time { time() } else { 0 };
+        if is_new {
             self.refresh(now_ns);
         }
+        now_ns
     }
 
     #[cold]
@@ -293,6 +314,10 @@ impl Observers {
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
         self.unfollowed = if followed { NEVER } else { generation };
+        self.want_time = self.list.iter().any(|(entry, observer)| {
+            let asked = observer.as_ref().map(|one| observed(entry, || one.wants_time()));
+            asked.is_some_and(|wants| wants.unwrap_or(true))
+        });
     }
 }
 

@@ -277,8 +277,7 @@ pub(super) fn park() {
         let group = levels.group(NOW.with(|now| now.last.get()));
         let charged = time.charge(group);
         if observers.any() {
-            let now_ns = time.moment_ns(charged);
-            apart(|| observers.parked(group, now_ns));
+            apart(|| observers.parked(group, || time.moment_ns(charged)));
         }
     });
     rest();
@@ -434,8 +433,7 @@ fn tell(
     [last, next]: [Option<&Group>; 2],
     charged: bool,
 ) {
-    let now_ns = time.moment_ns(charged);
-    apart(|| observers.switched(last, next, now_ns));
+    apart(|| observers.switched(last, next, || time.moment_ns(charged)));
 }
 
 impl Time {

@@ -218,9 +218,11 @@ impl Group {
         &self.inner.tree.on_create
     }
 
-    /// Whether both are of one tree; a schema may have several.
+    /// Returns whether both are of one tree; a schema may have several.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn is_beside(&self, other: &Group) -> bool {
+    #[must_use]
+    pub fn is_beside(&self, other: &Group) -> bool {
         Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
     }
 

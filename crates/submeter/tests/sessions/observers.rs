@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
@@ -86,6 +87,44 @@ fn each_switch_to_another_group_is_told_once() {
     f.a.run(|| ());
     f.b.run(|| ());
     assert_eq!(take(&seen), ["dropped"]);
+}
+
+#[test]
+fn the_time_is_told_where_an_observer_wants_it_and_always_to_what_makes_one() {
+    struct Timeless(Arc<Mutex<Vec<u64>>>);
+    impl Observer for Timeless {
+        fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, now_ns: u64) {
+            self.0.lock().expect("no panic").push(now_ns);
+        }
+
+        fn wants_time(&self) -> bool {
+            false
+        }
+    }
+    let (f, told, made) = (fixture(), Arc::default(), Arc::new(Mutex::new(Vec::new())));
+    let (timeless, times, me) = (Arc::clone(&told), Arc::clone(&made), std::thread::current().id());
+    let _observation = switch::observe(move |now_ns| {
+        let mine = std::thread::current().id() == me;
+        mine.then(|| times.lock().expect("no panic").push(now_ns));
+        mine.then(|| Box::new(Timeless(Arc::clone(&timeless))) as Box<_>)
+    });
+    let wait = || {
+        std::thread::sleep(Duration::from_millis(10));
+        false
+    };
+    let switches = || {
+        (0..1_000).for_each(|_| f.a.run(|| ()));
+        std::mem::take(&mut *told.lock().expect("no panic"))
+    };
+    // Sessions of other tests follow this thread as well, as long as they last.
+    let is_unread = || (0..6_000).any(|_| switches().contains(&0) || wait());
+    assert!(is_unread(), "the clock is read for nobody");
+    let seen = Seen::default();
+    let beside = observe_here(&seen);
+    assert!(switches().iter().all(|&now_ns| now_ns > 0), "it is read once for all");
+    drop(beside);
+    assert!(is_unread(), "the clock is still read for nobody");
+    assert!(made.lock().expect("no panic").iter().all(|&now_ns| now_ns > 0));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use submeter_percpu::free_list::FreeList;
 
-use super::odds::EXACT;
+use super::odds::{self, EXACT};
 
 pub(super) use raw::{has, start};
 
@@ -31,6 +31,8 @@ const CLASSES: usize = (EXACT / LEAST).ilog2() as usize + 1;
 const UNIT: usize = SLOTS * LEAST;
 
 const _: () = assert!(UNIT.is_multiple_of(EXACT), "a class begins as aligned as its slots are");
+
+const _: () = assert!(odds::weight(EXACT) <= u32::MAX as u64, "a record has room for a weight");
 
 /// All bytes of all slots.
 const LEN: usize = UNIT * ((1 << CLASSES) - 1);
@@ -164,14 +166,12 @@ impl Slot {
         (record.owner.load(Ordering::Relaxed), weight.into())
     }
 
-    /// Notes the sample in it. What it stands for is 4 GiB at most: more is lost.
-    pub(super) fn note(self, owner: u32, weight: u64) -> u64 {
+    /// Notes the sample in it.
+    pub(super) fn note(self, owner: u32, weight: u64) {
         let record = self.record();
-        let weight = weight.min(u32::MAX.into());
         // Relaxed, here and below: as in `sample`.
         record.owner.store(owner, Ordering::Relaxed);
         record.weight.store(weight as u32, Ordering::Relaxed);
-        weight
     }
 
     fn record(self) -> &'static Record {
@@ -225,8 +225,9 @@ mod tests {
             assert!(has(slot.block()) && slot.fits(64) && !slot.fits(65));
             assert_eq!(Slot::of(slot.block()).expect("there").index(), slot.index());
         }
-        assert_eq!((a.note(7, 100), a.sample()), (100, (7, 100)));
-        assert_eq!(b.note(8, 1 << 40), u64::from(u32::MAX));
+        a.note(7, 100);
+        b.note(8, odds::weight(EXACT));
+        assert_eq!([a.sample(), b.sample()], [(7, 100), (8, odds::weight(EXACT))]);
         let place = a.block();
         a.put();
         b.put();

@@ -2,6 +2,10 @@
 
 use std::arch::asm;
 
+#[cfg(feature = "memory-probes")]
+mod memory_probes;
+#[cfg(feature = "memory-probes")]
+pub(crate) use memory_probes::{probe_alloc, probe_free};
 #[cfg(feature = "thread-context")]
 mod thread_context;
 #[cfg(feature = "thread-context")]
