@@ -128,8 +128,9 @@
 //! default, the page and the JSON of `/api/tree` and `/api/group` are compressed for clients that
 //! accept it, as browsers do: 10,000 groups have 0.24 MB instead of 4.2 MB.
 //!
-//! [`serve`] has places for 256 connections. Further clients get an error that says so, but
-//! `/healthz` answers them all the same.
+//! [`serve`] has places for 256 connections. A newcomer takes that of a client of whom no request
+//! was let in, the one that has waited for longest; where there is none, it gets an error that says
+//! so, but `/healthz` answers all the same.
 //!
 //! ## When not to use the page
 //! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it

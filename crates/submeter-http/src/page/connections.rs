@@ -1,6 +1,10 @@
 //! Accepts HTTP connections, bounded in number and in the time a silent or slow peer may hold one.
 //!
 //! `axum::serve` sets neither bound, and this port is what people expose by accident.
+//!
+//! A client is a *stranger* until a request of it was let in: it may have a place that is free, and
+//! a newcomer takes that of the stranger who has waited for longest when none is. So clients that
+//! are silent, slow with a request, or without the token keep nobody out who has it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,6 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -126,6 +131,62 @@ impl Endpoint {
     }
 }
 
+/// The place of one connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seat(Arc<AtomicBool>);
+
+impl Seat {
+    /// Decides whose it is, its client's or a newcomer's. Returns whether that was open.
+    fn decide(&self) -> bool {
+        // Relaxed: nothing else is to be seen with it, and of two the swap has one come first.
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Keeps it for its client, of whom a request was let in.
+    pub(super) fn keep(&self) {
+        self.decide();
+    }
+}
+
+/// Whose connections may end for others, in the order in which they came.
+#[derive(Default)]
+struct Crowd {
+    /// Those with a place, who may be strangers.
+    inside: VecDeque<(Seat, AbortHandle)>,
+    /// Those without.
+    at_the_door: VecDeque<AbortHandle>,
+}
+
+impl Crowd {
+    fn let_in(&mut self, seat: Seat, task: AbortHandle) {
+        if self.inside.len() >= 2 * CONNECTIONS_MAX {
+            self.inside.retain(|(_, task)| !task.is_finished());
+        }
+        self.inside.push_back((seat, task));
+    }
+
+    fn hear(&mut self, task: AbortHandle) {
+        self.at_the_door.push_back(task);
+        if self.at_the_door.len() > DOOR_MAX
+            && let Some(first) = self.at_the_door.pop_front()
+        {
+            first.abort();
+        }
+    }
+
+    /// Ends the connection of the stranger who has waited for longest. Returns whether there was
+    /// one.
+    fn displace(&mut self) -> bool {
+        while let Some((seat, task)) = self.inside.pop_front() {
+            if !task.is_finished() && seat.decide() {
+                task.abort();
+                return true;
+            }
+        }
+        false
+    }
+}
+
 /// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
 /// that are under way then may take for as long as the door says.
 pub(super) async fn serve(
@@ -136,7 +197,7 @@ pub(super) async fn serve(
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let crowded = app.clone().layer(from_fn(turn_away));
-    let mut at_the_door: VecDeque<AbortHandle> = VecDeque::new();
+    let mut crowd = Crowd::default();
     let graceful = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -157,9 +218,11 @@ pub(super) async fn serve(
                 }
             },
         };
-        let slot = Arc::clone(&slots).try_acquire_owned().ok();
-        let is_in = slot.is_some();
+        let free = Arc::clone(&slots).try_acquire_owned().ok();
+        let is_in = free.is_some() || crowd.displace();
         let app = if is_in { app.clone() } else { crowded.clone() };
+        let (seat, slots) = (Seat::default(), Arc::clone(&slots));
+        let place = seat.clone();
         let connection = graceful.watcher();
         // Without it each event would wait for the acknowledgement of the one before. It fails only
         // on a closed socket, which the conversation will notice.
@@ -167,24 +230,23 @@ pub(super) async fn serve(
         #[cfg(feature = "tls")]
         let tls = door.tls.clone();
         let served = tokio::spawn(async move {
+            let slot = match free {
+                // The stranger's, once its task has ended.
+                None if is_in => slots.acquire_owned().await.ok(),
+                free => free,
+            };
             #[cfg(feature = "tls")]
             if let Some(tls) = tls {
                 // A client that agrees on no keys gets no answer that it could read.
                 if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-                    converse(stream, app, connection, slot).await;
+                    converse(stream, app, connection, (slot, place)).await;
                 }
                 return;
             }
-            converse(stream, app, connection, slot).await;
+            converse(stream, app, connection, (slot, place)).await;
         });
-        if !is_in {
-            at_the_door.push_back(served.abort_handle());
-            if at_the_door.len() > DOOR_MAX
-                && let Some(first) = at_the_door.pop_front()
-            {
-                first.abort();
-            }
-        }
+        let task = served.abort_handle();
+        if is_in { crowd.let_in(seat, task) } else { crowd.hear(task) }
     }
     let grace = door.grace;
     drop(door);
@@ -197,10 +259,11 @@ async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
     graceful: hyper_util::server::graceful::Watcher,
-    slot: Option<OwnedSemaphorePermit>,
+    (slot, seat): (Option<OwnedSemaphorePermit>, Seat),
 ) {
-    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         let app = app.clone();
+        request.extensions_mut().insert(seat.clone());
         async move { Ok::<_, Infallible>(answer(app, request.map(Body::new)).await) }
     });
     let connection = http1::Builder::new()

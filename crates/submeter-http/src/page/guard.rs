@@ -29,6 +29,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::connections::Seat;
 use super::token::Token;
 
 /// The address that says whether the server runs: to every client, also when all places are taken.
@@ -64,6 +65,10 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
                    submeter top --token-file FILE, or as the password in a browser\n";
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, CHALLENGE)], why).into_response();
     }
+    // What checks the server's health is let in without a token, and needs no place.
+    if let Some(seat) = request.extensions().get::<Seat>().filter(|_| !asks_for_health(&request)) {
+        seat.keep();
+    }
     next.run(request).await
 }
 
@@ -94,7 +99,7 @@ impl Guard {
         let Some(token) = &self.0.token else { return true };
         let mut shown = request.headers().get_all(AUTHORIZATION).iter();
         // Who checks the server's health learns that it runs, which the open port says too.
-        request.uri().path() == HEALTH || shown.any(|shown| token.is_in(text(shown)))
+        asks_for_health(request) || shown.any(|shown| token.is_in(text(shown)))
     }
 
     fn refuses(&self, request: &Request) -> Option<String> {
@@ -156,6 +161,10 @@ impl Guard {
             }
         }
     }
+}
+
+fn asks_for_health(request: &Request) -> bool {
+    request.uri().path() == HEALTH
 }
 
 /// What is not text is no address of this server.

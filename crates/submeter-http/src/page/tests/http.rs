@@ -8,6 +8,7 @@ use super::super::connections::CONNECTIONS_MAX;
 use super::super::wire::totals::TotalsDoc;
 use super::super::wire::{DetailDoc, FORMAT, Figure, LimitDoc, TreeDoc, ValueDoc};
 use super::World;
+use crate::Token;
 
 #[test]
 fn the_page_is_one_file_that_asks_nobody_else() {
@@ -399,7 +400,7 @@ fn every_route_says_which_methods_it_has() {
 #[test]
 fn one_client_too_many_is_told_so_and_the_others_stay() {
     let world = World::start();
-    let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.connect()).collect();
+    let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.let_in()).collect();
     let answer = world.get("/api/tree");
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{answer:?}");
     assert!(answer.body.contains(&CONNECTIONS_MAX.to_string()), "{answer:?}");
@@ -409,10 +410,28 @@ fn one_client_too_many_is_told_so_and_the_others_stay() {
 }
 
 #[test]
+fn clients_that_ask_for_nothing_or_lack_the_token_keep_nobody_out() {
+    let token = Token::new("correct-horse-battery").expect("a token");
+    let world = World::with(|shown| shown.token(token));
+    let mut strangers: Vec<_> = (0..2 * CONNECTIONS_MAX + 50).map(|_| world.connect()).collect();
+    let heads = ["GET /api/tree HT", "GET /api/tree HTTP/1.1\r\nHost: localhost\r\n\r\n"];
+    let all = strangers.len();
+    for (client, head) in strangers[all - 100..].iter_mut().zip(heads.into_iter().cycle()) {
+        client.send(head);
+    }
+    let headers = ["Host: localhost", "Authorization: Bearer correct-horse-battery"];
+    for _ in 0..10 {
+        assert_eq!(world.request_with("GET", "/api/totals", &headers).status, 200);
+    }
+    assert_eq!(strangers[0].line(), None, "the place of the first was another's");
+}
+
+#[test]
 fn a_server_full_of_slow_clients_says_that_it_runs() {
     let world = World::start();
     // More than there are places, and than are heard beside those.
-    let mut slow: Vec<_> = (0..CONNECTIONS_MAX + 100).map(|_| world.connect()).collect();
+    let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.let_in()).collect();
+    slow.extend((0..100).map(|_| world.connect()));
     for client in &mut slow[..CONNECTIONS_MAX] {
         client.send("GET /api/tree HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }

@@ -122,6 +122,14 @@ impl World {
         Connection { reader: BufReader::new(stream) }
     }
 
+    /// Returns a connection whose first request was answered, which keeps its place.
+    fn let_in(&self) -> Connection {
+        let mut connection = self.connect();
+        connection.send("HEAD /api/totals HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(connection.head().status, 200);
+        connection
+    }
+
     fn request(&self, method: &str, target: &str) -> Answer {
         self.request_with(method, target, &["Host: localhost"])
     }

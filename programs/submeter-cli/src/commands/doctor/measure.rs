@@ -56,24 +56,25 @@ pub(crate) struct Spread {
     pub(crate) samples: usize,
 }
 
-/// Measures every variant that this process can run.
-pub(crate) fn measure(facts: &Facts) -> Vec<Adds> {
+/// Measures every variant of an add that this process can run, and beside them what `others` do, on
+/// one thread alone.
+pub(crate) fn measure(facts: &Facts, others: &mut [Variant]) -> Vec<Adds> {
     let cpus: Vec<usize> = facts.cpus_allowed.iter().copied().take(THREADS_MAX).collect();
     let mut variants = variants(facts);
-    variants.iter_mut().for_each(Variant::calibrate);
+    variants.iter_mut().chain(&mut *others).for_each(Variant::calibrate);
     let start = Instant::now();
     for round in 0..ROUNDS_MAX {
         if round >= ROUNDS_MIN && start.elapsed() > BUDGET {
             break;
         }
-        variants.iter_mut().for_each(Variant::sample_one);
+        variants.iter_mut().chain(&mut *others).for_each(Variant::sample_one);
         variants.iter_mut().for_each(|variant| variant.sample_all(&cpus));
     }
     variants.into_iter().map(|variant| variant.adds(facts.backend, cpus.len())).collect()
 }
 
 /// Something that does the same as often as it is told, and its samples.
-pub(super) struct Variant {
+pub(crate) struct Variant {
     name: &'static str,
     backend: Option<BackendName>,
     /// Does it, or why it cannot.
@@ -153,7 +154,7 @@ impl Variant {
     }
 
     /// Finds how many adds make a sample.
-    pub(super) fn calibrate(&mut self) {
+    fn calibrate(&mut self) {
         const FIRST: u64 = 5_000;
         let Ok(add) = &self.add else { return };
         add(FIRST);
@@ -164,7 +165,7 @@ impl Variant {
         self.count = (count as u64).clamp(1_000, 2_000_000);
     }
 
-    pub(super) fn sample_one(&mut self) {
+    fn sample_one(&mut self) {
         let Ok(add) = &self.add else { return };
         self.one.push(time(add, self.count));
     }

@@ -17,17 +17,19 @@ use submeter_terminal::Failure;
 /// Runs the command. A machine without sequences is not a failure: everything works, only slower.
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = facts::Facts::gather();
-    let (operations, no_operations) = match operations::measure() {
+    let (mut operations, no_operations) = match operations::variants() {
         Ok(operations) => (operations, None),
         Err(error) => (Vec::new(), Some(error)),
     };
+    // In turns with each other, so that what disturbs the machine disturbs both tables.
+    let adds = measure::measure(&facts, &mut operations);
     let diagnosis = report::Diagnosis {
         world: advice::world(&facts),
         remedies: advice::remedies(&facts),
         warnings: advice::warnings(&facts),
-        operations,
+        operations: operations::figures(operations),
         no_operations,
-        adds: measure::measure(&facts),
+        adds,
         facts,
     };
     let text = if args.json {

@@ -1,5 +1,4 @@
-//! What operations cost here, and what a program without submeter would do in their place: on the
-//! spot, in turns, in some 50 ms.
+//! What operations cost here, and what a program without submeter would do in their place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -12,7 +11,6 @@ use submeter_percpu::PercpuRef;
 
 use super::measure::{Spread, Variant};
 
-const ROUNDS: usize = 15;
 /// Levels of the tree, and of what stands beside it.
 const LEVELS: usize = 4;
 /// What one charge asks for, and a limit that is never near.
@@ -42,19 +40,20 @@ pub(crate) struct Operation {
 
 type Work = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Measures every operation. The error says why there can be no tree here.
-pub(crate) fn measure() -> Result<Vec<Operation>, String> {
-    let mut all: Vec<Variant> = ours()?.into_iter().chain(without()).map(Variant::of).collect();
-    all.iter_mut().for_each(Variant::calibrate);
-    for _ in 0..ROUNDS {
-        all.iter_mut().for_each(Variant::sample_one);
-    }
-    let mut spreads: Vec<Option<Spread>> = all.into_iter().map(Variant::alone).collect();
-    let without = spreads.split_off(BEST_NS.len());
+/// Returns every operation, and then what would be done in the place of each. The error says why
+/// there can be no tree here.
+pub(crate) fn variants() -> Result<Vec<Variant>, String> {
+    Ok(ours()?.into_iter().chain(without()).map(Variant::of).collect())
+}
+
+/// Returns the figures of what [`variants`] returned, once it was measured.
+pub(crate) fn figures(measured: Vec<Variant>) -> Vec<Operation> {
+    let mut spreads: Vec<Option<Spread>> = measured.into_iter().map(Variant::alone).collect();
+    let without = spreads.split_off(spreads.len() / 2);
     let each = BEST_NS.into_iter().zip(spreads).zip(without);
     let operation =
         |(((name, best_ns), here_ns), without_ns)| Operation { name, here_ns, best_ns, without_ns };
-    Ok(each.map(operation).collect())
+    each.map(operation).collect()
 }
 
 /// In the order of [`BEST_NS`].
@@ -144,15 +143,21 @@ fn held() {
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::Facts;
+    use super::super::measure::measure;
     use super::*;
 
     #[test]
     fn every_operation_and_its_peer_is_measured() {
-        let operations = measure().expect("address space");
+        let mut variants = variants().expect("address space");
+        let adds = measure(&Facts::gather(), &mut variants);
+        let rounds = adds.iter().find_map(|adds| adds.one_thread_ns).map(|spread| spread.samples);
+        let operations = figures(variants);
         assert_eq!(operations.len(), BEST_NS.len());
         for Operation { name, here_ns, without_ns, .. } in operations {
             for spread in [here_ns, without_ns] {
-                assert!(spread.is_some_and(|s| s.low > 0.0 && s.samples == ROUNDS), "{name}");
+                assert!(spread.is_some_and(|s| s.low > 0.0), "{name}");
+                assert_eq!(spread.map(|s| s.samples), rounds, "{name}: in turns with the adds");
             }
         }
     }
