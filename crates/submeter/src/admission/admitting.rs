@@ -148,14 +148,21 @@ impl Admitting {
         Err(asks.shared.refusal(&asks.group, Why::Late))
     }
 
-    /// Waits on this thread.
-    pub(super) fn wait(mut self) -> Result<Admitted, AdmissionError> {
-        // Most need not wait: what a waker needs is made for those that do.
-        let deadline = self.deadline;
+    /// Waits on this thread for `timeout` at most.
+    #[inline]
+    pub(super) fn wait(mut self, timeout: Duration) -> Result<Admitted, AdmissionError> {
+        // Most need not wait: a clock is read, and a waker made, for those that do.
         let asks = self.asks.as_mut().expect("it is new");
         if !asks.group.is_killed() && asks.shared.slots().try_enter() {
             return Ok(self.admitted(None));
         }
+        self.within(timeout).park()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn park(mut self) -> Result<Admitted, AdmissionError> {
+        let deadline = self.deadline;
         // What the thread has used by now is not to wait with it.
         switch::park();
         let this_thread = ThisThread::new();

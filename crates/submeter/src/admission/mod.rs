@@ -216,7 +216,7 @@ impl Admission {
         group: &Group,
         timeout: Duration,
     ) -> Result<Admitted, AdmissionError> {
-        self.acquire(group).within(timeout).wait()
+        self.acquire(group).wait(timeout)
     }
 
     /// Takes a place if there is one that nobody waits for.

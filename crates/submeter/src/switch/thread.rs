@@ -454,16 +454,12 @@ impl Time {
     #[inline(always)]
     fn charge_time(&mut self, group: &Group) -> bool {
         let Some(counter) = self.metered.cpu_time else { return false };
-        let used_ns = self.used_ns();
-        group.add(counter, used_ns);
-        true
-    }
-
-    /// Ends an interval of CPU time.
-    #[inline(always)]
-    fn used_ns(&mut self) -> u64 {
         let now_ns = now_ns(&mut self.clock);
-        now_ns - std::mem::replace(&mut self.since_ns, now_ns)
+        let used_ns = now_ns - std::mem::replace(&mut self.since_ns, now_ns);
+        if !group.add_within(counter, used_ns) {
+            self.metered.add_spending(group, used_ns);
+        }
+        true
     }
 
     /// Adds what most schemas do not meter as well.
@@ -475,14 +471,7 @@ impl Time {
         if let Some(counts) = &self.metered.counts {
             counts.charge(group, &mut self.counted);
         }
-        let charged = match (self.metered.cpu_time, self.metered.budget) {
-            (Some(counter), Some(budget)) => {
-                let used_ns = self.used_ns();
-                group.add_spending(counter, budget, used_ns);
-                true
-            }
-            _ => self.charge_time(group),
-        };
+        let charged = self.charge_time(group);
         let beside_ns = beside(self.clock.as_ref());
         for (at, counter) in self.metered.beside.iter().enumerate() {
             if let &Some(counter) = counter

@@ -59,29 +59,27 @@ impl GroupStats {
     /// boundary is crossed.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
-        if !self.block.add_dirty_within(word, n, batch_mask) {
-            self.add_otherwise(word, n, batch_mask);
+        if !self.add_within(word, n, batch_mask) {
+            self.add_otherwise(word, n, batch_mask, || ());
         }
     }
 
-    /// Adds as [`add`](Self::add) does, and calls `then` after it has crossed a boundary.
+    /// Adds to the running CPU's word, unless that may cross a batch boundary: then it returns
+    /// false, and [`add_otherwise`](Self::add_otherwise) is to add.
     #[inline(always)]
-    pub(crate) fn add_then(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
-        if !self.block.add_dirty_within(word, n, batch_mask) {
-            let crossed = |updated: Updated<'_>| {
-                self.crossed(word, &updated);
-                then();
-            };
-            self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
-        }
+    pub(crate) fn add_within(&self, word: usize, n: i64, batch_mask: u64) -> bool {
+        self.block.add_dirty_within(word, n, batch_mask)
     }
 
-    /// The least that a caller must have at hand for what is rare: each argument more is a register
-    /// less for those that add in line.
+    /// Adds, and calls `then` after a boundary was crossed. The least that a caller must have at
+    /// hand for what is rare: each argument more is a register less for those that add in line.
     #[cold]
     #[inline(never)]
-    fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64) {
-        let crossed = |updated: Updated<'_>| self.crossed(word, &updated);
+    pub(crate) fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
+        let crossed = |updated: Updated<'_>| {
+            self.crossed(word, &updated);
+            then();
+        };
         self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 

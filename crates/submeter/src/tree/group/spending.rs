@@ -9,20 +9,29 @@ use crate::metric::schema::{Counter, RateLimit};
 use crate::metric::unit::{Nanoseconds, UnitKind};
 
 impl Group {
-    /// Adds to the counter of CPU time, and spends of the budget what has come together: once in a
-    /// batch of a CPU's own word, since each switch would otherwise pay for an exchange at each
-    /// level.
+    /// Adds to the counter of CPU time, unless that may complete a batch of the CPU's own word: then
+    /// it returns false, and [`add_spending`](Self::add_spending) is to add.
     #[inline(always)]
+    pub(crate) fn add_within(&self, counter: Counter<Nanoseconds>, used_ns: u64) -> bool {
+        let (stats, word) = (self.group_stats(counter.key), usize::from(counter.key.slot));
+        stats.add_within(word, used_ns.cast_signed(), UnitKind::Nanoseconds.batch_mask())
+    }
+
+    /// Adds to the counter of CPU time, and spends of the budget, if there is one, what has come
+    /// together: once in a batch, since each switch would otherwise pay for an exchange at each
+    /// level.
     pub(crate) fn add_spending(
         &self,
         counter: Counter<Nanoseconds>,
-        budget: RateLimit<Nanoseconds>,
+        budget: Option<RateLimit<Nanoseconds>>,
         used_ns: u64,
     ) {
         let (stats, word) = (self.group_stats(counter.key), usize::from(counter.key.slot));
         let mask = UnitKind::Nanoseconds.batch_mask();
-        stats.add_then(word, used_ns.cast_signed(), mask, || {
-            self.inner.spend_used(stats.own(word), usize::from(budget.key.slot));
+        stats.add_otherwise(word, used_ns.cast_signed(), mask, || {
+            if let Some(budget) = budget {
+                self.inner.spend_used(stats.own(word), usize::from(budget.key.slot));
+            }
         });
     }
 }
