@@ -24,5 +24,9 @@ impl Tenants for Tracking {
 }
 
 fn main() -> ExitCode {
-    submeter_heaps::answer_with(Inner::Glibc, Tracking(Tracked::new()))
+    let (mut tracked, mut block) = (Tracked::new(), None);
+    tracked.run(0, || block = Some(Box::new([0_u8; 64])));
+    assert_eq!(tracked.held(0), 64, "it counts");
+    drop(block);
+    submeter_heaps::answer_with(Inner::Glibc, Tracking(tracked))
 }
