@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     /// Tables to measure [default: all]
     #[arg(value_name = "TABLE", value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
     pub(crate) tables: Vec<String>,
-    /// Time budget of each table, instead of a full run's [default: 30 to 180, less than 15 minutes
+    /// Time budget of each table, instead of a full run's [default: 30 to 160, less than 15 minutes
     /// for all]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,

@@ -1,8 +1,8 @@
 //! Alternatives to submeter for counting the requests of tenants: other counters, metrics
 //! libraries, and counters of other languages.
 //!
-//! Only `submeter-bench` uses it, for the tables `count`, `limits` and `admission`, behind the
-//! feature `peers`: nothing that ships depends on it. Each peer does exactly what its own
+//! Only `submeter-bench` uses it, for the tables `count`, `limits`, `admission` and `alloc`, behind
+//! the feature `peers`: nothing that ships depends on it. Each peer does exactly what its own
 //! documentation shows for the case, and reports afterwards what it counted: a peer that loses
 //! requests is not measured.
 //! Those of other languages run in separate processes, see [`outside`]; if their compilers are
@@ -13,6 +13,7 @@
 mod counters;
 mod family;
 pub mod gates;
+pub mod heaps;
 mod labels;
 mod otel;
 pub mod outside;

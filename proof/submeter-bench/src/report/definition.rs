@@ -39,7 +39,7 @@ pub(crate) struct Definition {
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "rcuref",
     "percpu_ref",
     "percpu_counter",
@@ -52,6 +52,7 @@ const ORDER: [&str; 12] = [
     "end_to_end",
     "neighbours",
     "worlds",
+    "alloc",
 ];
 
 /// Returns all definitions in the order of a report.

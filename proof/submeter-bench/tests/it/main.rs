@@ -1,5 +1,6 @@
 //! The program as a process: what it measures, writes and refuses.
 
+mod alloc;
 mod end_to_end;
 mod report;
 mod rstat;

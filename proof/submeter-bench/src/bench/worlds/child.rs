@@ -1,10 +1,8 @@
 //! The process of a world: what it says of itself, what it is asked for, and how it answers.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{self, BufRead, Write};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +12,7 @@ use submeter_sys::cpu::affinity;
 use submeter_sys::{Barrier, probe};
 
 use super::operations::{Naive, Operation, Ours};
+use crate::bench::asked::Asked;
 use crate::bench::threads::{Work, rates_after};
 
 /// What a process finds in its world.
@@ -82,12 +81,9 @@ impl Ask {
     }
 }
 
-/// A process in its world; it ends when its input does.
+/// A process in its world.
 pub(super) struct Child {
-    process: std::process::Child,
-    /// `None` once it is told to end.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    asked: Asked,
     pub(super) said: Said,
 }
 
@@ -98,24 +94,9 @@ impl Child {
     /// The system's, or the first line of what the process said instead of an answer.
     pub(super) fn start(world: &World, program: &Path) -> io::Result<Child> {
         let mut command = world.command(program);
-        // A terminal's Ctrl-C does not reach it: it ends with the table, after the last sample.
-        command.args(["--world", world.name]).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn()?;
-        let gone = || io::Error::other("no pipe");
-        let input = process.stdin.take();
-        let mut output = BufReader::new(process.stdout.take().ok_or_else(gone)?);
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        match serde_json::from_str(&line) {
-            Ok(said) => Ok(Child { process, input, output, said }),
-            Err(_) => {
-                let mut all = String::new();
-                process.stderr.take().ok_or_else(gone)?.read_to_string(&mut all)?;
-                process.wait()?;
-                Err(io::Error::other(all.lines().next().unwrap_or("it ended at once").to_owned()))
-            }
-        }
+        command.args(["--world", world.name]);
+        let (asked, said) = Asked::start(command, |line| serde_json::from_str(line).ok())?;
+        Ok(Child { asked, said })
     }
 
     /// Has it take a sample: the nanoseconds of one operation, and whether it was disturbed.
@@ -123,23 +104,7 @@ impl Child {
     /// # Errors
     /// When the process has ended, or cannot measure.
     pub(super) fn ask(&mut self, ask: Ask) -> io::Result<(f64, bool)> {
-        if let Some(input) = &mut self.input {
-            writeln!(input, "{ask}")?;
-        }
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        let mut words = line.split_whitespace();
-        let ns = words.next().and_then(|word| word.parse().ok());
-        let disturbed = words.next().map(|word| word == "true");
-        ns.zip(disturbed).ok_or_else(|| io::Error::other(format!("a world answered {line:?}")))
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // An error means that it has ended already.
-        let _ = self.process.wait();
+        self.asked.ask(&ask)
     }
 }
 

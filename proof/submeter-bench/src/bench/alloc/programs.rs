@@ -1,0 +1,71 @@
+//! The programs, which lie in `src/bin`, and what of them is not built.
+
+use submeter_heaps::Inner;
+
+use crate::bench::runner::Absent;
+
+/// A program, and the row that it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) file: &'static str,
+    pub(super) inner: Inner,
+    pub(super) variant: &'static str,
+    /// What it has in its environment.
+    pub(super) variables: &'static [(&'static str, &'static str)],
+}
+
+impl Program {
+    const fn new(file: &'static str, inner: Inner, variant: &'static str) -> Program {
+        Program { file, inner, variant, variables: &[] }
+    }
+}
+
+const OURS: &[Program] = &[
+    Program::new("heap-glibc-bare", Inner::Glibc, "bare"),
+    Program::new("heap-glibc-volume", Inner::Glibc, "volume"),
+    Program::new("heap-glibc-sampled", Inner::Glibc, "sampled"),
+    Program::new("heap-glibc-exact", Inner::Glibc, "exact"),
+];
+
+#[cfg(feature = "peers")]
+const PEERS: &[Program] = &[
+    Program::new("heap-mimalloc-bare", Inner::Mimalloc, "bare"),
+    Program::new("heap-mimalloc-volume", Inner::Mimalloc, "volume"),
+    Program::new("heap-mimalloc-sampled", Inner::Mimalloc, "sampled"),
+    Program::new("heap-mimalloc-exact", Inner::Mimalloc, "exact"),
+    Program::new("heap-jemalloc-bare", Inner::Jemalloc, "bare"),
+    Program::new("heap-jemalloc-volume", Inner::Jemalloc, "volume"),
+    Program::new("heap-jemalloc-sampled", Inner::Jemalloc, "sampled"),
+    Program::new("heap-jemalloc-exact", Inner::Jemalloc, "exact"),
+    Program::new("heap-glibc-cap", Inner::Glibc, "one_atomic"),
+    Program::new("heap-glibc-tracking", Inner::Glibc, "tracking_allocator"),
+    Program {
+        variables: &[("_RJEM_MALLOC_CONF", "prof:true")],
+        ..Program::new("heap-jemalloc-bare", Inner::Jemalloc, "jemalloc_prof")
+    },
+];
+#[cfg(not(feature = "peers"))]
+const PEERS: &[Program] = &[];
+
+#[cfg(feature = "datadog")]
+const DATADOG: &[Program] = &[Program::new("heap-glibc-datadog", Inner::Glibc, "datadog_sampled")];
+#[cfg(not(feature = "datadog"))]
+const DATADOG: &[Program] = &[];
+
+/// Returns all that were built with this one.
+pub(super) fn programs() -> impl Iterator<Item = &'static Program> {
+    [OURS, PEERS, DATADOG].into_iter().flatten()
+}
+
+/// Returns what was not, with the command that builds it.
+pub(super) fn absent() -> Vec<Absent> {
+    let build = "cargo build --release -p submeter-bench --features";
+    let absent =
+        |is_built: bool, variant, reason| (!is_built).then_some(Absent { variant, reason });
+    let without = "this program was built without";
+    let peers = absent(cfg!(feature = "peers"), "peers", format!("{without} peers: {build} peers"));
+    let how = "needs libclang, as of the package libclang-dev";
+    let reason = format!("{without} it, which {how}: {build} datadog");
+    let datadog = absent(cfg!(feature = "datadog"), "datadog_sampled", reason);
+    [peers, datadog].into_iter().flatten().collect()
+}

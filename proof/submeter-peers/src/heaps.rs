@@ -1,0 +1,118 @@
+//! Allocators, and what other libraries put around one.
+
+use std::array;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use submeter::switch::{THREAD_COUNTS, ThreadMeter};
+use submeter::{Bytes, SchemaBuilder};
+use tikv_jemalloc_ctl::thread::{ThreadLocal, allocatedp, deallocatedp};
+use tracking_allocator::{
+    AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker,
+};
+
+pub use cap::Cap;
+#[cfg(feature = "datadog")]
+pub use libdd_profiling_heap_allocator::SampledAllocator;
+pub use mimalloc::MiMalloc;
+pub use tikv_jemallocator::Jemalloc;
+pub use tracking_allocator::Allocator;
+
+/// What jemalloc counts for each thread by itself.
+struct OwnCounts;
+
+thread_local! {
+    /// Where it counts; none where it is not linked.
+    static OWN: [Option<ThreadLocal<u64>>; 2] = [allocatedp::read().ok(), deallocatedp::read().ok()];
+}
+
+impl ThreadMeter for OwnCounts {
+    #[inline]
+    fn counts(&self) -> [u64; THREAD_COUNTS] {
+        let read = |own: &[Option<ThreadLocal<u64>>; 2]| {
+            own.each_ref().map(|at| at.as_ref().map_or(0, |at| at.get()))
+        };
+        let [allocated, freed] = OWN.try_with(read).unwrap_or_default();
+        [allocated, freed, 0, 0]
+    }
+}
+
+/// Declares the bytes that jemalloc counts for each thread, which groups are charged.
+pub fn declare_own_counts(schema: &mut SchemaBuilder) {
+    let help = ["Heap memory allocated, by jemalloc", "Heap memory freed, by jemalloc"];
+    let names = ["heap_allocated_bytes", "heap_freed_bytes"];
+    for (at, name) in names.into_iter().enumerate() {
+        let _ = schema.thread_count::<Bytes, _>(name, help[at], &OwnCounts, at);
+    }
+}
+
+const GROUPS: usize = 64;
+
+/// The bytes of each group of tracking-allocator, as its documentation counts them: added to where
+/// a block is allocated, and taken off where it is freed.
+static HELD: [AtomicU64; GROUPS] = [const { AtomicU64::new(0) }; GROUPS];
+
+struct Held;
+
+fn held(group: &AllocationGroupId) -> &'static AtomicU64 {
+    &HELD[group.as_usize().get() % GROUPS]
+}
+
+impl AllocationTracker for Held {
+    fn allocated(&self, _: usize, size: usize, _: usize, group: AllocationGroupId) {
+        // Relaxed, here and below: statistics.
+        held(&group).fetch_add(size as u64, Ordering::Relaxed);
+    }
+
+    fn deallocated(
+        &self,
+        _: usize,
+        size: usize,
+        _: usize,
+        source: AllocationGroupId,
+        _: AllocationGroupId,
+    ) {
+        // Relaxed: as above.
+        held(&source).fetch_sub(size as u64, Ordering::Relaxed);
+    }
+}
+
+/// Two groups of tracking-allocator, which count what they hold.
+pub struct Tracked([AllocationGroupToken; 2]);
+
+impl Tracked {
+    /// Registers two groups.
+    ///
+    /// # Panics
+    /// When there is room for no more.
+    #[must_use]
+    pub fn new() -> Tracked {
+        static FIRST: Once = Once::new();
+        FIRST.call_once(|| {
+            let set = AllocationRegistry::set_global_tracker(Held);
+            set.expect("nobody else has set one");
+            AllocationRegistry::enable_tracking();
+        });
+        Tracked(array::from_fn(|_| AllocationGroupToken::register().expect("room")))
+    }
+
+    /// Works in one of them: 0 or 1.
+    #[inline]
+    pub fn run(&mut self, tenant: usize, work: impl FnOnce()) {
+        let _entered = self.0[tenant].enter();
+        work();
+    }
+
+    /// Returns the bytes that a group holds.
+    #[must_use]
+    pub fn held(&self, tenant: usize) -> u64 {
+        // Relaxed: as above.
+        held(&self.0[tenant].id()).load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Tracked {
+    fn default() -> Tracked {
+        Tracked::new()
+    }
+}
