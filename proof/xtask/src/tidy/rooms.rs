@@ -74,6 +74,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-goldens", depends_on: &[], shipped: false },
     Room { name: "submeter-peer-datafusion", depends_on: &[], shipped: false },
     Room { name: "submeter-peers", depends_on: &[], shipped: false },
+    Room { name: "submeter-foreign", depends_on: &["submeter", "submeter-alloc"], shipped: false },
     Room { name: "submeter-program", depends_on: &[], shipped: false },
     Room { name: "submeter-browser", depends_on: &["submeter", "submeter-http"], shipped: false },
     Room {
