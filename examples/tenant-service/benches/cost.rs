@@ -8,6 +8,7 @@
 //! request is in a group, so that nothing is charged, limited or counted; what is left of submeter
 //! then is a look at a thread-local value where a group would be inherited.
 
+use std::alloc::System;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,10 @@ use axum::serve::ListenerExt;
 use store::{Plan, Result, Store};
 use submeter::admission::Admission;
 use submeter::{Schema, Tree, switch};
+use submeter_alloc::exact::{Exact, Heap};
+
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
 
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 1_000;
@@ -48,14 +53,21 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
     let keys: Keys = schema.declare();
     let tree = Tree::new(schema.build()?)?;
     tree.root().set_limit(keys.memory, Some(1 << 30));
+    let heap = Heap::start(&tree, keys.live)?.into();
     let api = Api {
         store: Store::open(file)?,
         tree,
         keys,
+        heap,
         turns: Admission::new(2),
         operating: Default::default(),
     };
-    let plan = Plan { requests_per_s: 1_000_000_000, memory_bytes: 1 << 30, ..Plan::default() };
+    let plan = Plan {
+        requests_per_s: 1_000_000_000,
+        memory_bytes: 1 << 30,
+        heap_bytes: 1 << 30,
+        ..Plan::default()
+    };
     let key = api.store.admit("acme", plan)?;
     let mut upload = api.store.upload();
     upload.write(&[b'x'; BYTES])?;

@@ -1,6 +1,6 @@
 //! The API: documents of the tenant whose key a request has, and the tenants themselves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,8 @@ use rayon::prelude::*;
 use submeter::admission::{Admission, Admitted};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
+use submeter_alloc::Live;
+use submeter_alloc::exact::{Heap, OrOverHeap, OverLimit};
 use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, not_admitted, refused};
 use tokio::sync::Mutex;
 
@@ -38,6 +40,9 @@ pub(crate) struct Keys {
     http: HttpMetrics,
     /// Bytes that requests and jobs hold
     pub(crate) memory: Quota<Bytes>,
+    /// Heap memory that requests and jobs have allocated
+    #[metric(all)]
+    pub(crate) live: Live,
     /// Requests let in
     requests: RateLimit<Count>,
     /// Time on a CPU: charged when threads switch groups, without further code
@@ -51,6 +56,8 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) keys: Keys,
+    /// What tenants hold, charged or not.
+    pub(crate) heap: Arc<Heap>,
     /// Where jobs wait for their tenant's turn.
     pub(crate) turns: Admission,
     /// Held while a tenant is created or deleted, so that database and groups have the same ones.
@@ -78,6 +85,7 @@ impl Api {
         let group = self.tree.get_or_create(&tenant.path())?;
         group.set_rate(self.keys.requests, Some(Rate::new(plan.requests_per_s, SECOND)))?;
         group.set_limit(self.keys.memory, Some(plan.memory_bytes));
+        self.heap.set_limit(&group, Some(plan.heap_bytes))?;
         self.turns.set_weight(&group, Some(plan.weight))?;
         Ok(())
     }
@@ -118,6 +126,7 @@ pub(crate) fn routes(api: Api) -> Router {
         .route("/documents", get(list))
         .route("/documents/{name}", put(upload).get(download).delete(remove))
         .route("/documents/{name}/words", post(count_words).get(words))
+        .route("/documents/{name}/vocabulary", get(vocabulary))
         .with_state(api)
 }
 
@@ -255,6 +264,45 @@ async fn words(
     let document = find(&api, &tenant, &name).await?;
     let words = blocking(move || document.words()).await?;
     Ok(words.ok_or((StatusCode::NOT_FOUND, "not counted: POST here first\n"))?)
+}
+
+/// Says how many different words a document has. What that takes is known only once it is done, so
+/// that nothing is charged for it: a tenant that is over its heap limit loses the request.
+async fn vocabulary(
+    State(api): State<Api>,
+    Extension(tenant): Extension<Tenant>,
+    Path(name): Path<String>,
+) -> Result<String> {
+    let document = find(&api, &tenant, &name).await?;
+    let Some(group) = switch::current() else { return Err(StatusCode::UNAUTHORIZED.into()) };
+    let known = count_known(document).in_group(&group).or_over_heap().await;
+    let full = |over: OverLimit| (StatusCode::INSUFFICIENT_STORAGE, format!("{over}\n"));
+    Ok(format!("{}\n", known.map_err(full)??))
+}
+
+/// Counts the different words of a document. Holds all of them.
+async fn count_known(document: Document) -> Result<usize, Broken> {
+    let document = Arc::new(document);
+    // A tree, which grows by a node at a time and not to twice its size.
+    let (mut known, mut word) = (BTreeSet::new(), Vec::new());
+    for position in 0.. {
+        let document = Arc::clone(&document);
+        let Some(piece) = blocking(move || document.piece(position)).await? else { break };
+        for &byte in &piece {
+            if !byte.is_ascii_whitespace() {
+                word.push(byte);
+            } else if known.contains(&word) {
+                word.clear();
+            } else {
+                known.insert(std::mem::take(&mut word));
+            }
+        }
+        // A look at the limit after each piece, and a turn for others.
+        tokio::task::yield_now().await;
+    }
+    known.insert(word);
+    known.remove(&[][..]);
+    Ok(known.len())
 }
 
 async fn create_tenant(

@@ -7,6 +7,7 @@
 //! curl -H "authorization: Bearer $key" 127.0.0.1:7070/documents/readme
 //! curl -H "authorization: Bearer $key" -X POST 127.0.0.1:7070/documents/readme/words
 //! curl -H "authorization: Bearer $key" 127.0.0.1:7070/documents/readme/words
+//! curl -H "authorization: Bearer $key" 127.0.0.1:7070/documents/readme/vocabulary
 //! curl 127.0.0.1:7071/metrics      # or look at http://127.0.0.1:7071/ in a browser
 //! curl -X DELETE 127.0.0.1:7071/tenants/acme
 //! ```
@@ -16,6 +17,7 @@
 mod api;
 mod store;
 
+use std::alloc::System;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,10 +25,15 @@ use std::sync::Arc;
 use axum::serve::ListenerExt;
 use submeter::admission::Admission;
 use submeter::{Schema, Tree, switch};
+use submeter_alloc::exact::{Exact, Heap};
 use tokio::net::TcpListener;
 
 use api::{Api, Keys, Tenant};
 use store::Store;
+
+/// Knows for which tenant each block was allocated.
+#[global_allocator]
+static HEAP: Exact<System> = Exact::new(System);
 
 const USAGE: &str = "usage: tenant-service FILE [API-ADDRESS [OPERATOR-ADDRESS]]";
 
@@ -67,7 +74,10 @@ fn serve(file: &Path, api_at: &str, operator_at: &str) -> store::Result<()> {
 
     let store = Store::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let turns = Admission::new(JOBS);
-    let api = Api { store, tree, keys, turns, operating: Arc::default() };
+    let heap = Arc::new(Heap::start(&tree, keys.live)?);
+    let shown = Arc::clone(&heap);
+    let _flusher = tree.flusher().also(move || shown.flush()).start()?;
+    let api = Api { store, tree, keys, heap, turns, operating: Arc::default() };
     for (name, plan) in api.store.tenants()? {
         api.limit(&Tenant::new(name), plan)?;
     }

@@ -18,7 +18,7 @@ pub(crate) const BATCH: usize = 16 * PIECE;
 
 /// What is known of tenants: the digest of the API key, so that the file gives none away, and what
 /// the tenant may use.
-const TENANTS: TableDefinition<&str, (&[u8], u64, u64, u32)> = TableDefinition::new("tenants");
+const TENANTS: TableDefinition<&str, (&[u8], u64, u64, u64, u32)> = TableDefinition::new("tenants");
 /// Tenants by the digests of their keys.
 const KEYS: TableDefinition<&[u8], &str> = TableDefinition::new("key_digests");
 /// Numbers and lengths of documents, by tenant and name.
@@ -45,14 +45,17 @@ struct Inner {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) requests_per_s: u64,
+    /// What its requests and jobs may charge before they take it.
     pub(crate) memory_bytes: u64,
+    /// What they may have allocated in all.
+    pub(crate) heap_bytes: u64,
     /// Its part of the CPUs beside those of others, while all have words to count.
     pub(crate) weight: u32,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { requests_per_s: 1_000, memory_bytes: 4 << 20, weight: 100 }
+        Plan { requests_per_s: 1_000, memory_bytes: 4 << 20, heap_bytes: 32 << 20, weight: 100 }
     }
 }
 
@@ -91,7 +94,8 @@ impl Store {
         let key = bytes.map(|byte| format!("{byte:02x}")).concat();
         let writing = self.0.database.begin_write()?;
         revoke(&writing, tenant)?;
-        let known = (&digest(&key)[..], plan.requests_per_s, plan.memory_bytes, plan.weight);
+        let Plan { requests_per_s, memory_bytes, heap_bytes, weight } = plan;
+        let known = (&digest(&key)[..], requests_per_s, memory_bytes, heap_bytes, weight);
         writing.open_table(TENANTS)?.insert(tenant, known)?;
         writing.open_table(KEYS)?.insert(&digest(&key)[..], tenant)?;
         writing.commit()?;
@@ -104,8 +108,8 @@ impl Store {
         let mut found = Vec::new();
         for tenant in tenants.iter()? {
             let (name, known) = tenant?;
-            let (_, requests_per_s, memory_bytes, weight) = known.value();
-            let plan = Plan { requests_per_s, memory_bytes, weight };
+            let (_, requests_per_s, memory_bytes, heap_bytes, weight) = known.value();
+            let plan = Plan { requests_per_s, memory_bytes, heap_bytes, weight };
             found.push((name.value().to_owned(), plan));
         }
         Ok(found)

@@ -10,7 +10,7 @@ const SOURCES: [&str; 3] = [
 
 /// The program's own names of what it has from submeter: lines with these, too, a program without
 /// it would not have, or not like this.
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     "submeter",
     "submeter_http",
     "schema",
@@ -20,6 +20,7 @@ const OWN: [&str; 17] = [
     "metric",
     "group",
     "limit",
+    "heap",
     "hold",
     "held",
     "killed",
@@ -48,7 +49,7 @@ fn imported(text: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn at_most_sixty_lines_are_about_submeter() {
+fn at_most_seventy_five_lines_are_about_submeter() {
     let mut names: HashSet<&str> = SOURCES.into_iter().flat_map(imported).collect();
     assert!(names.contains("MeterLayer") && names.contains("switch"), "{names:?}");
     names.extend(OWN);
@@ -56,7 +57,7 @@ fn at_most_sixty_lines_are_about_submeter() {
     let about = |line: &&str| words(line).any(|word| names.contains(word));
     let about: Vec<&str> = SOURCES.into_iter().flat_map(code).filter(about).collect();
     println!("{} lines: {about:#?}", about.len());
-    assert!(about.len() <= 60, "{} lines: {about:#?}", about.len());
+    assert!(about.len() <= 75, "{} lines: {about:#?}", about.len());
     // The count sees what it is about.
     for part in ["Quota<Bytes>", "RateLayer::new", "switch::inherit(work)", ".kill()", "_ = &held"]
     {

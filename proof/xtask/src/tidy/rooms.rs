@@ -74,10 +74,15 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-goldens", depends_on: &[], shipped: false },
     Room { name: "submeter-peer-datafusion", depends_on: &[], shipped: false },
     Room { name: "submeter-peers", depends_on: &[], shipped: false },
+    Room { name: "submeter-foreign", depends_on: &["submeter", "submeter-alloc"], shipped: false },
     Room { name: "submeter-heaps", depends_on: &[], shipped: false },
     Room { name: "submeter-program", depends_on: &[], shipped: false },
     Room { name: "submeter-browser", depends_on: &["submeter", "submeter-http"], shipped: false },
-    Room { name: "tenant-service", depends_on: &["submeter", "submeter-http"], shipped: false },
+    Room {
+        name: "tenant-service",
+        depends_on: &["submeter", "submeter-alloc", "submeter-http"],
+        shipped: false,
+    },
     Room { name: "submeter-testkit", depends_on: &["submeter"], shipped: false },
     Room { name: "xtask", depends_on: &[], shipped: false },
 ];

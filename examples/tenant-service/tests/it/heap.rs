@@ -1,0 +1,95 @@
+//! A request that takes more memory than its tenant may have is ended, and its neighbour's are not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Service;
+
+const LIMIT: u64 = 8 << 20;
+
+/// More than a poll adds: the words of a piece of 64 KiB, each with a block and its place in a
+/// tree, the piece, and what the database keeps of its file for having read it.
+const POLL: u64 = 1 << 20;
+
+/// Makes a text of so many words, all of which differ.
+fn words(n: u32) -> Vec<u8> {
+    (0..n).flat_map(|n| format!("word{n} ").into_bytes()).collect()
+}
+
+#[test]
+fn a_runaway_request_ends_within_a_poll_and_the_tenant_goes_on() {
+    let service = Service::start("heap");
+    let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
+    let key = service.create("runaway", &plan);
+    for (name, n) in [("large", 500_000), ("small", 1_000)] {
+        assert_eq!(service.call(&key, "PUT", &format!("/documents/{name}"), &words(n)).0, 201);
+    }
+    let small = || {
+        let (status, _, answer) = service.call(&key, "GET", "/documents/small/vocabulary", &[]);
+        assert_eq!((status, &answer[..]), (200, &b"1000\n"[..]));
+    };
+    small();
+    for _ in 0..5 {
+        let (status, _, answer) = service.call(&key, "GET", "/documents/large/vocabulary", &[]);
+        let said = String::from_utf8(answer).expect("text");
+        assert_eq!(status, 507, "{said}");
+        assert!(said.starts_with("/runaway holds "), "{said}");
+        let held: u64 = said.split(' ').nth(2).and_then(|n| n.parse().ok()).expect(&said);
+        println!("over by {} KiB", (held - LIMIT) >> 10);
+        assert!((LIMIT..LIMIT + POLL).contains(&held), "{said}");
+        // What it had is free: the tenant is below its limit.
+        small();
+    }
+}
+
+/// The latencies of a neighbour's requests in µs, alone and beside runaway requests, in turns.
+#[test]
+fn a_neighbour_is_answered_beside_a_runaway_request() {
+    let service = Service::start("heap-neighbour");
+    let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
+    let [runaway, neighbour] = ["runaway", "neighbour"].map(|name| service.create(name, &plan));
+    assert_eq!(service.call(&runaway, "PUT", "/documents/a", &words(500_000)).0, 201);
+    assert_eq!(service.call(&neighbour, "PUT", "/documents/a", &words(1_000)).0, 201);
+    let rounds = std::env::var("SUBMETER_HEAP_ROUNDS").map_or(2, |n| n.parse().expect("rounds"));
+    let (runs, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ends = AtomicU64::new(0);
+    let mut took = [Vec::new(), Vec::new()];
+    thread::scope(|scope| {
+        // Relaxed, all: they order nothing.
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if !runs.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                let answer = service.call(&runaway, "GET", "/documents/a/vocabulary", &[]);
+                assert_eq!(answer.0, 507);
+                ends.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for round in 0..2 * rounds {
+            let beside = round % 2 == 1;
+            runs.store(beside, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(20));
+            for _ in 0..200 {
+                let began = Instant::now();
+                let answer = service.call(&neighbour, "GET", "/documents/a/vocabulary", &[]);
+                assert_eq!((answer.0, &answer.2[..]), (200, &b"1000\n"[..]));
+                took[usize::from(beside)].push(began.elapsed().as_micros());
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let at = |of: &mut Vec<u128>, part: f64| {
+        of.sort_unstable();
+        of[((of.len() - 1) as f64 * part) as usize]
+    };
+    for (how, took) in ["alone", "beside"].into_iter().zip(&mut took) {
+        let [median, p99] = [0.5, 0.99].map(|part| at(took, part));
+        println!("{how}: median {median} µs, p99 {p99} µs");
+    }
+    let ends = ends.load(Ordering::Relaxed);
+    println!("{ends} runaway requests ended");
+    assert!(ends > 0);
+}
