@@ -7,7 +7,7 @@ use std::time::Duration;
 use fantoccini::key::Key;
 use serde_json::{Value, json};
 use shown::{Outcome, ROWS, shown};
-use submeter_browser::{Browser, Program};
+use submeter_browser::Program;
 
 /// The element that has the focus, as the path of its row or its id.
 const FOCUS: &str = "((document.activeElement.group || {}).path || document.activeElement.id)";
