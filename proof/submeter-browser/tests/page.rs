@@ -1,34 +1,16 @@
 //! Who cannot use a mouse, does not see, has a phone or cannot bear motion can use the page.
 
-use std::error::Error;
+mod shown;
+
 use std::time::Duration;
 
 use fantoccini::key::Key;
 use serde_json::{Value, json};
-use submeter_browser::{Browser, Program};
-
-type Outcome = Result<(), Box<dyn Error>>;
+use shown::{Outcome, ROWS, shown};
+use submeter_browser::Program;
 
 /// The element that has the focus, as the path of its row or its id.
 const FOCUS: &str = "((document.activeElement.group || {}).path || document.activeElement.id)";
-
-/// The paths of the rows in view, from the top.
-const ROWS: &str = "[...table.nodes.values()].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)\
-                    .map((row) => row.group.path)";
-
-/// Shows a program of three tenants, one of them with two below it, if there is a browser.
-async fn shown() -> Result<Option<(Program, Browser)>, Box<dyn Error>> {
-    let Some(browser) = Browser::start().await? else { return Ok(None) };
-    let program = Program::start().await?;
-    for (path, requests) in [("/acme", 300), ("/beta/one", 200), ("/beta/two", 100), ("/gone", 1)] {
-        program.tenant(path, requests).set_limit(program.memory, Some(1 << 20));
-    }
-    browser.open(program.address()).await?;
-    browser.until(&format!("{ROWS}.length === 6")).await?;
-    // In one order, whatever the rates.
-    browser.value("table.sortBy('name', false)").await?;
-    Ok(Some((program, browser)))
-}
 
 #[tokio::test]
 async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
@@ -125,6 +107,63 @@ async fn the_keyboard_moves_through_time_pauses_and_limits() -> Outcome {
     browser.value(&format!("{undo}.focus()")).await?;
     browser.press([Key::Enter]).await?;
     browser.until(&told("Set: no limits")).await?;
+    browser.close().await
+}
+
+#[tokio::test]
+async fn tab_reaches_every_control_and_enter_works_it() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.until("band.parts !== null && !band.box.hidden").await?;
+    // By its id, or else what it says.
+    let stop = "(() => { const at = document.activeElement; \
+                return at.id || at.getAttribute('aria-label') || at.textContent.trim(); })()";
+    let to = async |wanted: &str| {
+        for _ in 0..40 {
+            browser.press([Key::Tab]).await?;
+            if browser.value(stop).await?.as_str().is_some_and(|at| at.contains(wanted)) {
+                return Outcome::Ok(());
+            }
+        }
+        Err(format!("no way to {wanted}, but to {}", browser.value(stop).await?).into())
+    };
+    let state =
+        |wanted: &str| format!("document.getElementById('state').dataset.state === '{wanted}'");
+    to("pause").await?;
+    browser.press([Key::Enter]).await?;
+    browser.until(&state("paused")).await?;
+    browser.press([Key::Enter]).await?;
+    browser.until(&state("live")).await?;
+    to("theme").await?;
+    for wanted in ["light", "dark"] {
+        browser.press([Key::Enter]).await?;
+        let theme = "document.documentElement.dataset.theme";
+        assert_eq!(browser.value(theme).await?, wanted);
+    }
+    to("Moment of the last two minutes").await?;
+    browser.press([Key::Left]).await?;
+    browser.until("moment.ago === 1").await?;
+    to("filter").await?;
+    to("expand").await?;
+    to("collapse").await?;
+    browser.press([Key::Enter]).await?;
+    browser.until(&format!("{ROWS}.length === 4")).await?;
+    to("Tenant").await?;
+    let sorted = "[model.sort.key, model.sort.down]";
+    browser.press([Key::Enter]).await?;
+    let name = browser.value(sorted).await?;
+    to("Requests").await?;
+    browser.press([Key::Enter]).await?;
+    assert_ne!(browser.value(sorted).await?, name);
+    // From a row to its limits, of which the line is copied.
+    browser.press(['/']).await?;
+    browser.press([Key::Down, Key::Down, Key::Enter]).await?;
+    browser.until("document.querySelector('.limiter input') !== null").await?;
+    to("Limits of ").await?;
+    browser.press("requests=7/s".chars()).await?;
+    to("Copy line for the file").await?;
+    browser.press([Key::Enter]).await?;
+    let said = "document.querySelector('.limiter .said').textContent";
+    browser.until(&format!("{said}.endsWith(' requests=7/s')")).await?;
     browser.close().await
 }
 

@@ -275,7 +275,8 @@ impl View {
 
     /// Says that tenants contend for it: what one has of it others lack, as requests of one server,
     /// its CPU time or its memory. Verdicts blame the tenant that has most of it, or bursts, while
-    /// another is harmed. The first such view says how busy a tenant is.
+    /// another is harmed. The first such view says how busy a tenant is. Where CPU time is among
+    /// them, who has little of it keeps nobody waiting, however many requests it makes.
     #[must_use]
     pub fn contended(mut self) -> View {
         self.role = Role::Contended;
@@ -296,7 +297,8 @@ impl View {
 
     /// Says that it is how long work waited, and `work`, the key of another view, how long it took:
     /// a tenant is harmed whose work waits ten times as long as it takes, and a millisecond at
-    /// least. No past is needed to know that.
+    /// least. No past is needed to know that. One that does not wait and does less than usual then
+    /// has less to do.
     #[must_use]
     pub fn wait_for(mut self, work: &str) -> View {
         self.role = Role::Wait;

@@ -54,6 +54,14 @@ fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
 }
 
 #[test]
+fn more_than_a_processor_is_more_than_a_hundred_percent() {
+    run(r"
+        const cores = (n) => format.text(SHAPES.cores.show(n)).replace(NBSP, ' ');
+        assert.deepEqual([0, 0.099, 1, 1.7, 31.5].map(cores), ['0 %', '9.9 %', '100 %', '170 %', '3150 %']);
+        ");
+}
+
+#[test]
 fn rows_change_places_only_where_one_has_a_fifth_more() {
     run(r"
         const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };

@@ -6,7 +6,7 @@ use super::super::dashboard::Remedy;
 use super::super::history::History;
 use super::super::sample::Row;
 use super::super::views::{Role, Views};
-use super::super::wire::VerdictKind;
+use super::super::wire::{Shape, VerdictKind};
 
 /// A tenant bursts if it has so many times its usual rate and such a part of all; below is noise.
 const BURSTS: f64 = 2.0;
@@ -14,6 +14,14 @@ const BURST_PART: f64 = 0.25;
 
 /// A tenant does or finds less that has lost such a part of what it usually has.
 const LOST: f64 = 0.3;
+
+/// A tenant takes most that has its fair part, and such a part of the rest.
+const UNFAIR: f64 = 1.0 / 3.0;
+
+/// Of so many tenants that could wait for another, most wait that do not wait for themselves: at
+/// least such a part.
+const MANY: usize = 4;
+const SHARED: f64 = 0.15;
 
 /// Of fewer requests in a sample, what is found and how long it takes is chance.
 const FEW: f64 = 30.0;
@@ -40,6 +48,11 @@ const STALLED: f64 = 0.01;
 const GAINED: f64 = 0.1;
 const GAIN_SAMPLES: usize = 30;
 
+/// A loss begins when a tenant no longer holds such a part of the most that it held, and who took
+/// it has gained such a part of it since.
+const LOST_FROM: f32 = 0.95;
+const GAINED_OF_LOST: f64 = 0.5;
+
 /// The weight of a group that has none.
 const WEIGHT: f64 = 100.0;
 
@@ -65,6 +78,11 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// The views of which it has most, and its parts of them.
+    fn views(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.also.iter().copied().chain([(self.view, self.amount)])
+    }
+
     /// Notes what the view's figure usually is.
     fn usually(self, usual: f64) -> Finding {
         Finding { usual: Some(usual), ..self }
@@ -296,10 +314,10 @@ impl<'a> Scene<'a> {
             let is_rate = self.views.is_rate(view);
             for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
-                // Of one that has most of all, which is more than its fair part and half of the
-                // rest. Who holds no more than what is protected holds what is its own.
+                // More than its fair part, by a good part of the rest. Who holds no more than what
+                // is protected holds what is its own.
                 let fair = self.fair[row];
-                let most = fair + (1.0 - fair) / 2.0;
+                let most = fair + (1.0 - fair) * UNFAIR;
                 if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
                     continue;
                 }
@@ -326,7 +344,21 @@ impl<'a> Scene<'a> {
                 }
             }
         }
-        found
+        // Where it is known who has the processors, many requests alone keep nobody waiting.
+        let Some(cpu) = self.cpu() else { return found };
+        let with_reason = found.into_iter().filter_map(|finding| {
+            if finding.views().any(|(view, _)| view == cpu) {
+                return Some(finding);
+            }
+            let (view, amount) = finding.views().find(|(view, _)| !self.views.is_rate(*view))?;
+            Some(Finding { kind: VerdictKind::Takes, view, amount, also: Vec::new(), ..finding })
+        });
+        with_reason.collect()
+    }
+
+    /// The view of processors, if they are contended for.
+    fn cpu(&self) -> Option<usize> {
+        self.views.divided().filter(|&view| self.views.shape(view) == Shape::Cores)
     }
 
     fn is_protected(&self, row: usize, view: usize) -> bool {
@@ -346,15 +378,23 @@ impl<'a> Scene<'a> {
 
     /// Those who have it worse than they should, each by the first of its harms.
     fn harmed(&self, blamed: &[Finding]) -> Vec<Finding> {
-        let is_blamed: HashSet<usize> = blamed.iter().map(|finding| finding.row).collect();
-        let harmed = self.tenants.iter().copied().filter(|row| !is_blamed.contains(row));
-        let mut found: Vec<_> = harmed.clone().filter_map(|row| self.waits(row)).collect();
+        let blamed_for = |is_rate: bool| -> HashSet<usize> {
+            let is_for = |finding: &&Finding| {
+                finding.views().any(|(view, _)| self.views.is_rate(view) == is_rate)
+            };
+            blamed.iter().filter(is_for).map(|finding| finding.row).collect()
+        };
+        // Who takes the time of others waits for itself; who holds much may wait for others.
+        let [for_time, for_memory] = [true, false].map(blamed_for);
+        let all = || self.tenants.iter().copied();
+        let mut found: Vec<_> =
+            all().filter(|row| !for_time.contains(row)).filter_map(|row| self.waits(row)).collect();
         if blamed.is_empty() {
             return found;
         }
         let waiting: HashSet<usize> = found.iter().map(|finding| finding.row).collect();
         let bursts = blamed.iter().any(|finding| finding.kind == VerdictKind::Bursts);
-        let asked = harmed.filter(|row| !waiting.contains(row));
+        let asked = all().filter(|row| !waiting.contains(row));
         let mut asked: Vec<(f32, usize)> =
             asked.filter_map(|row| Some((self.noticed(row)?, row))).collect();
         if asked.len() > NOTICED_MOST {
@@ -362,8 +402,13 @@ impl<'a> Scene<'a> {
             asked.truncate(NOTICED_MOST);
         }
         found.extend(asked.into_iter().filter_map(|(_, row)| {
-            let less = || if bursts { self.gets_less(row) } else { None };
-            self.slower(row).or_else(|| self.finds_less(row)).or_else(less)
+            // Where waits are known, it is known that this one does not wait: it wants less.
+            let waits_are_known = self.wait.is_some();
+            let wants_less = waits_are_known || for_time.contains(&row);
+            let slower = || if wants_less { None } else { self.slower(row) };
+            let less = || if bursts && !wants_less { self.gets_less(row) } else { None };
+            let finds = || if for_memory.contains(&row) { None } else { self.finds_less(row) };
+            slower().or_else(finds).or_else(less)
         }));
         found
     }
@@ -398,16 +443,14 @@ impl<'a> Scene<'a> {
             return None;
         }
         let view = self.wait?;
-        let work = self.figure(row, self.work?)?;
         let wait = self.figure(row, view).filter(|&wait| wait >= WAIT_NS)?;
-        let times = wait / work;
-        (work > 0.0 && times >= WAIT_TIMES)
-            .then(|| self.finding(row, VerdictKind::Waits, view, wait, times))
+        let work = self.figure(row, self.work?).filter(|&work| work > 0.0)?;
+        (wait / work >= WAIT_TIMES)
+            .then(|| self.finding(row, VerdictKind::Waits, view, wait, wait / work))
     }
 
     fn slower(&self, row: usize) -> Option<Finding> {
-        // Where waits are known, it is known that nobody waits.
-        if self.wait.is_some() || !self.is_busy(row) {
+        if !self.is_busy(row) {
             return None;
         }
         let slow = |view: usize| {
@@ -454,23 +497,46 @@ impl<'a> Scene<'a> {
         if self.is_within(harm.row, blamed.row) {
             return false;
         }
-        let views = blamed.also.iter().copied().chain([(blamed.view, blamed.amount)]);
+        let views = blamed.views();
         let is_less = |&(view, most): &(usize, f64)| {
             self.part(harm.row, view) <= self.fair[harm.row].max(most * SMALL)
         };
         let mut views = views.filter(is_less).map(|(view, _)| view);
         match harm.kind {
             VerdictKind::FindsLess => views.any(|view| match self.views.is_rate(view) {
-                true => blamed.kind == VerdictKind::Bursts,
-                false => self.has_lost(harm.row, view),
+                true => blamed.kind == VerdictKind::Bursts && !self.is_memory_known(),
+                false => self.has_lost_to(blamed.row, harm.row, view),
             }),
+            VerdictKind::Waits if !self.is_shared(blamed.row) => false,
             _ => views.any(|view| self.views.is_rate(view)),
         }
     }
 
-    /// Whether a tenant holds less than it did lately.
-    fn has_lost(&self, row: usize, view: usize) -> bool {
-        let least = f64::from(self.most(row, view)) * (1.0 - LOST);
-        self.figure(row, view).is_some_and(|now| now < least)
+    /// Whether so many wait that it can be for one: of a queue that all share, few feel nothing.
+    fn is_shared(&self, blamed: usize) -> bool {
+        let others = self.tenants.iter().filter(|&&row| !self.is_within(row, blamed));
+        let busy: Vec<usize> = others.copied().filter(|&row| self.is_busy(row)).collect();
+        let waiting = busy.iter().filter(|&&row| self.waits(row).is_some()).count();
+        busy.len() < MANY || waiting as f64 >= busy.len() as f64 * SHARED
+    }
+
+    /// Whether it is known who holds what: then who took nothing is why nothing is missing.
+    fn is_memory_known(&self) -> bool {
+        self.views.with(Role::Contended).any(|view| !self.views.is_rate(view))
+    }
+
+    /// Whether a tenant holds less than it did lately, and another has gained as much since: who
+    /// deletes its own has lost it to nobody.
+    fn has_lost_to(&self, blamed: usize, row: usize, view: usize) -> bool {
+        let Some(now) = self.figure(row, view) else { return false };
+        let line = |row: usize| self.history.line(self.rows[row].id, view);
+        let most = line(row).flatten().fold(0.0, f32::max);
+        // What was held when the loss began.
+        let pairs = line(row).zip(line(blamed));
+        let before = pairs.filter(|(held, _)| held.is_some_and(|held| held >= most * LOST_FROM));
+        let before = before.last().and_then(|(_, other)| other).unwrap_or(0.0);
+        let lost = f64::from(most) - now;
+        let gained = self.figure(blamed, view).unwrap_or(0.0) - f64::from(before);
+        lost > f64::from(most) * LOST && gained >= lost * GAINED_OF_LOST
     }
 }

@@ -1,0 +1,89 @@
+//! Where things stand on the page: one scale for all tenants, bars only against limits.
+
+mod shown;
+
+use serde_json::{Value, json};
+
+use shown::{Outcome, shown};
+
+#[tokio::test]
+async fn one_pile_above_the_table_shows_all_tenants_on_one_scale() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    browser.until("band.parts !== null && !band.box.hidden").await?;
+    // No line of a row has a scale of its own, and the pile takes the width of the page.
+    assert_eq!(browser.value("document.querySelectorAll('#rows .spark').length").await?, 0);
+    let places = "(() => { const [pile, rows, page] = [band.slider, table.grid, band.box]\
+                  .map((node) => node.getBoundingClientRect()); \
+                  return [pile.bottom < rows.top, pile.bottom < innerHeight / 2, \
+                  pile.width > page.width * 0.6]; })()";
+    assert_eq!(browser.value(places).await?, json!([true, true, true]));
+    // As high as the figure is, for each tenant, in the second in which most was done.
+    for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
+        program.tenant(path, requests);
+    }
+    // Those with a colour, of which a place may be free.
+    let lines = "band.values.slice(0, BANDS).map((line, i) => [line, i])\
+                 .filter(([line]) => line && line.some(Boolean))";
+    let most = format!("Math.max(0, ...{lines}.flatMap(([line]) => line))");
+    browser.until(&format!("{most} > 5000")).await?;
+    let heights = format!(
+        "{lines}.map(([line, i]) => {{ \
+           const at = line.indexOf(Math.max(...line)); \
+           const path = band.parts[i].path.getAttribute('d').slice(1, -1).split('L')\
+             .map((point) => Number(point.split(' ')[1])); \
+           const above = path[at], below = path[path.length - 1 - at]; \
+           return [(below - above) / 100 * band.most, line[at], band.most / 500]; }})"
+    );
+    let heights = browser.value(&heights).await?;
+    assert!(heights.as_array().is_some_and(|all| all.len() > 1), "{heights}");
+    for of in heights.as_array().ok_or("a list")? {
+        let [drawn, is, off] = [0, 1, 2].map(|at| of[at].as_f64().unwrap_or(f64::NAN));
+        assert!(is > 0.0 && (drawn - is).abs() <= off, "{heights}");
+    }
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_bar_is_what_is_used_of_a_limit_and_where_there_is_none_there_is_no_bar() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let tenant = program.tenant("/acme", 1);
+    let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");
+    let bars = "[...table.nodes.values()].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)\
+                .flatMap((row) => [...row.querySelectorAll('.meter')].filter((bar) => !bar.hidden)\
+                .map((bar) => [row.group.path, bar.firstChild.style.width]))";
+    browser.until(&format!("{bars}.some(([, width]) => parseFloat(width) > 20)")).await?;
+    let Value::Array(bars) = browser.value(bars).await? else { return Err("a list".into()) };
+    let widths: Vec<(&str, f64)> = bars
+        .iter()
+        .map(|bar| {
+            let width = bar[1].as_str().unwrap_or_default().trim_end_matches('%');
+            (bar[0].as_str().unwrap_or_default(), width.parse().unwrap_or(0.0))
+        })
+        .collect();
+    let wanted = [("/acme", 25.0), ("/beta/one", 0.0), ("/beta/two", 0.0), ("/gone", 0.0)];
+    assert_eq!(widths, wanted, "the root and /beta have no limit");
+    drop(held);
+    browser.close().await
+}
+
+#[tokio::test]
+async fn each_tile_has_its_line_and_none_is_a_bar_that_is_always_full() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let tiles = "[...document.querySelectorAll('.tile')]\
+                 .map((tile) => [tile.querySelectorAll('.spark .line').length, \
+                 tile.querySelectorAll('.meter').length])";
+    let Value::Array(tiles) = browser.value(tiles).await? else { return Err("a list".into()) };
+    assert!(tiles.len() >= 3 && tiles.iter().all(|of| *of == json!([1, 0])), "{tiles:?}");
+    // Beside a title on a phone there is no room for the least and the most.
+    let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    browser.until("innerWidth === 390").await?;
+    let over = "tiles.all.map(({ note }) => { note.textContent = '51.0 MiB – 53.0 MiB'; \
+                const title = note.parentNode.firstChild; const text = document.createRange(); \
+                text.selectNodeContents(title); \
+                const [a, b] = [text, note].map((one) => one.getBoundingClientRect()); \
+                return a.bottom > b.top && a.right > b.left; })";
+    let over = browser.value(over).await?;
+    assert!(over.as_array().is_some_and(|all| all.iter().all(|one| *one == false)), "{over}");
+    browser.close().await
+}
