@@ -107,7 +107,7 @@ mod error;
 #[cfg(feature = "perf")]
 mod events;
 pub mod guide;
-mod limits;
+pub mod limits;
 mod metric;
 mod out;
 mod path;
