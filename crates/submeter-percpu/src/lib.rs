@@ -75,7 +75,9 @@ pub use limits::{LimitNode, LimitTurn, LimitUsage, Pressure, Refused, Stall};
 #[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(loom))]
-pub use rates::{InvalidRateError, InvalidWeightError, Rate, Throttled, TokenBucket, WEIGHTS};
+pub use rates::{
+    InvalidRateError, InvalidWeightError, Rate, TestClock, Throttled, TokenBucket, WEIGHTS,
+};
 #[cfg(not(loom))]
 pub use seq_latch::SeqLatch;
 #[cfg(not(loom))]

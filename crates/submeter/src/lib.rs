@@ -107,7 +107,7 @@ mod error;
 #[cfg(feature = "perf")]
 mod events;
 pub mod guide;
-mod limits;
+pub mod limits;
 mod metric;
 mod out;
 mod path;
@@ -150,7 +150,7 @@ pub use path::{DEPTH_MAX, NAME_MAX};
 pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
-pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
+pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, TestClock, WEIGHTS};
 pub use tree::flusher::{Flusher, FlusherBuilder};
 pub use tree::group::creation::OnCreate;
 pub use tree::group::{Group, WhenKilled};

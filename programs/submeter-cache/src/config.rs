@@ -201,7 +201,7 @@ impl Config {
         if limits.memory == Some(0) {
             return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
         }
-        for rate in [limits.requests, limits.cpu].into_iter().flatten() {
+        for rate in [limits.rate, limits.cpu].into_iter().flatten() {
             if let Err(error) = rate.check() {
                 return refuse(format!("tenant {path:?}: {error}"));
             }

@@ -398,8 +398,8 @@ fn a_configuration_that_cannot_be_names_setting_and_remedy() {
     let limits = |path: &str, bytes: u64| vec![(path.to_owned(), bytes.into())];
     let rate = |amount| Rate::new(amount, Duration::from_secs(1));
     let rates = |path: &str, amount| {
-        let requests = Some(rate(amount));
-        vec![(path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })]
+        let rate = Some(rate(amount));
+        vec![(path.to_owned(), TenantLimits { rate, ..TenantLimits::default() })]
     };
     for (config, text) in [
         (Config { memory_max: 0, ..default() }, "memory_max 0"),

@@ -13,23 +13,6 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../../programs/submeter-cli/src/cli/size.rs"]
-#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
-mod size;
-
-#[path = "../../../programs/submeter-cli/src/cli/tenant_limit.rs"]
-#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
-mod tenant_limit;
-
-/// The module under the name that the included file of limits uses.
-mod cli {
-    pub(crate) use crate::tenant_limit::TenantLimit;
-}
-
-#[path = "../../../programs/submeter-cli/src/commands/serve/limits.rs"]
-#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
-mod limits_file;
-
 #[path = "../../submeter-bench/src/row.rs"]
 #[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
 mod row;
@@ -40,8 +23,9 @@ mod bench_record;
 
 use std::iter;
 
+use submeter::limits::{self, GroupLimits, Limits};
 use submeter::{DEPTH_MAX, Schema, Tree, WEIGHTS};
-use submeter_cache::{TenantLimits, outcomes};
+use submeter_cache::outcomes;
 
 /// Parses a connection's bytes whole and in pieces: both must find the same requests, and each step
 /// must make progress or say how much is missing. The first byte gives the length of the pieces.
@@ -71,27 +55,30 @@ pub fn path(bytes: &[u8]) {
 }
 
 /// Parses a file of tenants' limits: the result is lines, paths with sizes of at least a byte and
-/// rates that can be kept, or an error of one line that names the file.
+/// rates that can be kept, or an error of one line that names the line.
 pub fn limits(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match limits_file::parse(text, "the file") {
+    match limits::parse_lines(text) {
         Ok(limits) => {
             let lines = text.lines().count();
             assert!(limits.len() <= lines);
-            let sound = |(line, limit): &(usize, tenant_limit::TenantLimit)| {
-                let TenantLimits { memory, high, low, min, requests, cpu, weight, .. } =
-                    limit.limits;
+            let sound = |(line, limit): &(usize, GroupLimits)| {
+                let Limits { memory, high, low, min, rate, cpu, weight, .. } = limit.limits;
                 let sizes = [memory, high, low, min];
                 (1..=lines).contains(line)
                     && limit.path.starts_with('/')
-                    && limit.limits != TenantLimits::default()
+                    && limit.limits != Limits::default()
                     && !sizes.contains(&Some(0))
                     && weight.is_none_or(|weight| WEIGHTS.contains(&weight))
-                    && [requests, cpu].into_iter().flatten().all(|rate| rate.check().is_ok())
+                    && [rate, cpu].into_iter().flatten().all(|rate| rate.check().is_ok())
             };
             assert!(limits.iter().all(sound), "{limits:?}");
         }
-        Err(said) => assert!(said.starts_with("the file line ") && !said.contains('\n'), "{said}"),
+        Err(error) => {
+            let (said, lines) = (error.to_string(), text.lines().count());
+            assert!(error.line().is_some_and(|line| (1..=lines).contains(&line)), "{said}");
+            assert!(said.starts_with("line ") && !said.contains('\n'), "{said}");
+        }
     }
 }
 

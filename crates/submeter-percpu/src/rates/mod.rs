@@ -41,6 +41,8 @@ mod share;
 // Not under Miri: one thread and no unsafe code, and seconds of a clock take minutes there.
 #[cfg(all(test, not(any(loom, miri))))]
 mod share_tests;
+#[cfg(not(loom))]
+mod test_clock;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -48,3 +50,5 @@ mod tests;
 pub use node::{Throttled, TokenBucket};
 #[cfg(not(loom))]
 pub use rate::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
+#[cfg(not(loom))]
+pub use test_clock::TestClock;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::bucket::{self, Bucket};
-use super::{InvalidRateError, InvalidWeightError, Rate};
+use super::{InvalidRateError, InvalidWeightError, Rate, TestClock};
 use crate::LimitMode;
 use crate::process_lock::ProcessMutex;
 use crate::uptime;
@@ -32,6 +32,8 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Held while a rate is set.
     setting: ProcessMutex<()>,
+    /// In place of the system's.
+    clock: Option<TestClock>,
 }
 
 /// A refusal of a take by a rate.
@@ -65,7 +67,14 @@ impl TokenBucket {
     #[must_use]
     pub fn new() -> TokenBucket {
         uptime::begin();
-        TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()) }
+        TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()), clock: None }
+    }
+
+    /// Creates a bucket whose time is that of a test. Buckets of one take have the same clock: that
+    /// of the lowest one counts.
+    #[must_use]
+    pub fn with_clock(clock: &TestClock) -> TokenBucket {
+        TokenBucket { clock: Some(clock.clone()), ..TokenBucket::new() }
     }
 
     /// Sets or removes the rate. The amount that can be taken stays, up to the new burst; with the
@@ -79,7 +88,7 @@ impl TokenBucket {
     pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidRateError> {
         let terms = rate.map(Rate::terms).transpose()?;
         let _setting = self.setting.lock();
-        self.bucket.set(terms, now_ns());
+        self.bucket.set(terms, self.now_ns());
         Ok(())
     }
 
@@ -107,13 +116,13 @@ impl TokenBucket {
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]
     pub fn balance(&self) -> Option<i64> {
-        self.bucket.balance(now_ns())
+        self.bucket.balance(self.now_ns())
     }
 
     /// Returns how much can be taken at this moment; `None` without a rate.
     #[must_use]
     pub fn available(&self) -> Option<u64> {
-        self.bucket.available(now_ns())
+        self.bucket.available(self.now_ns())
     }
 
     /// Sets the weight with which this level contends for the rate of the level above it, from its
@@ -152,8 +161,8 @@ impl TokenBucket {
         n: u64,
         over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
-        let buckets = levels.map(|level| level.map(|level| &level.bucket));
-        bucket::take_all(buckets, n, now_ns, over).map_err(Throttled::from)
+        let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
+        bucket::take_all(buckets, n, || now_ns(levels.clone()), over).map_err(Throttled::from)
     }
 
     /// Takes `n` of every bucket, whether there is as much or not: for amounts that were used
@@ -165,8 +174,9 @@ impl TokenBucket {
     /// were admitted before the last of it was. Costs as much as a take. A debt of more than a year
     /// counts as one of a year; one by a rate of [nothing](Rate::NOTHING) is forgotten.
     #[inline]
-    pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>>, n: u64) {
-        bucket::spend_all(levels.map(|level| level.map(|level| &level.bucket)), n, now_ns);
+    pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone, n: u64) {
+        let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
+        bucket::spend_all(buckets, n, || now_ns(levels.clone()));
     }
 
     /// Returns whether no bucket is empty or owes, nor what its share of one above it is; takes
@@ -180,8 +190,15 @@ impl TokenBucket {
         levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone,
         over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
-        let buckets = levels.map(|level| level.map(|level| &level.bucket));
-        bucket::admit_all(buckets, now_ns, over).map_err(Throttled::from)
+        let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
+        bucket::admit_all(buckets, || now_ns(levels.clone()), over).map_err(Throttled::from)
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        let now = self.clock.as_ref().map_or_else(uptime::get, TestClock::elapsed);
+        // Wraps around after centuries.
+        now.as_nanos() as u64
     }
 }
 
@@ -197,7 +214,7 @@ impl fmt::Debug for TokenBucket {
     }
 }
 
-fn now_ns() -> u64 {
-    // Wraps around after centuries.
-    uptime::get().as_nanos() as u64
+/// The time of a take: there is a bucket, or nothing would ask.
+fn now_ns<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>>) -> u64 {
+    levels.flatten().next().map_or(0, TokenBucket::now_ns)
 }

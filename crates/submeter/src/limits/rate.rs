@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter::successors;
+use std::sync::Arc;
 use std::time::Duration;
 
 use submeter_percpu::{
@@ -54,7 +55,7 @@ impl Group {
         if rate.is_none() && self.inner.extras.rate(slot).is_none() {
             return Ok(());
         }
-        self.inner.extras.make_rates(self.schema())[slot].set_rate(rate)
+        self.make_rates()[slot].set_rate(rate)
     }
 
     /// Returns the group's own rate.
@@ -100,7 +101,7 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_rate_mode<U: Unit>(&self, limit: RateLimit<U>, mode: LimitMode) {
         let slot = self.rate_slot(limit.key);
-        self.inner.extras.make_rates(self.schema())[slot].set_mode(mode);
+        self.make_rates()[slot].set_mode(mode);
     }
 
     /// Returns what the group's own rate does with a take that exceeds it.
@@ -180,7 +181,7 @@ impl Group {
         if weight.is_none() && self.inner.extras.rate(slot).is_none() {
             return Ok(());
         }
-        self.inner.extras.make_rates(self.schema())[slot].set_weight(weight)
+        self.make_rates()[slot].set_weight(weight)
     }
 
     /// Returns the group's weight.
@@ -255,6 +256,11 @@ impl Group {
             Some((slot, bucket.rate(), bucket.weight()))
         });
         set.filter(|(_, rate, weight)| rate.is_some() || weight.is_some()).collect()
+    }
+
+    /// Returns the group's buckets, after making them.
+    pub(crate) fn make_rates(&self) -> &Arc<[TokenBucket]> {
+        self.inner.extras.make_rates(self.schema(), self.tree_stats().clock())
     }
 
     fn and_ancestors(&self) -> impl Iterator<Item = &Group> + Clone {

@@ -45,7 +45,7 @@ impl Group {
     /// Costs an allocation where none was ever set.
     #[must_use]
     pub fn rate_state(&self) -> RateState {
-        let buckets = Arc::clone(self.inner.extras.make_rates(self.schema()));
+        let buckets = Arc::clone(self.make_rates());
         RateState { buckets, schema: self.schema_id() }
     }
 

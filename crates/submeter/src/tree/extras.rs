@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
-use submeter_percpu::TokenBucket;
+use submeter_percpu::{TestClock, TokenBucket};
 
 use crate::metric::schema::Schema;
 use crate::stats::rstat::OtherStats;
@@ -92,8 +92,12 @@ impl Extras {
     }
 
     /// Returns the buckets, after making them.
-    pub(crate) fn make_rates(&self, schema: &Schema) -> &Arc<[TokenBucket]> {
-        self.rates().create(schema)
+    pub(crate) fn make_rates(
+        &self,
+        schema: &Schema,
+        clock: Option<&TestClock>,
+    ) -> &Arc<[TokenBucket]> {
+        self.rates().create(schema, clock)
     }
 
     /// Notes that `ns` of the group's CPU time were spent by now, if it spends; returns how much of

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
-use submeter_percpu::PercpuOwner;
 use submeter_percpu::rcuref::pin;
+use submeter_percpu::{PercpuOwner, TestClock};
 
 use crate::error::Error;
 use crate::metric::schema::{Metrics, Schema, Section};
 use crate::metric::totals::Restored;
 use crate::path;
-use crate::stats::rstat::FlushReport;
+use crate::stats::rstat::{FlushReport, Simulated};
 use crate::tree::children;
 use crate::tree::cpu_start::CpuStart;
 use crate::tree::group::creation::OnCreate;
@@ -70,8 +70,7 @@ pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
 pub struct TreeBuilder {
     schema: Schema,
     groups_max: usize,
-    /// The number of simulated CPUs, if any.
-    simulated: Option<usize>,
+    simulated: Simulated,
 }
 
 impl TreeBuilder {
@@ -122,7 +121,35 @@ impl TreeBuilder {
     /// [`build`](TreeBuilder::build) does when `cpus` is 0.
     #[must_use]
     pub fn simulated_cpus(mut self, cpus: usize) -> Self {
-        self.simulated = Some(cpus);
+        self.simulated.cpus = Some(cpus);
+        self
+    }
+
+    /// Makes a tree whose rates, budgets and ages go by a clock that a test turns.
+    ///
+    /// What sleeps goes by the system's: a [`Flusher`](crate::Flusher), a wait that blocks a
+    /// thread, CPU time.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Rate, Schema, TestClock, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.rate_limit::<Count>("requests", "Requests");
+    /// let clock = TestClock::new();
+    /// let tree = Tree::builder(schema.build()?).test_clock(&clock).build()?;
+    /// tree.root().set_rate(requests, Some(Rate::new(1, Duration::from_secs(3600))))?;
+    ///
+    /// tree.root().try_take(requests, 1)?;
+    /// assert!(tree.root().try_take(requests, 1).is_err());
+    /// clock.advance(Duration::from_secs(3600));
+    /// tree.root().try_take(requests, 1)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn test_clock(mut self, clock: &TestClock) -> Self {
+        self.simulated.clock = Some(clock.clone());
         self
     }
 
@@ -173,7 +200,7 @@ impl Tree {
     /// Returns a builder for a tree with custom bounds.
     #[must_use]
     pub fn builder(schema: Schema) -> TreeBuilder {
-        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
+        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: Simulated::default() }
     }
 
     /// Returns the schema as it is now: metrics that [`declare`](Tree::declare) adds are in a later

@@ -13,12 +13,13 @@ use std::time::Instant;
 use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
+use submeter_percpu::TestClock;
 use submeter_percpu::process_lock::ProcessMutex;
 use submeter_percpu::rcuref::pin;
 
 use crate::error::Error;
 use crate::metric::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder};
-use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat};
+use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat, Simulated};
 
 pub(crate) struct TreeStats {
     /// The settings with which the tree was made.
@@ -28,7 +29,7 @@ pub(crate) struct TreeStats {
     /// How many of those there are. Written with `declaring` locked.
     versions: AtomicUsize,
     declaring: ProcessMutex<()>,
-    simulated: Option<usize>,
+    simulated: Simulated,
     /// When the tree began to count.
     #[cfg(feature = "export")]
     began: SystemTime,
@@ -57,9 +58,9 @@ impl TreeStats {
     pub(crate) fn new(
         schema: &Schema,
         groups_max: usize,
-        simulated: Option<usize>,
+        simulated: Simulated,
     ) -> Result<TreeStats, Error> {
-        let rstat = |words| Rstat::new(words, groups_max, simulated).map(Arc::new);
+        let rstat = |words| Rstat::new(words, groups_max, &simulated).map(Arc::new);
         let sections =
             schema.layouts().iter().map(|layout| rstat(layout.words)).collect::<Result<_, _>>()?;
         // The seed of the hash is the system's randomness, and each has another one.
@@ -81,6 +82,11 @@ impl TreeStats {
     /// that one.
     pub(crate) fn first_schema(&self) -> &Schema {
         &self.first.schema
+    }
+
+    /// Returns the clock of a test, if the tree goes by one.
+    pub(crate) fn clock(&self) -> Option<&TestClock> {
+        self.simulated.clock.as_ref()
     }
 
     /// Returns the schema as it is now.
@@ -141,7 +147,7 @@ impl TreeStats {
             let (mut sections, mut words) = (now.sections.to_vec(), Vec::new());
             for layout in &schema.layouts()[now.sections.len()..] {
                 // No bound of its own: each group that there is was admitted to the first section.
-                let rstat = Arc::new(Rstat::new(layout.words, u32::MAX as usize, self.simulated)?);
+                let rstat = Arc::new(Rstat::new(layout.words, u32::MAX as usize, &self.simulated)?);
                 words.push((layout.id, GroupStats::new(&rstat, None)?));
                 sections.push(rstat);
             }

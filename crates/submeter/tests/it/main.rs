@@ -45,6 +45,7 @@ mod surface;
 mod switch;
 mod switch_runtimes;
 mod switch_travels;
+mod test_clock;
 mod thread_counts;
 mod tree;
 mod waits;

@@ -10,7 +10,7 @@ use submeter::{Error, Group, Tree};
 use super::places::Place;
 use super::{Tenant, Tenants};
 use crate::config::ConfigError;
-use crate::limits::TenantLimits;
+use crate::limits::{self, TenantLimits};
 use crate::users::{self, ByName};
 
 impl Tenants {
@@ -34,7 +34,7 @@ impl Tenants {
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
         let mut known = self.limits.write();
         let before = std::mem::replace(&mut *known, limits);
-        let has_rate = |limits: &TenantLimits| limits.requests.or(limits.cpu).is_some();
+        let has_rate = |limits: &TenantLimits| limits.rate.or(limits.cpu).is_some();
         let has_rates = self.rates || known.values().any(has_rate);
         // Relaxed: whoever misses it is a request that came before.
         self.has_rates.store(has_rates, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Tenants {
             if let Some(group) = tree.get(path) {
                 let [now, before] = [&*known, &before].map(|of| of.get(path).copied());
                 let before = before.unwrap_or_default();
-                now.unwrap_or_default().replace(before, &group, &self.metrics);
+                limits::replace(now.unwrap_or_default(), before, &group, &self.metrics);
                 if known.contains_key(path) {
                     self.keep_rates(&group);
                 }
@@ -127,7 +127,7 @@ impl Tenants {
     /// Gives a tenant that was created its limits.
     pub(super) fn limit(&self, group: &Group) {
         if let Some(limits) = self.limits.read().get(group.path()) {
-            limits.replace(TenantLimits::default(), group, &self.metrics);
+            limits::replace(*limits, TenantLimits::default(), group, &self.metrics);
         }
     }
 

@@ -68,7 +68,7 @@ fn one_prefix_leaves_half_of_the_table_to_others() {
 
 #[test]
 fn tenants_that_hold_nothing_make_room_for_new_ones_and_others_stay() {
-    let limits = TenantLimits { requests: Some(Rate::new(9, DAY)), ..TenantLimits::default() };
+    let limits = TenantLimits { rate: Some(Rate::new(9, DAY)), ..TenantLimits::default() };
     let cache = cache(Config { tenants_max: 20, ..limited("/limited", limits) });
     put(&cache, &tenant(&cache, b"full:k"), b"full:k");
     put(&cache, &tenant(&cache, b"above:full:k"), b"above:full:k");
@@ -123,7 +123,7 @@ fn a_limit_is_in_force_again_though_the_table_is_full() {
 
 #[test]
 fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
-    let rate = TenantLimits { requests: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
+    let rate = TenantLimits { rate: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
     let cache = cache(limited("/acme", rate));
     set_users(&cache, "acme:pw\n");
     let requests = cache.metrics().requests;
@@ -161,7 +161,7 @@ fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
 #[test]
 fn strays_use_up_nothing_of_a_tenant_and_can_have_a_limit_of_their_own() {
     for (delimiter, strays) in [(b':', "/:other"), (b'o', "/oother"), (b'.', "/.other")] {
-        let rate = |n| TenantLimits { requests: Some(Rate::new(n, DAY)), ..Default::default() };
+        let rate = |n| TenantLimits { rate: Some(Rate::new(n, DAY)), ..Default::default() };
         let limits = vec![("/name".to_owned(), rate(1)), (strays.to_owned(), rate(40))];
         let cache = cache(Config { delimiter, tenant_limits: limits, ..Config::default() });
         let mark = char::from(delimiter);
@@ -254,7 +254,7 @@ fn a_tenant_that_comes_back_is_set_up_by_the_program_first_and_goes_on_with_its_
 
 #[test]
 fn limits_of_a_tenant_leave_alone_what_the_program_has_set() {
-    let rate = TenantLimits { requests: Some(Rate::new(5, DAY)), ..TenantLimits::default() };
+    let rate = TenantLimits { rate: Some(Rate::new(5, DAY)), ..TenantLimits::default() };
     let high = TenantLimits { high: Some(9), ..TenantLimits::default() };
     let limits = |limits| [("/a/b".to_owned(), limits)];
     let cache = cache(Config { tenant_limits: limits(rate).to_vec(), ..Config::default() });
@@ -265,7 +265,7 @@ fn limits_of_a_tenant_leave_alone_what_the_program_has_set() {
     cache.tenants().sweep_all();
     let group = tenant(&cache, b"a:b:k").group.clone();
     let set = || (group.usage(memory).limit, group.rate(requests), group.usage(memory).high);
-    assert_eq!(set(), (Some(2), rate.requests, None), "as it is created");
+    assert_eq!(set(), (Some(2), rate.rate, None), "as it is created");
     cache.set_limits(&limits(high)).expect("they can be set");
     assert_eq!(set(), (Some(2), None, Some(9)), "its own are replaced");
     cache.set_limits(&[]).expect("they can be set");

@@ -130,7 +130,7 @@ fn a_soft_budget_grants_and_counts_what_it_would_refuse() {
     let (path, limits) = budget("/a", little());
     let soft = TenantLimits {
         memory: Some(100),
-        requests: Some(Rate::new(1, HOUR)),
+        rate: Some(Rate::new(1, HOUR)),
         mode: Some(LimitMode::Soft),
         ..limits
     };

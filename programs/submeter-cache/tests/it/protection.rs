@@ -12,7 +12,7 @@ const ITEM: u64 = 1400;
 
 const NONE: TenantLimits = TenantLimits {
     memory: None,
-    requests: None,
+    rate: None,
     cpu: None,
     high: None,
     low: None,

@@ -10,8 +10,8 @@ use crate::common::{Running, start};
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn limit(path: &str, amount: u64, per: Duration) -> (String, TenantLimits) {
-    let requests = Some(Rate::new(amount, per));
-    (path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })
+    let rate = Some(Rate::new(amount, per));
+    (path.to_owned(), TenantLimits { rate, ..TenantLimits::default() })
 }
 
 fn server(amount: u64, per: Duration, over_rate: OverRate) -> Running {
@@ -123,8 +123,8 @@ fn who_waits_for_a_rate_that_grants_nothing_is_served_once_it_does() {
     let request_timeout = Duration::from_secs(3);
     let server = start(Config { over_rate, request_timeout, ..Config::default() });
     let nothing = |path: &str| {
-        let requests = Some(Rate::NOTHING);
-        (path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })
+        let rate = Some(Rate::NOTHING);
+        (path.to_owned(), TenantLimits { rate, ..TenantLimits::default() })
     };
     let mut client = server.connect();
     assert_eq!([client.set("a:k", b"v"), client.set("b:k", b"v")], ["STORED", "STORED"]);
@@ -188,7 +188,7 @@ fn a_tenant_that_is_created_again_has_its_limits_again() {
 
 #[test]
 fn a_request_that_waits_for_its_rate_does_not_hold_up_the_deletion_of_its_tenant() {
-    let limits = TenantLimits { requests: Some(Rate::NOTHING), ..TenantLimits::default() };
+    let limits = TenantLimits { rate: Some(Rate::NOTHING), ..TenantLimits::default() };
     let request_timeout = Duration::from_secs(60);
     let tenant_limits = vec![("/a".to_owned(), limits)];
     let config = Config { over_rate: OverRate::Wait, request_timeout, ..Config::default() };

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, Id};
+use submeter::limits::GroupLimits;
 use submeter_terminal::{one_line, read_file, short};
 use toml::de::{DeTable, DeValue};
-
-use super::tenant_limit::TenantLimit;
 
 /// What the file of `--config` says.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile {
     path: PathBuf,
     settings: Vec<Setting>,
-    limits: Vec<(usize, TenantLimit)>,
+    limits: Vec<(usize, GroupLimits)>,
 }
 
 /// What stands in the file in place of words of a command line.
@@ -31,7 +30,7 @@ pub(super) struct Line {
 }
 
 /// What a file of `--config` says: settings, and limits with their lines.
-type Said = (Vec<Setting>, Vec<(usize, TenantLimit)>);
+type Said = (Vec<Setting>, Vec<(usize, GroupLimits)>);
 
 /// A key that is a flag.
 #[derive(Clone, Debug)]
@@ -60,7 +59,7 @@ impl ConfigFile {
     }
 
     /// Returns the limits of tenants, each with its line.
-    pub(crate) fn limits(&self) -> &[(usize, TenantLimit)] {
+    pub(crate) fn limits(&self) -> &[(usize, GroupLimits)] {
         &self.limits
     }
 
@@ -124,12 +123,12 @@ fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
     Ok((settings, limits))
 }
 
-fn limit(path: &str, value: &DeValue<'_>) -> Result<TenantLimit, String> {
+fn limit(path: &str, value: &DeValue<'_>) -> Result<GroupLimits, String> {
     let text = value.as_str().ok_or_else(|| {
         let path = short(path);
         format!("the limits of {path:?} are no text: write {path:?} = \"64m,rate=20000/s\"")
     })?;
-    TenantLimit::new(path, text)
+    GroupLimits::new(path, text).map_err(|error| error.to_string())
 }
 
 /// Returns the flag that a key is, and the words that set it.
@@ -238,7 +237,7 @@ mod tests {
         let (settings, limits) = parse(text, &serve()).expect("well-formed");
         assert!(settings.is_empty());
         let expected = [(2, "/a,b=c d", "64m"), (3, "/b", "rate=5/s,burst=2")];
-        let limit = |path, text| TenantLimit::new(path, text).expect("limits");
+        let limit = |path, text| GroupLimits::new(path, text).expect("limits");
         let expected = expected.map(|(line, path, text)| (line, limit(path, text)));
         assert_eq!(limits, expected);
     }

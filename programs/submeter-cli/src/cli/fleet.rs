@@ -8,7 +8,7 @@ use submeter_terminal::seconds;
 
 use super::bank::{BankArgs, Percent};
 use super::page::AccessArgs;
-use super::size::file_mode;
+use super::values::file_mode;
 use super::{FleetBillArgs, FleetLimit, LogArgs};
 
 /// Arguments of `submeter fleet`.

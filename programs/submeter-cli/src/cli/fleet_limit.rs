@@ -5,9 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use submeter::Rate;
+use submeter::limits::GroupLimits;
 use submeter_bank::Budget;
-
-use super::tenant_limit::TenantLimit;
 
 /// The resource of a tenant's memory, and of its requests per second.
 pub(crate) const MEMORY: &str = "memory";
@@ -24,21 +23,21 @@ impl FromStr for FleetLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FleetLimit, String> {
-        FleetLimit::try_from(text.parse::<TenantLimit>()?)
+        FleetLimit::try_from(text.parse::<GroupLimits>().map_err(|error| error.to_string())?)
     }
 }
 
 impl FleetLimit {
     /// Makes one from its two halves.
     pub(crate) fn new(path: &str, limits: &str) -> Result<FleetLimit, String> {
-        FleetLimit::try_from(TenantLimit::new(path, limits)?)
+        FleetLimit::try_from(GroupLimits::new(path, limits).map_err(|error| error.to_string())?)
     }
 }
 
-impl TryFrom<TenantLimit> for FleetLimit {
+impl TryFrom<GroupLimits> for FleetLimit {
     type Error = String;
 
-    fn try_from(TenantLimit { path, limits }: TenantLimit) -> Result<FleetLimit, String> {
+    fn try_from(GroupLimits { path, limits }: GroupLimits) -> Result<FleetLimit, String> {
         let budget = |resource| Budget::new(&path, resource).map_err(|error| error.to_string());
         let own = limits.high.or(limits.low).or(limits.min).or(limits.weight.map(u64::from));
         if own.is_some() || limits.cpu.is_some() || limits.mode.is_some() {
@@ -51,7 +50,7 @@ impl TryFrom<TenantLimit> for FleetLimit {
         if let Some(memory) = limits.memory {
             budgets.push((budget(MEMORY)?, memory));
         }
-        if let Some(rate) = limits.requests {
+        if let Some(rate) = limits.rate {
             budgets.push((budget(RATE)?, per_second(&path, rate)?));
         }
         Ok(FleetLimit { budgets })

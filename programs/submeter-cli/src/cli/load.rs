@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use submeter::limits::size;
 
-use super::size::{Size, delimiter};
+use super::values::delimiter;
 use submeter_terminal::{Destination, seconds};
 
 /// Arguments of `submeter load`.
@@ -45,8 +46,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "SET:GET", value_parser = ratio)]
     pub(crate) ratio: Option<(f64, f64)>,
     /// Mean length of values, instead of each tenant's own
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) data_size: Option<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) data_size: Option<u64>,
     /// Run for so long before anything is measured
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "requests")]
     pub(crate) warm_up: Option<Duration>,

@@ -12,10 +12,9 @@ mod log;
 mod manual;
 mod page;
 mod serve;
-mod size;
 mod stat;
-mod tenant_limit;
 mod top;
+mod values;
 mod variables;
 
 pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
@@ -34,7 +33,6 @@ pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::{AccessArgs, PageArgs};
 pub(crate) use serve::{HeapArg, OverRateArg, ServeArgs};
 pub(crate) use stat::{Names, StatArgs};
-pub(crate) use tenant_limit::{TenantLimit, changed, text as limits_text};
 pub(crate) use top::TopArgs;
 pub(crate) use variables::misspelt;
 

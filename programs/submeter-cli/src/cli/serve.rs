@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use submeter::limits::{GroupLimits, size};
 
-use super::size::{Size, delimiter, file_mode, host_name};
-use super::{ConfigFile, LogArgs, MemberArgs, TenantLimit};
+use super::values::{delimiter, file_mode, host_name};
+use super::{ConfigFile, LogArgs, MemberArgs};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -118,11 +119,11 @@ pub(crate) struct ServeArgs {
     /// Maximum memory of all items. Where the C library is glibc, each worker thread may keep free
     /// memory beside it that items of other workers cannot use; MALLOC_ARENA_MAX=1 in the
     /// environment has all workers share it
-    #[arg(long, value_name = "SIZE", default_value = "64m")]
-    pub(crate) memory: Size,
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = size)]
+    pub(crate) memory: u64,
     /// Maximum size of a value
-    #[arg(long, value_name = "SIZE", default_value = "1m")]
-    pub(crate) value_max: Size,
+    #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = size)]
+    pub(crate) value_max: u64,
     /// Refuse a store for lack of room, instead of dropping items that have not expired
     #[arg(long)]
     pub(crate) no_evictions: bool,
@@ -146,8 +147,8 @@ pub(crate) struct ServeArgs {
     pub(crate) connections: u32,
     /// Maximum memory of all incomplete requests and unread answers [default: 64m, or more if
     /// --value-max needs it]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) buffers: Option<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) buffers: Option<u64>,
     /// Close a connection that has not agreed on keys (--tls-cert) and logged in (--auth-file) by
     /// then; the one that has waited for longest is closed for a new one at --connections
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
@@ -174,7 +175,7 @@ pub(crate) struct ServeArgs {
     /// tenant above it (of all, /=rate=N/s,cpu=2), while tenants that have a weight want more than
     /// those. mode=soft grants what its size, rate and cpu would refuse, and counts it
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s,cpu=N")]
-    pub(crate) tenant_limit: Vec<TenantLimit>,
+    pub(crate) tenant_limit: Vec<GroupLimits>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
     /// place of those of --config. A path with " #" in it or a blank at its end stands in quotes,
     /// as in JSON. What a tenant holds above a limit that was lowered goes soon after, unless

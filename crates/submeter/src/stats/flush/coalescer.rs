@@ -5,6 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use submeter_percpu::TestClock;
 use submeter_percpu::pending::Numbers;
 use submeter_percpu::process_lock::ProcessMutex;
 
@@ -29,6 +30,8 @@ pub(crate) struct Coalescer<K, S> {
     /// When that flush began, in ns after `epoch`.
     as_of_ns: AtomicU64,
     epoch: Instant,
+    /// What counts the time since `epoch`, in place of the system's.
+    clock: Option<TestClock>,
 }
 
 /// A flush that began.
@@ -46,7 +49,7 @@ impl Begun {
 }
 
 impl<K, S> Coalescer<K, S> {
-    pub(crate) fn new(state: S) -> Coalescer<K, S> {
+    pub(crate) fn new(state: S, clock: Option<TestClock>) -> Coalescer<K, S> {
         Coalescer {
             births: Waiting::new(),
             deaths: Waiting::new(),
@@ -55,6 +58,7 @@ impl<K, S> Coalescer<K, S> {
             covered: AtomicU64::new(0),
             as_of_ns: AtomicU64::new(0),
             epoch: Instant::now(),
+            clock,
         }
     }
 
@@ -99,8 +103,9 @@ impl<K, S> Coalescer<K, S> {
     pub(crate) fn begin(&self) -> Begun {
         let number = self.begun.begin();
         let start = Instant::now();
-        let as_of_ns = start.duration_since(self.epoch).as_nanos() as u64;
-        Begun { number, as_of_ns, start }
+        let as_of = self.clock.as_ref().map(TestClock::elapsed);
+        let as_of = as_of.unwrap_or_else(|| start.duration_since(self.epoch));
+        Begun { number, as_of_ns: as_of.as_nanos() as u64, start }
     }
 
     /// Notes that a flush of everything is complete. For the holder of the lock, after it has
@@ -126,7 +131,8 @@ impl<K, S> Coalescer<K, S> {
     /// Returns how long ago `as_of_ns` was.
     #[inline]
     pub(crate) fn age(&self, as_of_ns: u64) -> Duration {
-        self.epoch.elapsed().saturating_sub(Duration::from_nanos(as_of_ns))
+        let now = self.clock.as_ref().map_or_else(|| self.epoch.elapsed(), TestClock::elapsed);
+        now.saturating_sub(Duration::from_nanos(as_of_ns))
     }
 
     pub(crate) fn instant(&self, as_of_ns: u64) -> Instant {
@@ -225,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_is_put_off_comes_before_what_came_since_in_the_order_in_which_it_came() {
-        let coalescer: Coalescer<(), ()> = Coalescer::new(());
+        let coalescer: Coalescer<(), ()> = Coalescer::new((), None);
         let waiting = [1, 2, 3].map(|id| coalescer.bury(id));
         assert_eq!(waiting, [1, 2, 3]);
         let taken = coalescer.take_deaths(2);

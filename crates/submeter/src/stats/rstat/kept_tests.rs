@@ -21,7 +21,7 @@ struct Tree {
 impl Tree {
     /// A root and `children` below it, each with a line.
     fn new(children: usize) -> Tree {
-        let rstat = Arc::new(Rstat::new(1, 10_000, Some(1)).expect("address space"));
+        let rstat = Arc::new(Rstat::new(1, 10_000, &one_cpu()).expect("address space"));
         let root = GroupStats::new(&rstat, None).expect("room");
         let mut tree = Tree { rstat, groups: vec![root], counted: vec![0] };
         (0..children).for_each(|_| tree.add_child());
@@ -188,7 +188,7 @@ fn many_lines_wait_for_their_barrier_for_a_while_and_stay_exact() {
 
 #[test]
 fn a_flush_visits_each_group_once_whatever_of_it_was_kept() {
-    let rstat = Arc::new(Rstat::new(16, 100, Some(1)).expect("address space"));
+    let rstat = Arc::new(Rstat::new(16, 100, &one_cpu()).expect("address space"));
     let root = GroupStats::new(&rstat, None).expect("room");
     let (inner, words) = (GroupStats::new(&rstat, Some(&root)).expect("room"), [0, 8]);
     let leaf = GroupStats::new(&rstat, Some(&inner)).expect("room");
@@ -563,7 +563,7 @@ impl Adders {
 /// kept and go. Real sequences, where the machine has them.
 #[test]
 fn totals_are_exact_and_reads_within_bounds_while_marks_are_kept_stress() {
-    let rstat = Arc::new(Rstat::new(1, 1000, None).expect("address space"));
+    let rstat = Arc::new(Rstat::new(1, 1000, &Simulated::default()).expect("address space"));
     let root = Counted::new(&rstat, None);
     let leaves = [(); 4].map(|()| Counted::new(&rstat, Some(&root.stats)));
     let all = Adders { rstat, root, leaves, adding: AtomicUsize::new(6) };
@@ -583,4 +583,8 @@ fn totals_are_exact_and_reads_within_bounds_while_marks_are_kept_stress() {
         assert_eq!((reading.value, reading.max_error), (returned, 0));
     }
     leaves.into_iter().for_each(drop);
+}
+
+fn one_cpu() -> Simulated {
+    Simulated { cpus: Some(1), clock: None }
 }

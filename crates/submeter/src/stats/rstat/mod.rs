@@ -45,10 +45,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use submeter_percpu::Area;
 use submeter_percpu::dirty::Kept;
 use submeter_percpu::pending::{Collections, Noted, Pending, Updated};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
+use submeter_percpu::{Area, TestClock};
 
 use crate::error::Error;
 use crate::path::DEPTH_MAX;
@@ -166,15 +166,22 @@ impl Flushed<'_> {
     }
 }
 
+/// What is not the machine's own, for tests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Simulated {
+    pub(crate) cpus: Option<usize>,
+    pub(crate) clock: Option<TestClock>,
+}
+
 impl Rstat {
-    /// For groups of `words` words each, on this machine, or on one of so many simulated CPUs.
+    /// For groups of `words` words each, on this machine or as far as that is simulated.
     pub(crate) fn new(
         words: usize,
         groups_max: usize,
-        simulated: Option<usize>,
+        simulated: &Simulated,
     ) -> Result<Rstat, Error> {
         let rows = |data_rows| (rows::COUNT, data_rows);
-        let area = match simulated {
+        let area = match simulated.cpus {
             Some(cpus) => Area::simulated_with_owner(cpus, rows),
             None => Area::with_owner(rows),
         };
@@ -186,7 +193,7 @@ impl Rstat {
         Ok(Rstat {
             last,
             kept,
-            flushes: Coalescer::new(state),
+            flushes: Coalescer::new(state, simulated.clock.clone()),
             area,
             words,
             lines,

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         }
         if let Some(size) = args.data_size {
             profile.value_bytes =
-                u32::try_from(size.0).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
+                u32::try_from(size).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
                     Failure::new(format_args!("--data-size: {VALUE_MAX} bytes are the most"))
                 })?;
         }

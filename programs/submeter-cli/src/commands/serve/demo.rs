@@ -9,7 +9,7 @@ use submeter::Rate;
 use submeter_cache::TenantLimits;
 use submeter_load::burst::Burst;
 
-use crate::cli::TenantLimit;
+use submeter::limits::GroupLimits;
 
 /// The one that bursts mostly writes, so that the others lose items as well as processors.
 const BURSTING: usize = 2;
@@ -38,7 +38,7 @@ pub(super) struct Asked {
 pub(super) struct Stage {
     pub(super) burst: Option<Burst>,
     /// Of the tenant that is over it, unless a file or a flag limits it.
-    pub(super) limit: Option<TenantLimit>,
+    pub(super) limit: Option<GroupLimits>,
 }
 
 impl Stage {
@@ -49,7 +49,7 @@ impl Stage {
         // Between bursts its connections are idle, which the server may not allow.
         let may_idle = asked.idle_timeout.is_none_or(|most| most > EVERY);
         // Waiting would hold up the connections that all tenants share, and show no refusal.
-        let limit = TenantLimit { path: path(LIMITED), limits: limits() };
+        let limit = GroupLimits { path: path(LIMITED), limits: limits() };
         Stage {
             burst: (has_tenants && may_idle).then_some(burst),
             limit: (has_tenants && asked.refuses).then_some(limit),
@@ -62,7 +62,7 @@ impl Stage {
             let (lasts, every) = (b.lasts.as_secs(), b.every.as_secs());
             format!("{} bursts for {lasts} s of each {every} s", path(b.tenant))
         });
-        let is_set = |limit: &&TenantLimit| set.contains(&(limit.path.clone(), limit.limits));
+        let is_set = |limit: &&GroupLimits| set.contains(&(limit.path.clone(), limit.limits));
         let limited = self.limit.as_ref().filter(is_set);
         let limited = limited.map(|limit| format!("{} is limited to {RATE_PER_S}/s", limit.path));
         let said: Vec<String> = bursts.into_iter().chain(limited).collect();
@@ -71,8 +71,8 @@ impl Stage {
 }
 
 fn limits() -> TenantLimits {
-    let requests = Some(Rate::new(RATE_PER_S, Duration::from_secs(1)));
-    TenantLimits { requests, ..TenantLimits::default() }
+    let rate = Some(Rate::new(RATE_PER_S, Duration::from_secs(1)));
+    TenantLimits { rate, ..TenantLimits::default() }
 }
 
 fn path(tenant: usize) -> String {

@@ -95,7 +95,7 @@ impl Leased {
             }
             let is_own = own.is_some_and(|(_, own)| match is_memory {
                 true => own.memory.is_some(),
-                false => own.requests.is_some(),
+                false => own.rate.is_some(),
             });
             if is_own {
                 return refuse("is limited by this server alone as well: leave one of them out");

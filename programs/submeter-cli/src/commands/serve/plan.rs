@@ -119,21 +119,21 @@ fn asked(args: &ServeArgs, tenants: u16) -> demo::Asked {
 
 fn config(args: &ServeArgs, leased: &fleet::Leased) -> Config {
     let default = Config::default();
-    let buffers = default.buffers_max.max(args.value_max.0.saturating_mul(3));
+    let buffers = default.buffers_max.max(args.value_max.saturating_mul(3));
     Config {
         delimiter: args.delimiter,
-        memory_max: args.memory.0,
+        memory_max: args.memory,
         tenants_max: usize::try_from(args.tenants_max).unwrap_or(usize::MAX),
         tenants_kept: leased.tenants(),
         rates: leased.has_rates(),
         over_rate: args.over_rate.into(),
         metering: !args.no_metering,
-        value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
+        value_max: usize::try_from(args.value_max).unwrap_or(usize::MAX),
         evictions: !args.no_evictions,
         flush_all: !args.no_flush_all,
         shutdown: args.enable_shutdown,
         connections_max: usize::try_from(args.connections).unwrap_or(usize::MAX),
-        buffers_max: args.buffers.map_or(buffers, |size| size.0),
+        buffers_max: args.buffers.unwrap_or(buffers),
         login_timeout: args.login_timeout,
         request_timeout: args.request_timeout,
         idle_timeout: args.idle_timeout,

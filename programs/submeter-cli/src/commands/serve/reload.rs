@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
+use submeter::limits::GroupLimits;
 use submeter_cache::{Cache, ConfigError, TenantLimits};
 use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
@@ -17,16 +18,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::fleet::Leased;
 use super::keys::Keys;
 use super::limits;
-use crate::cli::{self, ConfigFile, TenantLimit};
+use crate::cli::{self, ConfigFile};
 
 /// Where limits stand.
 pub(super) struct Plan {
     /// The file of `--limits`, which goes before that of `--config`.
     pub(super) file: Option<PathBuf>,
     pub(super) config: Option<ConfigFile>,
-    pub(super) flags: Vec<TenantLimit>,
+    pub(super) flags: Vec<GroupLimits>,
     /// Of the load, which limits its tenant only where neither a file nor a flag does.
-    pub(super) staged: Option<TenantLimit>,
+    pub(super) staged: Option<GroupLimits>,
     /// What a fleet limits, and nobody else may.
     pub(super) leased: Leased,
 }
@@ -34,7 +35,7 @@ pub(super) struct Plan {
 /// The limits of all tenants, each with the place where it stands.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    limits: Vec<TenantLimit>,
+    limits: Vec<GroupLimits>,
     places: Vec<String>,
 }
 
@@ -42,13 +43,13 @@ pub(super) struct Limits {
 const PLACES_MAX: usize = 4;
 
 impl Limits {
-    fn of_lines(name: impl Display, lines: Vec<(usize, TenantLimit)>) -> Limits {
+    fn of_lines(name: impl Display, lines: Vec<(usize, GroupLimits)>) -> Limits {
         let place = |(line, limit)| (limit, format!("{name} line {line}"));
         let (limits, places) = lines.into_iter().map(place).unzip();
         Limits { limits, places }
     }
 
-    fn add(&mut self, limit: TenantLimit, flag: &str) {
+    fn add(&mut self, limit: GroupLimits, flag: &str) {
         self.limits.push(limit);
         self.places.push(flag.to_owned());
     }
@@ -57,7 +58,7 @@ impl Limits {
         for limit in &plan.flags {
             self.add(limit.clone(), "--tenant-limit");
         }
-        let is_free = |staged: &&TenantLimit| self.limits.iter().all(|l| l.path != staged.path);
+        let is_free = |staged: &&GroupLimits| self.limits.iter().all(|l| l.path != staged.path);
         if let Some(limit) = plan.staged.as_ref().filter(is_free) {
             self.add(limit.clone(), "--load");
         }
@@ -149,16 +150,16 @@ impl Limiter {
         let mut settings = set.clone();
         let at = settings.iter().position(|(known, _)| known == path);
         let before = at.map_or_else(TenantLimits::default, |at| settings[at].1);
-        let (after, undo) = cli::changed(&before, change)?;
+        let (after, undo) = before.changed(change).map_err(|error| error.to_string())?;
         match at {
             Some(at) => settings[at].1 = after,
             None => settings.push((path.to_owned(), after)),
         }
         settings.retain(|(_, limits)| *limits != TenantLimits::default());
-        let of = |(path, limits)| (TenantLimit { path, limits }, "the request".to_owned());
+        let of = |(path, limits)| (GroupLimits { path, limits }, "the request".to_owned());
         let (limits, places) = settings.into_iter().map(of).unzip();
         self.replace(&mut set, &Limits { limits, places })?;
-        Ok(LimitDoc { path: path.to_owned(), limits: cli::limits_text(&after), undo })
+        Ok(LimitDoc { path: path.to_owned(), limits: after.to_string(), undo })
     }
 
     /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
@@ -190,13 +191,13 @@ impl Limiter {
 /// Names the tenants that lost limits, and these limits.
 fn lifted(before: &[(String, TenantLimits)], now: &[(String, TenantLimits)]) -> Vec<String> {
     let names = |limits: &TenantLimits| {
-        let TenantLimits { memory, high, low, min, requests, cpu, weight, mode } = limits;
+        let TenantLimits { memory, high, low, min, rate, cpu, weight, mode } = limits;
         let all = [
             ("memory", memory.is_some()),
             ("high", high.is_some()),
             ("low", low.is_some()),
             ("min", min.is_some()),
-            ("rate", requests.is_some()),
+            ("rate", rate.is_some()),
             ("cpu", cpu.is_some()),
             ("weight", weight.is_some()),
             ("mode", mode.is_some()),
@@ -249,7 +250,7 @@ pub(super) async fn post_one(
     text: String,
 ) -> Result<LimitDoc, (StatusCode, String)> {
     // What no limit could be set for, a file could not have either.
-    let path_error = TenantLimit::new(&path, "1k").err();
+    let path_error = GroupLimits::new(&path, "1k").err().map(|error| error.to_string());
     match path_error.map_or_else(|| limiter.change(&path, text.trim()), Err) {
         Ok(doc) => {
             log::info!(path = doc.path.as_str(), limits = doc.limits.as_str(); "limits set by a client");
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn what_is_limited_no_more_is_named_with_what_it_had() {
         let limits = |lines: &[&str]| -> Vec<(String, TenantLimits)> {
-            let limit = |line: &&str| line.parse::<TenantLimit>().expect("well-formed");
+            let limit = |line: &&str| line.parse::<GroupLimits>().expect("well-formed");
             lines.iter().map(limit).map(|limit| (limit.path, limit.limits)).collect()
         };
         let before = limits(&["/a=64m,rate=5/s,cpu=1", "/b=min=1k", "/c=weight=7,high=2k"]);

@@ -1,0 +1,97 @@
+//! Limits of many groups: lines of a path and its limits.
+
+use std::iter::from_fn;
+use std::str::Chars;
+
+use super::GroupLimits;
+use super::error::ParseError;
+
+/// Parses lines of a group's path and its limits, and returns each with the number of its line.
+///
+/// The last blank of a line separates the two, as a name may contain some. `#` starts a comment, at
+/// the beginning of a line or behind a blank. A path that would be read otherwise, as with that or
+/// a blank at its end, stands in quotes, as in JSON: `"/a #1" 64m`. Empty lines say nothing.
+///
+/// # Examples
+/// The [module](crate::limits) has one.
+///
+/// # Errors
+/// When a line is not of this form. The error has its number.
+pub fn parse_lines(text: &str) -> Result<Vec<(usize, GroupLimits)>, ParseError> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    lines
+        .filter_map(|(number, line)| match one(line.trim()) {
+            Ok(limits) => Some(Ok((number, limits?))),
+            Err(error) => Some(Err(error.at(number))),
+        })
+        .collect()
+}
+
+/// Parses a line, which may say nothing.
+fn one(line: &str) -> Result<Option<GroupLimits>, ParseError> {
+    let none = || ParseError::new(line, "has no limit");
+    if let Some(quoted) = line.strip_prefix('"') {
+        let (path, rest) = unquote(quoted).ok_or_else(|| {
+            let what = "begins with no path in quotes: write it as in JSON, such as \"/a #1\"";
+            ParseError::new(line, what)
+        })?;
+        return match without_comment(rest).trim_start() {
+            "" => Err(none()),
+            limits => GroupLimits::new(&path, limits).map(Some),
+        };
+    }
+    let line = without_comment(line);
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (path, limits) = line.rsplit_once(char::is_whitespace).ok_or_else(none)?;
+    GroupLimits::new(path.trim_end(), limits).map(Some)
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut marks = line.match_indices('#').map(|(at, _)| at);
+    let begins = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    let comment = marks.find(|&at| begins(at));
+    line[..comment.unwrap_or(line.len())].trim_end()
+}
+
+/// Reads a string of JSON behind its first quote, and returns what follows the last. Not by
+/// serde_json, which only programs that save totals compile.
+pub(super) fn unquote(quoted: &str) -> Option<(String, &str)> {
+    let mut rest = quoted.chars();
+    let mut read = String::new();
+    loop {
+        read.push(match rest.next()? {
+            '"' => return Some((read, rest.as_str())),
+            '\\' => match rest.next()? {
+                c @ ('"' | '\\' | '/') => c,
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'u' => escaped(&mut rest)?,
+                _ => return None,
+            },
+            c if c < ' ' => return None,
+            c => c,
+        });
+    }
+}
+
+/// Reads the digits of `\u`, and those of the other half where it is one of two.
+fn escaped(rest: &mut Chars<'_>) -> Option<char> {
+    let first = unit(rest)?;
+    let mut units = [first].into_iter().chain(from_fn(|| {
+        let is_next = rest.next()? == '\\' && rest.next()? == 'u';
+        is_next.then(|| unit(rest))?
+    }));
+    char::decode_utf16(&mut units).next()?.ok()
+}
+
+fn unit(rest: &mut Chars<'_>) -> Option<u16> {
+    let digits = rest.as_str().get(..4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+    let unit = u16::from_str_radix(digits?, 16).ok();
+    rest.nth(3);
+    unit
+}
