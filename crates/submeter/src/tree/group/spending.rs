@@ -9,8 +9,8 @@ use crate::metric::schema::{Counter, RateLimit};
 use crate::metric::unit::{Nanoseconds, UnitKind};
 
 impl Group {
-    /// Adds to the counter of CPU time, unless that may complete a batch of the CPU's own word: then
-    /// it returns false, and [`add_spending`](Self::add_spending) is to add.
+    /// Adds to the counter of CPU time, unless that may complete a batch of the CPU's own word:
+    /// then it returns false, and [`add_spending`](Self::add_spending) is to add.
     #[inline(always)]
     pub(crate) fn add_within(&self, counter: Counter<Nanoseconds>, used_ns: u64) -> bool {
         let (stats, word) = (self.group_stats(counter.key), usize::from(counter.key.slot));
