@@ -160,6 +160,12 @@ impl<K, S> Coalescer<K, S> {
         self.births.take(most)
     }
 
+    /// Takes as [`take_births`](Self::take_births) does; `None` in a forked child whose parent held
+    /// the queue at the fork. For the end of a group, which must not panic.
+    pub(crate) fn take_births_unless_abandoned(&self, most: usize) -> Option<VecDeque<Birth<K>>> {
+        self.births.take_unless_abandoned(most)
+    }
+
     /// Takes groups that are dead, the earliest, at most so many. For the holder of the lock.
     pub(crate) fn take_deaths(&self, most: usize) -> Vec<u32> {
         self.deaths.take(most).into()
@@ -206,15 +212,26 @@ impl<T> Waiting<T> {
     /// Takes from the front, at most so many. A flush that takes all takes the memory too.
     #[inline]
     fn take(&self, most: usize) -> VecDeque<T> {
+        if self.is_empty() { VecDeque::new() } else { self.take_some(self.queue.lock(), most) }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
         // Acquire: pairs with the Release in `note_len`. A flush that has seen something later than
         // an announcement sees this length, or a later one, but not the zero before it.
-        if self.len.load(Ordering::Acquire) == 0 { VecDeque::new() } else { self.take_some(most) }
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    fn take_unless_abandoned(&self, most: usize) -> Option<VecDeque<T>> {
+        if self.is_empty() {
+            return Some(VecDeque::new());
+        }
+        Some(self.take_some(self.queue.lock_unless_abandoned()?, most))
     }
 
     /// Takes where there are some: out of the way, as most flushes find none.
     #[cold]
-    fn take_some(&self, most: usize) -> VecDeque<T> {
-        let mut queue = self.queue.lock();
+    fn take_some(&self, mut queue: MutexGuard<'_, VecDeque<T>>, most: usize) -> VecDeque<T> {
         let taken = if queue.len() <= most {
             std::mem::take(&mut *queue)
         } else {

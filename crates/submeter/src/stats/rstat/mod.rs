@@ -432,7 +432,11 @@ impl Rstat {
     fn reclaim_some(&self, state: &mut FlushState) -> bool {
         // First: a dead group was announced before, and is among the births.
         let mut deaths = self.flushes.take_deaths(BATCH_MAX);
-        let births = self.flushes.take_births(BATCH_MAX);
+        let Some(births) = self.flushes.take_births_unless_abandoned(BATCH_MAX) else {
+            // In a forked child the dead stay, as does all that it cannot learn of.
+            self.flushes.defer(deaths);
+            return false;
+        };
         let all_known = births.len() < BATCH_MAX;
         state.learn(births);
         if !all_known {
