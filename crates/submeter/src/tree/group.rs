@@ -458,7 +458,6 @@ impl Group {
     }
 
     /// The statistics of its tree.
-    #[cfg(any(feature = "aggregator", feature = "perf"))]
     pub(crate) fn tree_stats(&self) -> &Arc<TreeShared> {
         &self.inner.tree
     }
