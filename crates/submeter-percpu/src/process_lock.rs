@@ -191,8 +191,13 @@ mod tests {
         // As after a fork. Relaxed: one thread.
         lock.taken_in.store(generation() + 7, Ordering::Relaxed);
         assert!(lock.lock_unless_abandoned().is_none());
-        let again = Instant::now();
-        assert!(lock.lock_unless_abandoned().is_none() && again.elapsed() < PATIENCE);
+        // From now on nobody is patient. Several times, as this thread may lose the CPU in one.
+        let is_quick = || {
+            let again = Instant::now();
+            assert!(lock.lock_unless_abandoned().is_none());
+            again.elapsed() < PATIENCE
+        };
+        assert!((0..20).any(|_| is_quick()));
         drop(held);
         assert_eq!(lock.lock_unless_abandoned().as_deref(), Some(&7));
     }
