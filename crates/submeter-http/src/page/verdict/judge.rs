@@ -132,8 +132,15 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     let mut found = scene.refused();
     let blamed = scene.blame();
     let harmed = scene.harmed(&blamed);
+    // Looked at once for each: of ten thousand tenants all may wait.
+    let shared: HashSet<usize> =
+        blamed.iter().map(|finding| finding.row).filter(|&row| scene.is_shared(row)).collect();
+    let explains = |finding: &Finding, harm: &Finding| {
+        (harm.kind != VerdictKind::Waits || shared.contains(&finding.row))
+            && scene.explains(finding, harm)
+    };
     // What harms nobody is no news.
-    let fits = |finding: &Finding| harmed.iter().any(|harm| scene.explains(finding, harm));
+    let fits = |finding: &Finding| harmed.iter().any(|harm| explains(finding, harm));
     let blamed: Vec<_> = blamed.into_iter().filter(fits).collect();
     // Of a level and one below it that are both to blame, the one below says more.
     let is_within = |other: &Finding, level: &Finding| {
@@ -145,7 +152,7 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     // behind what it sent itself.
     let waiting = harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits).count();
     let is_new = |harm: &Finding| {
-        let is_explained = blamed.iter().any(|finding| scene.explains(finding, harm));
+        let is_explained = blamed.iter().any(|finding| explains(finding, harm));
         is_explained || harm.kind == VerdictKind::Waits && waiting > 1
     };
     found.extend(harmed.iter().filter(|harm| is_new(harm)).cloned());
@@ -507,7 +514,6 @@ impl<'a> Scene<'a> {
                 true => blamed.kind == VerdictKind::Bursts && !self.is_memory_known(),
                 false => self.has_lost_to(blamed.row, harm.row, view),
             }),
-            VerdictKind::Waits if !self.is_shared(blamed.row) => false,
             _ => views.any(|view| self.views.is_rate(view)),
         }
     }
