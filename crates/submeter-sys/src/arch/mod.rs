@@ -47,60 +47,6 @@ macro_rules! context_symbol {
     };
 }
 
-/// An instruction that does nothing, and the note in the program's file that describes it: name,
-/// kind, and the place, the base and no semaphore; who provides it, its name, its arguments. The
-/// note is not loaded. It belongs to the section of the instruction ("?"), and goes with it.
-#[cfg(all(
-    feature = "memory-probes",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux",
-    not(any(miri, submeter_portable))
-))]
-macro_rules! probe {
-    ($name:literal, $arguments:literal) => {
-        concat!(
-            "990: nop\n",
-            ".pushsection .note.stapsdt, \"?\", %note\n",
-            ".balign 4\n",
-            ".4byte 992f - 991f, 994f - 993f, 3\n",
-            "991: .asciz \"stapsdt\"\n",
-            "992: .balign 4\n",
-            "993: .8byte 990b, _.stapsdt.base, 0\n",
-            ".asciz \"otel_memory\"\n",
-            ".asciz \"",
-            $name,
-            "\"\n",
-            ".asciz \"",
-            $arguments,
-            "\"\n",
-            "994: .balign 4\n",
-            ".popsection\n",
-        )
-    };
-}
-
-/// A byte of the program whose address the notes have, so that a reader can tell how far the file
-/// was moved after they were written. One for all that have such notes: hence the name and the
-/// group. Kept ("R"), as the linker would drop what only notes refer to.
-#[cfg(all(
-    feature = "memory-probes",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux",
-    not(any(miri, submeter_portable))
-))]
-macro_rules! probe_base {
-    () => {
-        std::arch::global_asm!(
-            ".pushsection .stapsdt.base, \"aGR\", %progbits, .stapsdt.base, comdat",
-            ".weak _.stapsdt.base",
-            ".hidden _.stapsdt.base",
-            "_.stapsdt.base: .byte 0",
-            ".size _.stapsdt.base, 1",
-            ".popsection",
-        );
-    };
-}
-
 // 64-bit pointers only: x32 and ILP32 lay the same registers out otherwise. Little-endian only: a
 // big-endian AArch64 kernel reads another signature than `.inst` writes.
 #[cfg(all(

@@ -3,6 +3,7 @@
 use std::arch::asm;
 
 #[cfg(feature = "memory-probes")]
+#[path = "../memory_probes.rs"]
 mod memory_probes;
 #[cfg(feature = "memory-probes")]
 pub(crate) use memory_probes::{probe_alloc, probe_free};

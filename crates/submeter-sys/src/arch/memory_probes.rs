@@ -1,0 +1,82 @@
+//! The places where profilers stop the thread.
+
+use std::arch::{asm, global_asm};
+
+// A byte of the program whose address the notes have, so that a reader can tell how far the file
+// was moved after they were written. One for all that have such notes: hence the name and the
+// group. Kept ("R"), as the linker would drop what only notes refer to.
+global_asm!(
+    ".pushsection .stapsdt.base, \"aGR\", %progbits, .stapsdt.base, comdat",
+    ".weak _.stapsdt.base",
+    ".hidden _.stapsdt.base",
+    "_.stapsdt.base: .byte 0",
+    ".size _.stapsdt.base, 1",
+    ".popsection",
+);
+
+/// An instruction that does nothing, and the note in the program's file that describes it: name,
+/// kind, and the place, the base and no semaphore; who provides it, its name, its arguments. The
+/// note is not loaded. It belongs to the section of the instruction ("?"), and goes with it.
+macro_rules! probe {
+    ($name:literal, $($arguments:tt)+) => {
+        concat!(
+            "990: nop\n",
+            ".pushsection .note.stapsdt, \"?\", %note\n",
+            ".balign 4\n",
+            ".4byte 992f - 991f, 994f - 993f, 3\n",
+            "991: .asciz \"stapsdt\"\n",
+            "992: .balign 4\n",
+            "993: .8byte 990b, _.stapsdt.base, 0\n",
+            ".asciz \"otel_memory\"\n",
+            ".asciz \"",
+            $name,
+            "\"\n",
+            ".asciz \"",
+            $($arguments)+,
+            "\"\n",
+            "994: .balign 4\n",
+            ".popsection\n",
+        )
+    };
+}
+
+/// Makes both probes. Their arguments are in the registers of a call, which a note names with the
+/// `mark` of the architecture's assembler.
+macro_rules! probes {
+    ($mark:literal, $first:tt, $second:tt, $third:tt) => {
+        /// Not inlined: one place in the program, and the arguments where a call has them anyway.
+        #[inline(never)]
+        pub(crate) fn probe_alloc(block: *const u8, size: u64, weighted_bytes: u64) {
+            // SAFETY: 1. It executes an instruction that does nothing; what listens there changes
+            // nothing of this thread. 2. The stack is not used, and no flag is changed.
+            unsafe {
+                asm!(
+                    probe!("alloc", "8@", $mark, $first, " 8@", $mark, $second, " 8@", $mark, $third),
+                    in($first) block,
+                    in($second) size,
+                    in($third) weighted_bytes,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+
+        /// As `probe_alloc`.
+        #[inline(never)]
+        pub(crate) fn probe_free(block: *const u8) {
+            // SAFETY: 1 and 2. As in `probe_alloc`.
+            unsafe {
+                asm!(
+                    probe!("free", "8@", $mark, $first),
+                    in($first) block,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+probes!("%", "rdi", "rsi", "rdx");
+
+#[cfg(target_arch = "aarch64")]
+probes!("", "x0", "x1", "x2");
