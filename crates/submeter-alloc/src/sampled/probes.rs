@@ -1,4 +1,4 @@
-//! What profilers outside of the process are told.
+//! The calls that tell profilers outside of the process of samples.
 //!
 //! Nothing without the feature `memory-probes`.
 
@@ -14,7 +14,7 @@ pub(super) fn begins(block: *mut u8, size: usize, weight: u64) {
     let _ = (block, size, weight);
 }
 
-/// Tells that it is so no more: before its place may be another block's.
+/// Tells that it no longer is: before its place may be another block's.
 #[inline(always)]
 pub(super) fn ends(block: *mut u8) {
     #[cfg(feature = "memory-probes")]

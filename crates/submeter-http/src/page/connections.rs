@@ -136,22 +136,22 @@ impl Endpoint {
 pub(super) struct Seat(Arc<AtomicBool>);
 
 impl Seat {
-    /// Decides whose it is, its client's or a newcomer's. Returns whether that was open.
+    /// Settles whether its client or a newcomer has it. Returns whether that was open.
     fn decide(&self) -> bool {
         // Relaxed: nothing else is to be seen with it, and of two the swap has one come first.
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps it for its client, of whom a request was let in.
+    /// Keeps it for its client, which had a request let in.
     pub(super) fn keep(&self) {
         self.decide();
     }
 }
 
-/// Whose connections may end for others, in the order in which they came.
+/// The connections that may be ended for others, in the order in which they came.
 #[derive(Default)]
 struct Crowd {
-    /// Those with a place, who may be strangers.
+    /// Those with a place, whose clients may be strangers.
     inside: VecDeque<(Seat, AbortHandle)>,
     /// Those without.
     at_the_door: VecDeque<AbortHandle>,

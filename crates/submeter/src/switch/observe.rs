@@ -62,7 +62,7 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
 /// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
-/// In a forked child, to change observers waits for ever if another thread was about to begin or
+/// In a forked child a change of observers waits for ever if another thread was about to begin or
 /// end an observation at the fork. Switches go on.
 ///
 /// # Examples

@@ -1,4 +1,4 @@
-//! What is no limit.
+//! The error of a text that is no limit.
 
 use std::borrow::Cow;
 use std::fmt;

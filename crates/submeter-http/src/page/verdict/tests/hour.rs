@@ -54,8 +54,8 @@ fn day(n: usize, second: usize, seed: u64) -> Demand {
     demand
 }
 
-/// Jobs that begin at the minute, each as fast as answers come: some with few requests in flight,
-/// which harm nobody, some with hundreds, and some that store what nobody asks for.
+/// Jobs that begin at the minute, each as fast as answers come. Some have few requests in flight
+/// and do no harm, some have hundreds, and some store items that no client asks for.
 fn jobs(n: usize, second: usize, seed: u64) -> Demand {
     if n < 8 {
         let mut job = Demand::new(0.0, 5e7);
