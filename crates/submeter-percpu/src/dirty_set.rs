@@ -181,6 +181,7 @@ fn fence_after_take() {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::witness::Witness;
 
     #[test]
     fn what_is_marked_is_taken_once() {
@@ -232,11 +233,13 @@ mod tests {
             total += taken.iter().map(|&(row, _)| counts[row].swap(0, Relaxed)).sum::<u64>();
             total
         };
+        let (witness, changes) = (Witness::new(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let updaters = [7, 8].map(|thing| {
-                let (marks, counts) = (&marks, &counts);
+                let (marks, counts, witness, changes) = (&marks, &counts, &witness, &changes);
                 scope.spawn(move || {
-                    for _ in 0..ROUNDS {
+                    for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS)) {
+                        changes.fetch_add(1, Relaxed);
                         let row = marks.row();
                         counts[row].fetch_add(1, Relaxed);
                         marks.mark(row, thing);
@@ -244,10 +247,13 @@ mod tests {
                 })
             });
             while updaters.iter().any(|updater| !updater.is_finished()) {
-                collect();
+                let (before, found) = (changes.load(Relaxed), collect());
+                // Some were found, and others are made.
+                witness.met(found != 0 && changes.load(Relaxed) != before);
             }
         });
-        assert_eq!(collect(), 2 * ROUNDS);
+        witness.assert_met();
+        assert_eq!(collect(), changes.into_inner());
     }
 }
 

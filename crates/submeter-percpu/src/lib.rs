@@ -63,6 +63,9 @@ mod sync;
 mod uptime;
 #[cfg(any(test, not(loom)))]
 pub mod wake;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/it/witness.rs"]
+mod witness;
 
 #[cfg(not(loom))]
 pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};

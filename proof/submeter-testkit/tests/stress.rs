@@ -5,8 +5,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
 
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+mod witness;
+
+use self::witness::Witness;
 use fastrand::Rng;
 use submeter::{Charge, Group, Snapshot, Tree};
 use submeter_testkit::TestSchema;
@@ -62,35 +65,6 @@ fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut()
     })
 }
 
-/// Whether the watcher has come upon what its test is named for: a test of things that happen side
-/// by side passes otherwise when one of them was over before the other began.
-struct Witness {
-    begun: Instant,
-    met: AtomicBool,
-}
-
-impl Witness {
-    fn new() -> Witness {
-        // Miri's steps are too few to meet.
-        Witness { begun: Instant::now(), met: AtomicBool::new(cfg!(miri)) }
-    }
-
-    fn met(&self, met: bool) {
-        self.met.fetch_or(met, Ordering::Relaxed);
-    }
-
-    /// Whether a worker goes on after `done` steps: at least `steps`, and then until something was
-    /// met, a minute at most.
-    fn goes_on(&self, done: u64, steps: u64) -> bool {
-        let waits = || !self.met.load(Ordering::Relaxed) && self.begun.elapsed().as_secs() < 60;
-        done < steps || waits()
-    }
-
-    fn assert_met(&self) {
-        assert!(self.met.load(Ordering::Relaxed), "what this is about never happened");
-    }
-}
-
 /// Asserts that in a snapshot, a parent that counts nothing itself is the sum of its children,
 /// whatever other threads do.
 fn assert_parents_are_sums(schema: &TestSchema, snapshot: &Snapshot) {
@@ -110,11 +84,11 @@ fn assert_parents_are_sums(schema: &TestSchema, snapshot: &Snapshot) {
 #[test]
 fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
     let (schema, tree) = tree();
-    let leaves = leaves(&tree);
+    let (leaves, witness) = (leaves(&tree), Witness::new());
     let work = |thread| {
         let mut rng = Rng::with_seed(thread);
         let mut done = vec![(0u64, 0i64, 0u64); leaves.len()];
-        for _ in 0..steps() {
+        for _ in (0..).take_while(|&step| witness.goes_on(step, steps())) {
             let at = rng.usize(..leaves.len());
             let n = rng.u64(..1000);
             leaves[at].add(schema.counters[0], n);
@@ -124,12 +98,19 @@ fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
         }
         done
     };
+    let mut seen = 0;
     let done = with_watcher(work, || {
-        assert_parents_are_sums(&schema, &tree.snapshot());
+        let snapshot = tree.snapshot();
+        assert_parents_are_sums(&schema, &snapshot);
         for leaf in &leaves {
             assert!(leaf.read(schema.counters[0]).value <= leaf.sum(schema.counters[0]));
         }
+        // Both look at what is under way.
+        let now = snapshot.groups()[0].counter(schema.counters[0]);
+        let before = std::mem::replace(&mut seen, now);
+        witness.met(before != 0 && now != before);
     });
+    witness.assert_met();
     assert_parents_are_sums(&schema, &tree.snapshot());
     let total = |at: usize| {
         done.iter().fold((0, 0, 0), |sum, thread| {
@@ -219,11 +200,11 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
 fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
     let (schema, tree) = tree();
     let parent = tree.get_or_create("/a/b").expect("a small tree");
-    let names = ["x", "y", "z"];
+    let (names, witness) = (["x", "y", "z"], Witness::new());
     let work = |thread| {
         let mut rng = Rng::with_seed(thread);
         let mut counted = 0;
-        for _ in 0..steps() / 20 {
+        for _ in (0..).take_while(|&step| witness.goes_on(step, steps() / 20)) {
             // Several threads find, fill and kill the same child.
             let Ok(child) = parent.get_or_create_child(names[rng.usize(..names.len())]) else {
                 continue;
@@ -235,6 +216,7 @@ fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
             if rng.u64(..2) == 0 {
                 // Another thread may have killed it already: its updates still count.
                 let killed = child.kill();
+                witness.met(killed.is_err());
                 assert!(killed.is_ok() || killed.is_err_and(|error| error.is_killed()));
                 child.add(schema.counters[1], 1);
                 counted += 1;
@@ -251,6 +233,7 @@ fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
     })
     .into_iter()
     .sum();
+    witness.assert_met();
     for group in [&parent, tree.root()] {
         assert_eq!(group.sum(schema.counters[1]), counted, "{}", group.path());
     }

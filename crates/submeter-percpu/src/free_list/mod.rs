@@ -108,9 +108,11 @@ impl Default for FreeList {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
     use super::*;
+    use crate::witness::Witness;
 
     #[test]
     fn the_last_is_taken_first_and_each_once() {
@@ -127,20 +129,28 @@ mod tests {
     #[test]
     fn no_number_is_two_threads_stress() {
         const THREADS: usize = 4;
-        const ROUNDS: usize = if cfg!(miri) { 100 } else { 200_000 };
+        const ROUNDS: u64 = if cfg!(miri) { 100 } else { 200_000 };
         const NUMBERS: usize = 3;
         let links: [AtomicU32; NUMBERS] = std::array::from_fn(|_| AtomicU32::new(0));
         let held: [AtomicU32; NUMBERS] = std::array::from_fn(|_| AtomicU32::new(0));
         let link = |number: u32| &links[number as usize];
         let free = FreeList::new();
         (0..NUMBERS as u32).for_each(|number| free.put(number, link(number)));
-        let begin = Barrier::new(THREADS);
+        let (begin, witness) = (Barrier::new(THREADS), Witness::new());
+        let owners: [AtomicUsize; NUMBERS] = std::array::from_fn(|_| AtomicUsize::new(0));
         thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
+            for thread in 0..THREADS {
+                let (begin, witness, owners) = (&begin, &witness, &owners);
+                let (free, held, link) = (&free, &held, &link);
+                scope.spawn(move || {
                     begin.wait();
-                    for _ in 0..ROUNDS {
+                    let mut had = [false; NUMBERS];
+                    for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS)) {
                         let Some(number) = free.take(link) else { continue };
+                        // Another thread had it since this one did. Relaxed: its owner's alone.
+                        let last = owners[number as usize].swap(thread, Ordering::Relaxed);
+                        witness.met(had[number as usize] && last != thread);
+                        had[number as usize] = true;
                         // Relaxed: the list orders those that have the number.
                         let others = held[number as usize].fetch_add(1, Ordering::Relaxed);
                         assert_eq!(others, 0, "{number} was taken twice");
@@ -152,6 +162,7 @@ mod tests {
                 });
             }
         });
+        witness.assert_met();
         let mut left: Vec<u32> = std::iter::from_fn(|| free.take(link)).collect();
         left.sort_unstable();
         assert_eq!(left, [0, 1, 2]);

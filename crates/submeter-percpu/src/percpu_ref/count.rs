@@ -227,6 +227,7 @@ impl Count {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::witness::Witness;
 
     #[test]
     fn nothing_that_is_counted_reaches_the_flag() {
@@ -259,13 +260,18 @@ mod tests {
     #[test]
     fn a_get_at_zero_lets_nobody_else_in_stress() {
         let count = Count::new(0, true);
-        let rounds = if cfg!(miri) { 50 } else { 200_000 };
+        let (rounds, witness) = (if cfg!(miri) { 50 } else { 200_000 }, Witness::new());
         std::thread::scope(|scope| {
-            let misuse = scope.spawn(|| (0..rounds).for_each(|_| assert!(!count.get(1))));
+            let misuse = scope.spawn(|| {
+                let rounds = (0..).take_while(|&n| witness.goes_on(n, rounds));
+                rounds.for_each(|_| assert!(!count.get(1)));
+            });
             while !misuse.is_finished() {
                 assert!(!count.try_get(1, false), "there is none to take");
+                witness.met(!misuse.is_finished());
             }
         });
+        witness.assert_met();
         assert_eq!(count.exact(), Some(0));
     }
 

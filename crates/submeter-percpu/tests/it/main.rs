@@ -20,3 +20,4 @@ mod percpu_ref_wait;
 mod stop;
 mod storage;
 mod trim;
+mod witness;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use submeter::{Aggregate, Aggregator, Count, Group, Origin, Schema, Tree};
 
 use crate::stop::StopOnDrop;
+use crate::witness::Witness;
 
 /// An aggregate that sums numbers and logs its calls.
 #[derive(Default)]
@@ -313,15 +314,15 @@ fn a_read_says_how_old_it_is() {
 fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
     let tree = tree();
     let (sum, calls) = aggregator(&tree);
-    let stop = AtomicBool::new(false);
+    let (stop, witness) = (AtomicBool::new(false), Witness::new());
     let expected = std::thread::scope(|scope| {
-        let (tree, sum, stop) = (&tree, &sum, &stop);
+        let (tree, sum, stop, witness) = (&tree, &sum, &stop, &witness);
         let stopping = StopOnDrop(stop);
         let updaters: Vec<_> = (0..3u64)
             .map(|id| {
                 scope.spawn(move || {
                     let mut done = 0;
-                    for round in 0..300 {
+                    for round in (0..).take_while(|&round| witness.goes_on(round, 300)) {
                         // Two threads share each group; either may kill it while the other uses it.
                         let Ok(child) = tree.get_or_create(&format!("/p/{}", (round + id) % 2))
                         else {
@@ -345,6 +346,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
                 sum.flush().expect("not nested");
                 let now = total(sum, tree.root());
                 assert!(now >= last, "a total never goes back");
+                witness.met(last != 0 && now != last);
                 last = now;
             }
         });
@@ -354,6 +356,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
         flusher.join().expect("no panic");
         done
     });
+    witness.assert_met();
     assert_eq!(sum.sum(tree.root(), |seen| seen.total.n).expect("whole"), expected);
     assert_eq!(total(&sum, &group(&tree, "/p")), expected);
     assert!(!calls.lock().expect("whole").is_empty());

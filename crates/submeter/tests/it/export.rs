@@ -10,6 +10,8 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, LimitMode, Quota, Schema, Tree,
 };
 
+use crate::witness::Witness;
+
 /// What a server keeps of one target: as Prometheus, whose `increase` ignores the value with which
 /// a series begins, and takes any fall for a restart from zero.
 #[derive(Default)]
@@ -537,14 +539,15 @@ fn increases_are_those_of_the_tree_while_threads_update_it_stress() {
     let export = Export::new("app").top(8, w.requests).scrapers(1);
     let mut server = Server::default();
     server.scrape(&w.text(&export));
+    let witness = Witness::new();
     let counted = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|seed| {
-                let w = &w;
+                let (w, witness) = (&w, &witness);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let mut counted = [0; 2];
-                    for _ in 0..steps {
+                    for _ in (0..).take_while(|&n| witness.goes_on(n, steps)) {
                         let path = format!("/{}/{}", random.u8(..3), random.u8(..3));
                         // Another thread may have killed the group above it.
                         let Ok(group) = w.tree.get_or_create(&path) else { continue };
@@ -560,12 +563,16 @@ fn increases_are_those_of_the_tree_while_threads_update_it_stress() {
                 })
             })
             .collect();
+        let mut last = 0.0;
         while running.iter().any(|thread| !thread.is_finished()) {
             server.scrape(&w.text(&export));
+            let before = std::mem::replace(&mut last, server.sum(REQUESTS));
+            witness.met(before > 0.0 && last > before);
         }
         let counted = running.into_iter().map(|thread| thread.join().expect("no panic"));
         counted.reduce(|a, b| [a[0] + b[0], a[1] + b[1]]).expect("a thread")
     });
+    witness.assert_met();
     server.scrape(&w.text(&export));
     let sums = [REQUESTS, REFUSED].map(|metric| server.sum(metric));
     assert_eq!(sums, counted.map(f64::from));

@@ -49,4 +49,6 @@ mod test_clock;
 mod thread_counts;
 mod tree;
 mod waits;
+#[path = "../../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 mod work;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use submeter::{Bytes, Count, Counter, Gauge, Quota, Schema, Tolerance, Tree};
 
 use crate::stop::StopOnDrop;
+use crate::witness::Witness;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
@@ -88,16 +89,16 @@ fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
 #[test]
 fn sums_of_parts_find_what_returned_before_them_stress() {
     let f = fixture();
-    let stop = AtomicBool::new(false);
+    let (stop, witness) = (AtomicBool::new(false), Witness::new());
     let total = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..3 {
-            let (f, total, stop) = (&f, &total, &stop);
+            let (f, total, stop, witness) = (&f, &total, &stop, &witness);
             scope.spawn(move || {
                 let _stopping = StopOnDrop(stop);
                 let mine = f.tree.get_or_create(&format!("/{thread}/deep/leaf")).expect("room");
                 let above = f.tree.get(&format!("/{thread}")).expect("made with its child");
-                for round in 1..=ROUNDS {
+                for round in (1..).take_while(|&n| witness.goes_on(n - 1, ROUNDS)) {
                     mine.add(f.requests, 1);
                     total.fetch_add(1, Ordering::SeqCst);
                     let group = if round % 2 == 0 { &mine } else { &above };
@@ -114,11 +115,13 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
                 let returned = total.load(Ordering::SeqCst);
                 let read = f.tree.root().read(f.requests);
                 assert!(read.value + read.max_error >= returned, "{read:?} of {returned}");
+                witness.met(returned != 0 && total.load(Ordering::SeqCst) != returned);
             }
         });
     });
+    witness.assert_met();
     f.tree.flush();
-    assert_eq!(f.tree.root().read(f.requests).value, 3 * ROUNDS);
+    assert_eq!(f.tree.root().read(f.requests).value, total.into_inner());
 }
 
 /// As in Linux: a flush finds every update that happened before it began. (The models without the
@@ -129,11 +132,13 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
     let group = f.tree.get_or_create("/a/b").expect("created");
     let noise = f.tree.get_or_create("/a/c").expect("created");
     let (send, updates) = mpsc::sync_channel(0);
-    let stop = AtomicBool::new(false);
+    let (stop, witness) = (AtomicBool::new(false), Witness::new());
+    let flushes = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let stopping = StopOnDrop(&stop);
+        let witness = &witness;
         scope.spawn(|| {
-            for round in 1..=ROUNDS {
+            for round in (1..).take_while(|&n| witness.goes_on(n - 1, ROUNDS)) {
                 group.add(f.requests, 1);
                 send.send(round).expect("heard");
             }
@@ -143,8 +148,11 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
             while !stop.load(Ordering::Relaxed) {
                 noise.add(f.sent, 1);
                 noise.flush();
+                // Relaxed, here and below: a sign that other flushes go on.
+                flushes.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let mut last = 0;
         for round in updates {
             // No less than was sent; it may include the next update already.
             let seen = if round % 2 == 0 {
@@ -154,9 +162,12 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
                 group.read(f.requests).value
             };
             assert!((round..=round + 1).contains(&seen), "{seen} after {round}");
+            let before = std::mem::replace(&mut last, flushes.load(Ordering::Relaxed));
+            witness.met(before != 0 && last != before);
         }
         drop(stopping);
     });
+    witness.assert_met();
 }
 
 /// As in Linux: the page counter never grants beyond its maximum, and refuses too early by no more
@@ -168,14 +179,15 @@ fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_str
     let f = fixture();
     let group = f.tree.get_or_create("/a/b").expect("created");
     let above = group.parent().expect("/a");
-    for (limit, may_refuse) in [(THREADS * MOST, false), (THREADS * MOST / 2, true)] {
+    // Two that meet may be too much for the second.
+    for (limit, may_refuse) in [(THREADS * MOST, false), (MOST, true)] {
         above.set_limit(f.memory, Some(limit));
-        let granted = AtomicU64::new(0);
+        let (granted, witness) = (AtomicU64::new(0), Witness::new());
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {
-                let (f, group, granted) = (&f, &group, &granted);
+                let (f, group, granted, witness) = (&f, &group, &granted, &witness);
                 scope.spawn(move || {
-                    for round in 0..ROUNDS {
+                    for round in (0..).take_while(|&n| witness.goes_on(n, ROUNDS)) {
                         let n = (round * 7919 + thread * 104_729) % MOST + 1;
                         match group.try_charge(f.memory, n) {
                             Ok(charge) => {
@@ -183,15 +195,20 @@ fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_str
                                 // what is held.
                                 let held = granted.fetch_add(n, Ordering::SeqCst) + n;
                                 assert!(held <= limit, "{held} of {limit} were granted");
+                                witness.met(!may_refuse && held > n);
                                 granted.fetch_sub(n, Ordering::SeqCst);
                                 drop(charge);
                             }
-                            Err(refused) => assert!(may_refuse, "all together fit: {refused}"),
+                            Err(refused) => {
+                                assert!(may_refuse, "all together fit: {refused}");
+                                witness.met(true);
+                            }
                         }
                     }
                 });
             }
         });
+        witness.assert_met();
         assert_eq!(f.tree.root().usage(f.memory).current, 0);
     }
 }

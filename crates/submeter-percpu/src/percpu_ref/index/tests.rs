@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
 use super::{Index, PLACES_KEPT, PLACES_MIN};
 use crate::rcuref::pin;
 use crate::stop::StopOnDrop;
+use crate::witness::Witness;
 
 /// More than one table's worth.
 const OBJECTS: usize = if cfg!(miri) { 12 } else { 400 };
@@ -123,18 +124,25 @@ fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
         assert!(index.insert(objects[object], wanted, &pin(), |found| found == wanted).is_none());
     };
     insert(STAYS);
-    let stop = AtomicBool::new(false);
+    let (stop, witness) = (AtomicBool::new(false), Witness::new());
+    let changes = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
-                // Relaxed: a flag.
+                let mut last = 0;
+                // Relaxed: a flag, and a sign that others came or went since the last look.
                 while !stop.load(Ordering::Relaxed) {
                     assert!(find(STAYS));
+                    let before = std::mem::replace(&mut last, changes.load(Ordering::Relaxed));
+                    witness.met(before != 0 && before != last);
                 }
             });
         }
-        for _ in 0..if cfg!(miri) { 2 } else { 10 } {
+        let rounds = if cfg!(miri) { 2 } else { 10 };
+        for _ in (0..).take_while(|&n| witness.goes_on(n, rounds)) {
+            // Relaxed: as above.
+            changes.fetch_add(1, Ordering::Relaxed);
             (0..OBJECTS).filter(|&object| object != STAYS).for_each(insert);
             for object in (0..OBJECTS).filter(|&object| object != STAYS) {
                 let wanted = NonNull::from(&objects[object]);
@@ -143,4 +151,5 @@ fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
             }
         }
     });
+    witness.assert_met();
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::rcuref::{RcuArc, RcuBorrow, RcuRef, RcuSlot, pin};
 use crate::stop::StopOnDrop;
+use crate::witness::Witness;
 
 /// Capacities shrink under Miri.
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
@@ -152,21 +153,34 @@ fn rcuslot_stress_frees_every_version_once() {
 
 #[test]
 fn rcuslot_taken_and_alone_means_no_loader_has_it_stress() {
-    for _ in 0..ROUNDS / 20 {
+    let witness = Witness::new();
+    // On one CPU only a preemption within nanoseconds lets them meet.
+    witness.met(thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1));
+    for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS as u64 / 20)) {
         let slot = RcuSlot::new(RcuArc::new(AtomicBool::new(false)));
+        let begun = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
+                // Relaxed: only when it begins matters.
+                begun.store(true, Ordering::Relaxed);
                 let kept = slot.load(&pin());
                 // Relaxed: the taker's conclusion alone orders this.
                 assert!(kept.is_none_or(|kept| !kept.load(Ordering::Relaxed)), "closed in use");
             });
+            // Relaxed: as above.
+            while !begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
             let taken = slot.take().expect("filled above");
-            if RcuArc::references(&taken) == 1 {
+            let alone = RcuArc::references(&taken) == 1;
+            witness.met(!alone);
+            if alone {
                 // Relaxed: as above.
                 taken.store(true, Ordering::Relaxed);
             }
         });
     }
+    witness.assert_met();
 }
 
 #[test]
