@@ -135,7 +135,8 @@ fn the_text_format_names_a_counter_as_its_samples_and_has_no_end() {
     let start = "# TYPE app_tree_start_time_seconds gauge\napp_tree_start_time_seconds ";
     let sequence = "# TYPE app_tree_sequence gauge\n";
     assert!(tree.contains(info) && tree.contains(start) && tree.ends_with(sequence), "{tree}");
-    let expected = "# HELP app_requests_bytes_total With a \\\\ and a \"quote\"\n\
+    let expected = "# HELP app_requests_bytes_total With a \\\\ and a \"quote\" (what a new group \
+                    counts until 2 scrapes have seen it is in the //other above it)\n\
                     # TYPE app_requests_bytes_total counter\n\
                     app_requests_bytes_total{group=\"/\"} 3\n";
     assert_eq!(counter, expected);
@@ -394,4 +395,39 @@ fn buckets_whose_sum_exceeds_64_bits_are_written_with_the_most_that_there_is() {
     let text = text(&Export::new("app"), &tree);
     let count = format!("app_latency_seconds_count{{group=\"/\"}} {}", u64::MAX);
     assert!(text.lines().any(|line| line == count), "{count} in {text}");
+}
+
+#[test]
+fn help_says_where_the_first_counts_of_a_new_group_are() {
+    let mut schema = Schema::builder();
+    let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    schema.histogram::<Nanoseconds>("time", "Time of a job", Buckets::LATENCY_NS);
+    schema.gauge::<Count>("workers", "Workers");
+    schema.quota::<Bytes>("memory", "Memory held");
+    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
+    let help = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("# HELP {name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {text}")).to_owned()
+    };
+    for (scrapers, seen) in [(1, "a scrape has seen it"), (2, "2 scrapes have seen it")] {
+        let export = Export::new("").scrapers(scrapers).subtrees();
+        let first = text(&export, &tree);
+        let about = format!("what a new group counts until {seen} is in the //other above it");
+        for name in ["jobs", "time_seconds", "memory_refused"] {
+            assert!(help(&first, name).ends_with(&format!(" ({about})")), "{}", help(&first, name));
+        }
+        for name in ["jobs_subtree", "workers", "memory_peak_bytes"] {
+            assert!(!help(&first, name).contains("other"), "{}", help(&first, name));
+        }
+        // It is so.
+        let group = tree.create(&format!("/new{scrapers}")).expect("room");
+        let own = format!("jobs_total{{group=\"/new{scrapers}\"}}");
+        for n in 1..=scrapers + 1 {
+            group.add(jobs, 1);
+            let value = if n > scrapers { 1 } else { 0 };
+            assert!(text(&export, &tree).contains(&format!("{own} {value}\n")), "scrape {n}");
+        }
+    }
+    let exact = text(&Export::new("").exact(), &tree);
+    assert!(!help(&exact, "jobs").contains("other"), "{exact}");
 }

@@ -368,7 +368,9 @@ impl Export {
         let exact = self.exact;
         state.advance(members, &Rules { levels: &levels, scrapers, subtrees, exact, began, now });
 
-        let style = Style { format, created: self.created, powers: self.powers };
+        let (created, powers) = (self.created, self.powers);
+        let scrapers = (!exact).then_some(scrapers);
+        let style = Style { format, created, powers, scrapers };
         let mut out = String::new();
         for Info { name, help, labels } in &self.infos {
             text::info(style, name, help, labels, &mut out)?;

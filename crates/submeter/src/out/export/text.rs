@@ -19,6 +19,9 @@ pub(super) struct Style {
     pub(super) created: bool,
     /// One bucket of a histogram for so many powers of two.
     pub(super) powers: u32,
+    /// How many scrapes must have seen a new group before its counts are its own; `None` where they
+    /// always are.
+    pub(super) scrapers: Option<u32>,
 }
 
 /// The series of one path, with its label ready to be written.
@@ -152,9 +155,9 @@ pub(super) fn family(
     groups: &[Labelled<'_>],
     out: &mut String,
 ) -> fmt::Result {
-    head(style, family, out)?;
-    let writer = Writer { style, family, unit: family.part.unit(family.metric) };
     let source = Source::of(schema, family);
+    head(style, family, source, out)?;
+    let writer = Writer { style, family, unit: family.part.unit(family.metric) };
     for group in groups {
         let entry = group.entry;
         if family.part.is_level() && entry.has_ended() {
@@ -217,7 +220,7 @@ impl Source {
     }
 }
 
-fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
+fn head(style: Style, family: &Family<'_>, source: Source, out: &mut String) -> fmt::Result {
     let name = &family.name;
     let kind = match family.part {
         NamePart::Histogram => "histogram",
@@ -231,7 +234,18 @@ fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
         NamePart::Used => "current usage with descendants, which the limit bounds",
     };
     let comma = if what.is_empty() { "" } else { ", " };
-    let scope = if family.subtree { " (with descendants)" } else { "" };
+    let scope = match (source, style.scrapers) {
+        _ if family.subtree => " (with descendants)".to_owned(),
+        // Each says so by itself: few who read of one metric read of the tree.
+        (Source::Word(_), Some(scrapers)) if kind != "gauge" => {
+            let seen = match scrapers {
+                1 => "a scrape has".to_owned(),
+                _ => format!("{scrapers} scrapes have"),
+            };
+            format!(" (what a new group counts until {seen} seen it is in the //other above it)")
+        }
+        _ => String::new(),
+    };
     let help = family.metric.help();
     if style.format == Format::Text {
         // In the text format the name of a counter is that of its samples.
@@ -386,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_barrier_that_waits_is_told_of_in_seconds() {
-        let style = Style { format: Format::Text, created: false, powers: 1 };
+        let style = Style { format: Format::Text, created: false, powers: 1, scrapers: None };
         for (waiting, value) in [(None, "0"), (Some((3, Duration::from_millis(6_250))), "6.25")] {
             let mut out = String::new();
             barrier(style, "app_barrier_wait_seconds", waiting, &mut out).expect("a string");
