@@ -19,9 +19,9 @@
 //! group has in flight: what a group slept through is no credit for the CPU.
 //!
 //! Time in places goes on without an event, for all groups at once. A place in the order is brought
-//! up to date when its group changes, or is about to go next: it only ever moves back, so that the
-//! first of those that are ready which is still the first when it is brought up to date has got
-//! least far of all.
+//! up to date when its group changes, or is about to go next. It only ever moves back, so
+//! the first of those that are ready is farther than another by no more than it has moved since it
+//! was seen. A sixteenth of its turn is near enough.
 //!
 //! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
 //! of the farthest child, and nodes that nothing is left of are removed. So there are never more
@@ -64,6 +64,9 @@ const FRACTION_BITS: u32 = 20;
 /// How long a place must be held to cost as much as its use would, where each has a CPU.
 pub(super) const HELD_PER_USED: i128 = 8;
 
+/// Into how many parts a turn is divided. The next may have moved by one since it was seen last.
+pub(super) const TURN_PARTS: i128 = 16;
+
 /// All that waits, and what it is decided by. Empty, it has one node.
 pub(super) struct Fair {
     bounds: Bounds,
@@ -88,6 +91,9 @@ pub(super) struct Fair {
     average: Average,
     pace: Pace,
     effects: Effects,
+    /// How many nodes `first` has looked at.
+    #[cfg(test)]
+    pub(super) looks: u64,
 }
 
 struct Waiter {
@@ -161,6 +167,8 @@ impl Fair {
             average: Average(PARTS),
             pace: Pace::default(),
             effects: Effects::default(),
+            #[cfg(test)]
+            looks: 0,
         }
     }
 

@@ -68,7 +68,8 @@ impl Part {
 /// A queue that looks at all there is at each step, and forgets nothing.
 struct Naive(Vec<Level>);
 
-/// What the other may be off by: it divides for many steps at once, and this for each.
+/// What the other may be off by, beside a part of a turn: it divides for many steps at once, and
+/// this for each.
 const ROUNDING: i128 = 5_000;
 
 fn taken(cost: i128, weight: u32) -> i128 {
@@ -188,7 +189,7 @@ impl Naive {
     }
 
     /// Checks that `index` has got least far at each level, among those that can be let in.
-    fn admit(&mut self, index: usize, number: u64, expected: u64) {
+    fn admit(&mut self, index: usize, number: u64, expected: u64, fair: &Fair) {
         let mut path = self.path(index);
         path.reverse();
         for pair in 0..path.len() {
@@ -199,7 +200,9 @@ impl Naive {
             let least = others.map(|child| self.at(child)).chain(own).min();
             let at = child.map_or(own_at, |child| self.at(child));
             let least = least.expect("itself at least");
-            assert!(at - least <= ROUNDING, "another has used less");
+            let weight = child.map_or(WEIGHT_USUAL, |child| self.0[child].weight);
+            let off = fair.tolerance(weight) + ROUNDING;
+            assert!(at - least <= off, "another has used less");
             let level = &mut self.0[up];
             level.now = level.now.max(at);
             let in_flight = level.all.in_flight();
@@ -417,7 +420,7 @@ impl Storm {
                 found.filter_map(|(at, number)| Some((at, number, fair.granted(number)?)));
             let (at, number, expected) = granted.next().expect("one that waits was let in");
             drop(granted);
-            self.naive.admit(at, number, expected);
+            self.naive.admit(at, number, expected, &self.fair);
             self.in_flight.push((at, number, expected));
         }
     }

@@ -303,3 +303,33 @@ fn what_a_group_slept_through_is_no_credit_for_the_cpu() {
     let [a, b] = used;
     assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
 }
+
+/// Each moves on all the time. An end looked at all of them to find the one ahead by a hair.
+#[test]
+fn an_end_among_thousands_that_sleep_looks_at_few() {
+    const TENANTS: u32 = if cfg!(miri) { 100 } else { 2_000 };
+    let (tree, mut watch) = (timed_tree(), |_: &Group| Some(0));
+    let group = |tenant| tree.create(&format!("/{tenant}")).expect("new");
+    let (other, groups) = (group(0), (1..=TENANTS).map(group).collect::<Vec<_>>());
+    let start = Instant::now();
+    let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 2);
+    let mut join = |fair: &mut Fair, group| {
+        let joined = fair.join(group, Waker::noop().clone(), None, Some(0), false, &mut watch);
+        joined.expect("no bound")
+    };
+    let of_other: Vec<_> = (0..TENANTS).map(|_| join(&mut fair, &other)).collect();
+    (0..TENANTS).for_each(|_| fair.admit());
+    // One of each is in its place, and one waits.
+    groups.iter().for_each(|group| _ = join(&mut fair, group));
+    (0..TENANTS).for_each(|_| fair.admit());
+    groups.iter().for_each(|group| _ = join(&mut fair, group));
+    let before = fair.looks;
+    for (end, &number) in (1..=TENANTS / 2).zip(&of_other) {
+        fair.tick(start + MS * end / 10, 2 * TENANTS);
+        let expected = fair.granted(number).expect("let in");
+        fair.complete(&other, expected, Used::CpuTime(0));
+        fair.admit();
+    }
+    let looks = fair.looks - before;
+    assert!(looks < u64::from(TENANTS / 2) * 100, "{looks} for {} ends", TENANTS / 2);
+}
