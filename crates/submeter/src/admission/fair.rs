@@ -75,6 +75,8 @@ pub(super) struct Fair {
     now: Instant,
     /// What having a place has cost until now, in parts.
     held: i128,
+    /// What it was when the way was closed. Work that entered before is in no count here.
+    closed_at: i128,
     /// Nodes without a group are free, but for the first.
     nodes: Vec<Node>,
     free: Vec<usize>,
@@ -143,6 +145,11 @@ impl Node {
         self.is_idle() && self.below == 0 && self.weight.is_none() && self.limit.is_none()
     }
 
+    /// Whether work of its own waits, or is in flight that came by the line.
+    fn takes_part(&self) -> bool {
+        !self.waiters.is_empty() || self.own.in_flight > 0
+    }
+
     fn weight(&self) -> u32 {
         self.weight.unwrap_or(WEIGHT_USUAL)
     }
@@ -155,6 +162,7 @@ impl Fair {
             cpus,
             now: Instant::now(),
             held: 0,
+            closed_at: 0,
             nodes: vec![Node::default()],
             free: Vec::new(),
             places: HashMap::default(),
@@ -237,8 +245,9 @@ impl Fair {
         }
         let number = self.next_number;
         self.next_number += 1;
+        self.note_close();
         let node = &mut self.nodes[at];
-        if length == 0 && node.own.in_flight == 0 {
+        if !node.takes_part() {
             // What it used before is not of this contention.
             node.seen = node.seen.max(used.unwrap_or(0));
         }
@@ -249,6 +258,13 @@ impl Fair {
             self.deadlines.insert((deadline, number, at));
         }
         Ok(number)
+    }
+
+    /// Call it before a change that may close the way.
+    fn note_close(&mut self) {
+        if !self.is_needed() {
+            self.closed_at = self.held;
+        }
     }
 
     /// Returns whether one that joins here takes the next place: nobody else is ready, and no limit
@@ -373,6 +389,11 @@ impl Fair {
     pub(super) fn complete(&mut self, group: &Group, expected: u64, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
         let Some(&at) = self.places.get(&group.id()) else { return };
+        self.count_end(at, used);
+        self.leave(at, expected);
+    }
+
+    fn count_end(&mut self, at: usize, used: Used) {
         let node = &mut self.nodes[at];
         let cost = match used {
             // Work that used nothing yet still has had its turn.
@@ -388,17 +409,22 @@ impl Fair {
         let cost = std::mem::take(&mut node.cost) >> FRACTION_BITS;
         node.average = Some(node.average.map_or(Average(cost * PARTS), |of| of.with(cost)));
         self.average = self.average.with(cost);
-        self.leave(at, expected);
     }
 
-    /// Counts the end of work that was let in while nobody waited. Its CPU time is in that of its
-    /// group.
+    /// Counts the end of work that was let in while nobody waited: what it used, and its place
+    /// since others wait, if its group takes part by now. If it does not, nothing says how much of
+    /// its CPU time is of this contention; it begins a turn behind when it comes again.
     pub(super) fn complete_other(&mut self, group: &Group, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
-        if let (Used::Cost(cost), Some(&at)) = (used, self.places.get(&group.id())) {
-            self.charge(at, cost.max(1));
-            self.settle(at);
+        let Some(&at) = self.places.get(&group.id()) else { return };
+        if matches!(used, Used::CpuTime(_)) {
+            if !self.nodes[at].takes_part() {
+                return;
+            }
+            self.charge_place(at);
         }
+        self.count_end(at, used);
+        self.settle(at);
     }
 
     fn leave(&mut self, at: usize, expected: u64) {
@@ -427,6 +453,7 @@ impl Fair {
     }
 
     fn set_limit(&mut self, at: usize, limit: Option<u32>) {
+        self.note_close();
         let before = std::mem::replace(&mut self.nodes[at].limit, limit);
         self.limited -= usize::from(before.is_some());
         self.limited += usize::from(limit.is_some());

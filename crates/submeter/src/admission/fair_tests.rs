@@ -264,6 +264,25 @@ fn what_a_group_used_of_the_cpu_is_what_its_turns_cost() {
     assert!(turns[0].abs_diff(100) <= 2, "ten of the quick for one of the slow: {turns:?}");
 }
 
+/// Nothing charged for them until the next of their group ended, which had gone first.
+#[test]
+fn what_was_let_in_before_others_waited_is_what_its_group_had_once_they_do() {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time used");
+    let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
+    let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
+    let admission = Admission::new(4);
+    let held = [0; 4].map(|_| admission.try_acquire(&heavy).expect("free"));
+    let _of_heavy = [0; 4].map(|_| waits(&admission, &heavy));
+    let mut of_light = [0; 4].map(|_| waits(&admission, &light));
+    for held in held {
+        heavy.add(cpu, 40_000_000);
+        drop(held);
+    }
+    let let_in: Vec<_> = of_light.iter_mut().filter_map(admitted).collect();
+    assert_eq!(let_in.len(), 4, "the other has used four turns, and it none");
+}
+
 #[test]
 fn work_that_ends_in_its_group_is_charged_before_the_next_is_chosen() {
     let mut schema = Schema::builder();

@@ -126,6 +126,11 @@ impl Naive {
         any && level.limit.is_none_or(|limit| level.all.in_flight() < limit)
     }
 
+    /// Whether all come by the line.
+    fn is_needed(&self) -> bool {
+        self.0.iter().any(|level| !level.waiters.is_empty() || level.limit.is_some())
+    }
+
     fn is_idle(&self, at: usize) -> bool {
         let level = &self.0[at];
         let alone = level.waiters.is_empty() && level.all.in_flight() == 0;
@@ -214,6 +219,15 @@ impl Naive {
         self.step();
     }
 
+    /// Counts what one cost that is not known to be in flight.
+    fn count(&mut self, index: usize, cost: u64, held: i128) {
+        self.parts(index, |part, weight| {
+            part.count(i128::from(cost) << 20, held, weight);
+            part.forget_most();
+        });
+        self.step();
+    }
+
     /// Without a cost, it was cancelled.
     fn leave(&mut self, index: usize, expected: u64, cost: Option<u64>) {
         self.parts(index, |part, weight| {
@@ -256,8 +270,11 @@ struct Storm {
     /// CPU time, by level.
     used: Vec<u64>,
     deadlines: HashMap<u64, Instant>,
-    /// The level, the number and what it counts for; those that have not asked yet are cancelled.
-    in_flight: Vec<(usize, u64, u64)>,
+    /// What a place has cost since all came by the line, in parts.
+    held: i128,
+    /// The level, the number and what it counts for; without those that came by the line, when
+    /// nobody waited. Those that have not asked yet are cancelled.
+    in_flight: Vec<(usize, Option<(u64, u64)>)>,
 }
 
 fn watch(_: &Group) -> Option<u64> {
@@ -282,6 +299,7 @@ impl Storm {
             is_timed,
             now: Instant::now(),
             deadlines: HashMap::new(),
+            held: 0,
             in_flight: Vec::new(),
             rng,
             _tree: tree,
@@ -294,7 +312,14 @@ impl Storm {
         let group = self.naive.group(index).clone();
         let is_alive = !self.naive.0[index].is_dead;
         match self.rng.u32(0..100) {
-            0..45 if !is_ending && is_alive => self.join(index),
+            0..45 if !is_ending && is_alive => {
+                self.note_close();
+                let has_place = self.in_flight.len() < self.places as usize;
+                match has_place && !self.naive.is_needed() && self.rng.bool() {
+                    true => self.in_flight.push((index, None)),
+                    false => self.join(index),
+                }
+            }
             0..70 if !self.in_flight.is_empty() => self.end(),
             70..85 if !self.naive.0[index].waiters.is_empty() => {
                 let waiters = &mut self.naive.0[index].waiters;
@@ -309,6 +334,7 @@ impl Storm {
             }
             93..99 if is_alive => {
                 self.naive.come(index, &self.fair);
+                self.note_close();
                 let limit = self.rng.bool().then(|| self.rng.u32(0..3));
                 self.fair.configure(&group, Setting::Limit(limit), &mut watch);
                 self.naive.0[index].limit = limit;
@@ -332,7 +358,9 @@ impl Storm {
         self.fair.tick(self.now, self.places);
         if self.is_timed {
             let parallel = i128::from(self.places.min(self.cpus));
-            self.naive.wait((i128::from(time) << 20) * parallel / i128::from(8 * self.places));
+            let held = (i128::from(time) << 20) * parallel / i128::from(8 * self.places);
+            self.held += held;
+            self.naive.wait(held);
         }
         let (now, deadlines) = (self.now, &self.deadlines);
         let is_late = |number| deadlines.get(&number).is_some_and(|&deadline| deadline <= now);
@@ -342,6 +370,12 @@ impl Storm {
             }
         }
         self.naive.step();
+    }
+
+    fn note_close(&mut self) {
+        if !self.naive.is_needed() {
+            self.held = 0;
+        }
     }
 
     fn join(&mut self, index: usize) {
@@ -383,18 +417,32 @@ impl Storm {
     /// Ends one that is in flight, or that has not asked whether it is.
     fn end(&mut self) {
         let at = self.rng.usize(0..self.in_flight.len());
-        let (index, number, expected) = self.in_flight.swap_remove(at);
+        let (index, by_line) = self.in_flight.swap_remove(at);
         let (cost, group) = (self.rng.u64(1..1000), self.naive.group(index).clone());
+        let Some((number, expected)) = by_line else {
+            let own = &self.naive.0[index];
+            let takes_part = !own.waiters.is_empty() || own.own.in_flight() > 0;
+            let (knows, used) = (self.fair.knows(&group), self.use_up(index, cost));
+            self.fair.complete_other(&group, used);
+            if if self.is_timed { takes_part } else { knows } {
+                self.naive.count(index, cost, if self.is_timed { self.held } else { 0 });
+            }
+            return;
+        };
         if self.rng.u32(0..4) == 0 {
             assert_eq!(self.fair.cancel(&group, number), Some(expected));
             self.naive.leave(index, expected, None);
             return;
         }
         assert_eq!(self.fair.take_outcome(number), Some(Outcome::Granted(expected)));
-        self.used[index] += cost - 1;
-        let of = if self.is_timed { Used::CpuTime(self.used[index]) } else { Used::Cost(cost) };
-        self.fair.complete(&group, expected, of);
+        let used = self.use_up(index, cost);
+        self.fair.complete(&group, expected, used);
         self.naive.leave(index, expected, Some(cost));
+    }
+
+    fn use_up(&mut self, index: usize, cost: u64) -> Used {
+        self.used[index] += cost - 1;
+        if self.is_timed { Used::CpuTime(self.used[index]) } else { Used::Cost(cost) }
     }
 
     /// Kills a group without children: of others those below are dead as well.
@@ -421,7 +469,7 @@ impl Storm {
             let (at, number, expected) = granted.next().expect("one that waits was let in");
             drop(granted);
             self.naive.admit(at, number, expected, &self.fair);
-            self.in_flight.push((at, number, expected));
+            self.in_flight.push((at, Some((number, expected))));
         }
     }
 
@@ -435,9 +483,15 @@ impl Storm {
                 self.fair.cancel(&group, number);
             }
         }
-        for (index, number, expected) in std::mem::take(&mut self.in_flight) {
-            assert!(self.fair.take_outcome(number).is_some());
-            self.fair.complete(self.naive.group(index), expected, Used::Cost(1));
+        for (index, by_line) in std::mem::take(&mut self.in_flight) {
+            let group = self.naive.group(index);
+            match by_line {
+                Some((number, expected)) => {
+                    assert!(self.fair.take_outcome(number).is_some());
+                    self.fair.complete(group, expected, Used::Cost(1));
+                }
+                None => self.fair.complete_other(group, Used::Cost(1)),
+            }
         }
         let left = (self.fair.nodes(), self.fair.waiting(), self.fair.is_needed());
         assert_eq!(left, (0, 0, false), "nothing is left");

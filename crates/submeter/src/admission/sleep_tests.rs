@@ -304,6 +304,31 @@ fn what_a_group_slept_through_is_no_credit_for_the_cpu() {
     assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
 }
 
+/// Its places were in no count, and cost nothing.
+#[test]
+fn places_that_were_had_before_others_waited_are_paid_for_since_they_do() {
+    let tree = timed_tree();
+    let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
+    let (start, mut watch) = (Instant::now(), |_: &Group| Some(0));
+    let mut fair = Fair::new(Bounds { all: 8, by_group: 8 }, 2);
+    // Long before anybody waits, which is of no weight.
+    fair.tick(start + 100 * SECOND, 2);
+    let mut join = |fair: &mut Fair, group| {
+        let joined = fair.join(group, Waker::noop().clone(), None, Some(0), false, &mut watch);
+        joined.expect("no bound")
+    };
+    let of_heavy = [0; 2].map(|_| join(&mut fair, &heavy));
+    let of_light = [0; 2].map(|_| join(&mut fair, &light));
+    fair.tick(start + 100 * SECOND + 8 * MS, 2);
+    fair.complete_other(&heavy, Used::CpuTime(0));
+    fair.admit();
+    let expected = fair.granted(of_light[0]).expect("the other had a place");
+    // It has used more by now than what one of 8 ms that sleeps has to pay.
+    fair.complete(&light, expected, Used::CpuTime(MS.as_nanos() as u64 + 1000));
+    fair.admit();
+    assert!(fair.granted(of_heavy[0]).is_some(), "and for nothing before");
+}
+
 /// Each moves on all the time. An end looked at all of them to find the one ahead by a hair.
 #[test]
 fn an_end_among_thousands_that_sleep_looks_at_few() {

@@ -27,9 +27,14 @@ impl Place {
     /// Counts what its places cost until `held`. Returns the cost of that.
     fn count_held(&mut self, held: i128, weight: u32) -> i128 {
         let more = i128::from(self.in_flight) * (held - self.held);
+        self.held = held;
+        self.pay(more, weight)
+    }
+
+    /// Counts that places cost so much more. Returns the cost of that.
+    fn pay(&mut self, more: i128, weight: u32) -> i128 {
         let before = self.lead.min(0);
         self.lead -= more;
-        self.held = held;
         self.move_on(before - self.lead.min(0), weight)
     }
 
@@ -119,6 +124,16 @@ impl Fair {
         let node = &mut self.nodes[at];
         node.cost += node.own.count_used(cost, WEIGHT_USUAL);
         self.on_path(at, |node| _ = node.place.count_used(cost, node.weight()));
+    }
+
+    /// Charges a node for a place since the way was closed, of work that is in no count of those in
+    /// flight.
+    pub(super) fn charge_place(&mut self, at: usize) {
+        self.count_held(at);
+        let held = self.held - self.closed_at;
+        let node = &mut self.nodes[at];
+        node.cost += node.own.pay(held, WEIGHT_USUAL);
+        self.on_path(at, |node| _ = node.place.pay(held, node.weight()));
     }
 
     /// Has more or less be in flight in a node, which counts for so much until its end.
