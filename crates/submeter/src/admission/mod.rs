@@ -89,6 +89,8 @@ mod naive_tests;
 mod parts;
 mod shared;
 #[cfg(test)]
+mod shares_tests;
+#[cfg(test)]
 mod sleep_tests;
 #[cfg(test)]
 mod tests;
@@ -192,6 +194,10 @@ impl Admission {
 
     /// As [`acquire`](Self::acquire), and blocks the thread until the work may begin, for `timeout`
     /// at most: of [`Duration::MAX`], as long as it takes. Not in async code.
+    ///
+    /// A thread that leaves a place runs on while the next is woken, and the kernel may put that
+    /// one on the CPU of another that has a place. With `acquire`, on a runtime that has a worker
+    /// for each CPU, there are never more threads to run than CPUs.
     ///
     /// # Examples
     /// ```
