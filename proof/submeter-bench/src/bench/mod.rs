@@ -142,7 +142,7 @@ pub(crate) const TABLES: [Table; 14] = [
     Table {
         name: "admission",
         full: 40,
-        quick: 6,
+        quick: 7,
         conclusion: |_| None,
         plan: |_| admission::plan(),
     },

@@ -1,5 +1,8 @@
 //! A light tenant beside a heavy one that always wants more, which works or sleeps in its places.
 
+mod tasks;
+mod threads;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,19 +12,19 @@ use std::time::{Duration, Instant};
 use submeter::Group;
 use submeter::admission::Admission;
 use submeter::switch::clock::thread_cpu_ns;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
-use super::{params, tree};
+use super::params;
 use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
+use crate::row::Param;
 
 /// CPU time of a light request, and how often one comes.
 const LIGHT: Duration = Duration::from_millis(2);
 const INTERVAL: Duration = Duration::from_micros(12_500);
-/// How long a heavy request takes, and how many threads have one after the other.
+/// How long a heavy request takes, and how many clients have one after the other.
 const HEAVY: Duration = Duration::from_micros(500);
-const THREADS: usize = 32;
+const CLIENTS: usize = 32;
 /// How long the heavy tenant is at it before, and for how long light requests come.
 const BEFORE: Duration = Duration::from_millis(20);
 const TIME: Duration = Duration::from_millis(60);
@@ -36,54 +39,74 @@ enum Variant {
     Submeter,
 }
 
-const VARIANTS: [(&str, Variant); 5] = [
-    ("alone", Variant::Alone),
-    ("no_queue", Variant::NoQueue),
-    ("tokio_semaphore", Variant::Semaphore),
-    ("semaphore_per_tenant", Variant::SemaphorePerTenant),
-    ("submeter_blocking", Variant::Submeter),
+impl Variant {
+    /// Returns how many clients the heavy tenant has.
+    fn clients(self) -> usize {
+        if self == Variant::Alone { 0 } else { CLIENTS }
+    }
+}
+
+fn variants(submeter: &'static str) -> [(&'static str, Variant); 5] {
+    [
+        ("alone", Variant::Alone),
+        ("no_queue", Variant::NoQueue),
+        ("tokio_semaphore", Variant::Semaphore),
+        ("semaphore_per_tenant", Variant::SemaphorePerTenant),
+        (submeter, Variant::Submeter),
+    ]
+}
+
+/// What a heavy request does in its place.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Works,
+    Sleeps,
+}
+
+/// Measures on so many CPUs.
+type Measure = fn(usize, Variant, Act) -> Seen;
+
+/// Who is beside the light tenant, and with what name submeter lets both in.
+const NEIGHBOURS: [(&str, Act, &str, &str, Measure); 3] = [
+    ("works", Act::Works, "threads", "submeter_blocking", threads::measure),
+    ("works", Act::Works, "tasks", "submeter", tasks::measure),
+    ("sleeps", Act::Sleeps, "threads", "submeter_blocking", threads::measure),
 ];
 
-/// What a request does in its place, for so long.
-type Act = fn(&Group, Duration);
-
-/// Uses the CPU in the group.
-fn work(group: &Group, long: Duration) {
-    group.run(|| {
-        let end = thread_cpu_ns() + long.as_nanos() as u64;
-        while thread_cpu_ns() < end {
-            black_box((0..200).fold(0_u64, |sum, n| sum.rotate_left(7) ^ n));
-        }
-    });
-}
-
-fn sleep(_: &Group, long: Duration) {
-    thread::sleep(long);
-}
-
-/// Returns the cells by what the neighbour does; there are as many places as CPUs.
-pub(super) fn groups(cpus: usize) -> [Vec<Cell>; 2] {
-    [("works", work as Act), ("sleeps", sleep as Act)].map(|(neighbour, act)| {
+/// Returns the cells by neighbour; there are as many places as CPUs.
+pub(super) fn groups(cpus: usize) -> [Vec<Cell>; 3] {
+    NEIGHBOURS.map(|(neighbour, act, clients, submeter, measure)| {
         let cell = |(name, variant)| {
-            Cell::new(params("latency", neighbour), name, move || {
+            let mut params = params("latency", neighbour);
+            params.set("clients", Param::word(clients));
+            Cell::new(params, name, move || {
                 Ok(Sample::kept(readings(&measure(cpus, variant, act))))
             })
         };
-        VARIANTS.map(cell).into()
+        variants(submeter).map(cell).into()
     })
 }
 
 /// What became of both tenants' requests.
 struct Seen {
     light_us: Vec<f64>,
+    /// For how long each that had its place was kept from a CPU, where the kernel says it.
+    waited_us: Vec<f64>,
     heavy_per_s: f64,
 }
 
 fn readings(seen: &Seen) -> Vec<Reading> {
-    let light = |(name, part)| {
-        Reading::of("us", seen.light_us.clone()).with("quantile", name).quantile(part)
+    let quantiles = |measure, us: &[f64]| {
+        let us = us.to_vec();
+        [("p50", 0.5), ("p99", 0.99)].map(|(name, part)| {
+            let of = Reading::of("us", us.clone()).with("measure", measure);
+            of.with("quantile", name).quantile(part)
+        })
     };
-    let mut readings = [("p50", 0.5), ("p99", 0.99)].map(light).to_vec();
+    let mut readings = quantiles("latency", &seen.light_us).to_vec();
+    if !seen.waited_us.is_empty() {
+        readings.extend(quantiles("cpu_wait", &seen.waited_us));
+    }
     if seen.heavy_per_s > 0.0 {
         readings.push(Reading::of("1/s", vec![seen.heavy_per_s]).with("measure", "neighbour_rate"));
     }
@@ -95,73 +118,74 @@ struct Door {
     variant: Variant,
     admission: Admission,
     /// For all, or for the heavy tenant and the light one.
-    semaphores: [Arc<Semaphore>; 2],
-    runtime: Runtime,
+    semaphores: [Semaphore; 2],
 }
 
 impl Door {
-    fn new(cpus: usize, variant: Variant) -> Door {
-        let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        let semaphores = match variant {
-            Variant::SemaphorePerTenant => [(); 2].map(|()| semaphore((cpus / 2).max(1))),
-            _ => {
-                let one = semaphore(cpus);
-                [Arc::clone(&one), one]
-            }
+    fn new(cpus: usize, variant: Variant) -> Arc<Door> {
+        let permits = match variant {
+            Variant::SemaphorePerTenant => [(cpus / 2).max(1); 2],
+            _ => [cpus, 0],
         };
-        let runtime = Builder::new_current_thread().build().expect("a runtime");
-        Door { variant, admission: Admission::new(cpus as u32), semaphores, runtime }
+        let semaphores = permits.map(Semaphore::new);
+        Arc::new(Door { variant, admission: Admission::new(cpus as u32), semaphores })
     }
 
-    /// Has a request of a tenant, the second of which is the light one, act once it is let in.
-    fn pass(&self, tenant: usize, group: &Group, act: impl FnOnce()) {
-        match self.variant {
-            Variant::Alone | Variant::NoQueue => act(),
-            Variant::Semaphore | Variant::SemaphorePerTenant => {
-                let acquire = self.semaphores[tenant].acquire();
-                let _permit = self.runtime.handle().block_on(acquire).expect("it is open");
-                act();
-            }
-            Variant::Submeter => {
-                let admitted = self.admission.acquire_blocking(group, Duration::MAX);
-                act();
-                drop(admitted.expect("it waits"));
-            }
-        }
+    fn semaphore(&self, tenant: usize) -> &Semaphore {
+        let own = self.variant == Variant::SemaphorePerTenant;
+        &self.semaphores[if own { tenant } else { 0 }]
     }
 }
 
-fn measure(cpus: usize, variant: Variant, act: Act) -> Seen {
-    let (_tree, [heavy, light]) = tree(false);
-    let door = Door::new(cpus, variant);
-    let (has_ended, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        for _ in 0..if variant == Variant::Alone { 0 } else { THREADS } {
-            scope.spawn(|| {
-                // Relaxed: a flag alone.
-                while !has_ended.load(Ordering::Relaxed) {
-                    door.pass(0, &heavy, || act(&heavy, HEAVY));
-                    // Relaxed: a statistic.
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
+/// The heavy tenant's clients.
+#[derive(Default)]
+struct Heavy {
+    has_ended: AtomicBool,
+    done: AtomicU64,
+}
+
+impl Heavy {
+    fn goes_on(&self) -> bool {
+        // Relaxed: a flag alone.
+        !self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) {
+        // Relaxed: a statistic.
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes light requests for a time by `request`, and then ends; it returns how long one took
+    /// since it came, and for how much of that it was kept from a CPU.
+    fn beside(&self, mut request: impl FnMut(Instant) -> (Duration, Option<Duration>)) -> Seen {
         thread::sleep(BEFORE);
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
         // Relaxed, here and below: a statistic.
-        let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
-        let mut light_us = Vec::new();
+        let (begun, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
+        let mut seen = Seen { light_us: Vec::new(), waited_us: Vec::new(), heavy_per_s: 0.0 };
         while begun.elapsed() < TIME {
             let from = Instant::now();
-            door.pass(1, &light, || work(&light, LIGHT));
-            light_us.push(from.elapsed().as_secs_f64() * 1e6);
+            let (took, waited) = request(from);
+            seen.light_us.push(us(took));
+            seen.waited_us.extend(waited.map(us));
             thread::sleep(INTERVAL.saturating_sub(from.elapsed()));
         }
         // Relaxed, both: a statistic, and a flag alone.
-        let heavy = done.load(Ordering::Relaxed) - before;
-        has_ended.store(true, Ordering::Relaxed);
-        let heavy_per_s = heavy as f64 / begun.elapsed().as_secs_f64();
-        Seen { light_us, heavy_per_s }
-    })
+        let heavy = self.done.load(Ordering::Relaxed) - before;
+        self.has_ended.store(true, Ordering::Relaxed);
+        seen.heavy_per_s = heavy as f64 / begun.elapsed().as_secs_f64();
+        seen
+    }
+}
+
+/// Uses the CPU in the group.
+fn work(group: &Group, long: Duration) {
+    group.run(|| {
+        let end = thread_cpu_ns() + long.as_nanos() as u64;
+        while thread_cpu_ns() < end {
+            black_box((0..200).fold(0_u64, |sum, n| sum.rotate_left(7) ^ n));
+        }
+    });
 }
 
 #[cfg(test)]
@@ -170,9 +194,10 @@ mod tests {
 
     #[test]
     fn every_door_lets_both_tenants_in() {
-        for (name, variant) in VARIANTS {
-            for act in [work as Act, sleep as Act] {
-                let seen = measure(2, variant, act);
+        for (_, act, clients, submeter, measure) in NEIGHBOURS {
+            for (name, variant) in variants(submeter) {
+                let (seen, name) =
+                    (measure(2, variant, act), format!("{name}, {clients}, {act:?}"));
                 assert!(seen.light_us.iter().all(|&us| us >= 2_000.0), "{name}: it works");
                 assert_eq!(seen.heavy_per_s == 0.0, variant == Variant::Alone, "{name}");
             }
