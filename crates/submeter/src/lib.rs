@@ -140,7 +140,7 @@ pub use metric::schema::{
 };
 pub use metric::totals::{GroupTotals, Totals};
 pub use metric::unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};
-pub use metric::usage::Usage;
+pub use metric::usage::{Usage, UsageCounts};
 #[cfg(feature = "checkpoint")]
 pub use out::checkpoint;
 #[cfg(feature = "export")]

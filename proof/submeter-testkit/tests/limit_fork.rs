@@ -160,7 +160,7 @@ fn callbacks_free_in_a_child_what_it_inherited() {
     let registered = cache.on_reclaim(memory, move |wanted| drop(held.split(wanted)));
     let passed = fork::in_a_fork(|| {
         let more = tree.root().charge_reclaiming(memory, 30).is_ok();
-        more && cache.usage(memory).current == 70 && cache.usage(memory).reclaimed == 30
+        more && cache.usage(memory).current == 70 && cache.usage(memory).counts.reclaimed == 30
     });
     assert!(passed, "the child");
     assert_eq!(cache.usage(memory).current, 100, "the parent's");

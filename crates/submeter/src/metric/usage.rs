@@ -48,6 +48,29 @@ pub struct Usage {
     /// The usage up to which something is reclaimed only when nothing is left elsewhere, if any is
     /// protected so.
     pub low: Option<u64>,
+    /// How often callers slowed down, waited, or were asked to free something.
+    pub counts: UsageCounts,
+}
+
+/// What came of the settings of one group's quota: pauses, waits, and what was freed.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_high(memory, Some(100));
+/// let held = tree.root().try_charge(memory, 200)?;
+/// assert!(tree.root().pause(memory).is_some());
+/// assert_eq!(tree.root().usage(memory).counts.paused, 1);
+/// # drop(held);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UsageCounts {
     /// How often a caller was asked to pause because this group's own usage was above `high`.
     pub paused: u64,
     /// Charges for which this group's own limit had no room, and that were granted later because

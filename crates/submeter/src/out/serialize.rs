@@ -38,11 +38,11 @@ impl Serialize for Usage {
         to.serialize_field("high", &self.high)?;
         to.serialize_field("min", &self.min)?;
         to.serialize_field("low", &self.low)?;
-        to.serialize_field("paused", &self.paused)?;
-        to.serialize_field("postponed", &self.postponed)?;
-        to.serialize_field("reclaimed", &self.reclaimed)?;
-        to.serialize_field("reclaimed_low", &self.reclaimed_low)?;
-        to.serialize_field("panics", &self.panics)?;
+        to.serialize_field("paused", &self.counts.paused)?;
+        to.serialize_field("postponed", &self.counts.postponed)?;
+        to.serialize_field("reclaimed", &self.counts.reclaimed)?;
+        to.serialize_field("reclaimed_low", &self.counts.reclaimed_low)?;
+        to.serialize_field("panics", &self.counts.panics)?;
         to.end()
     }
 }

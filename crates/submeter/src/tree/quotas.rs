@@ -7,7 +7,7 @@ use submeter_percpu::{Area, LimitNode, LimitUsage, Pressure};
 
 use crate::error::Error;
 use crate::metric::schema::Schema;
-use crate::metric::usage::Usage;
+use crate::metric::usage::{Usage, UsageCounts};
 use crate::tree::callbacks::{Counts, Registry};
 
 /// The quotas of one group. A single pointer until one is charged or limited: most groups of a
@@ -120,11 +120,7 @@ impl Limits {
             high,
             min,
             low,
-            paused,
-            postponed,
-            reclaimed,
-            reclaimed_low,
-            panics,
+            counts: UsageCounts { paused, postponed, reclaimed, reclaimed_low, panics },
         }
     }
 

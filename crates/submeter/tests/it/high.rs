@@ -26,7 +26,7 @@ fn a_caller_pauses_for_the_group_that_is_farthest_above_its_own_high() {
     a.set_high(memory, Some(2100));
     assert_eq!((b.pause(memory), c.pause(memory)), (Some(short), None), "/a/b is at 1050");
     assert_eq!((b.pause(disk), tree.root().pause(memory)), (None, None));
-    let paused = |quota| [tree.root(), &a, &b, &c].map(|group| group.usage(quota).paused);
+    let paused = |quota| [tree.root(), &a, &b, &c].map(|group| group.usage(quota).counts.paused);
     assert_eq!((paused(memory), paused(disk)), ([0, 2, 2, 0], [0; 4]));
     assert_eq!(b.usage(memory).high, Some(1000));
 
@@ -47,7 +47,7 @@ fn stock_that_nobody_holds_makes_nobody_pause() {
     group.set_high(memory, Some(2 << 20));
     let held = [0; 2].map(|_| group.try_charge(memory, 1 << 20).expect("no limit"));
     assert_eq!(group.usage(memory).current, 2 << 20);
-    assert_eq!((group.pause(memory), group.usage(memory).paused), (None, 0));
+    assert_eq!((group.pause(memory), group.usage(memory).counts.paused), (None, 0));
     drop(held);
 }
 

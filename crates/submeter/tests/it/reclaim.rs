@@ -89,9 +89,9 @@ fn those_that_use_most_beyond_their_protection_are_asked_first_and_for_no_more()
     let third = web.charge_reclaiming(memory, 120).expect("they give it");
     assert_eq!(asked(), [vec![100], vec![], vec![20]]);
     assert_eq!([&small, &large, &sheltered].map(Cache::holds), [0, 0, 530]);
-    assert_eq!(sheltered.group.usage(memory).reclaimed, 70);
+    assert_eq!(sheltered.group.usage(memory).counts.reclaimed, 70);
     let usage = tree.root().usage(memory);
-    assert_eq!((usage.current, usage.postponed, usage.refused), (1000, 3, 0));
+    assert_eq!((usage.current, usage.counts.postponed, usage.refused), (1000, 3, 0));
     drop((first, second, third));
 }
 
@@ -109,14 +109,14 @@ fn what_low_protects_goes_last_and_what_min_protects_never() {
     assert_eq!(asked(), [vec![100], vec![], vec![20]]);
     let more = web.charge_reclaiming(memory, 30).expect("low gives way");
     assert_eq!(asked(), [vec![], vec![30], vec![]]);
-    assert_eq!(caches[1].group.usage(memory).reclaimed_low, 1);
+    assert_eq!(caches[1].group.usage(memory).counts.reclaimed_low, 1);
 
     web.charge_reclaiming(memory, 71).expect_err("70 could be had");
     assert_eq!(asked(), [NOTHING; 3], "and nobody loses anything for it");
     assert_eq!(tree.root().usage(memory).refused, 1);
     let all = web.charge_reclaiming(memory, 70).expect("all that may be had");
     assert_eq!(caches.each_ref().map(Cache::holds), [0, 0, 80]);
-    assert_eq!(caches[2].group.usage(memory).reclaimed_low, 0);
+    assert_eq!(caches[2].group.usage(memory).counts.reclaimed_low, 0);
     drop((held, more, all));
 }
 
@@ -218,7 +218,10 @@ fn an_aggressor_that_charges_on_and_on_evicts_itself() {
         aggressor.held.lock().unwrap().merge(more);
     }
     assert_eq!([&neighbour, &aggressor].map(Cache::holds), [400, 600]);
-    assert_eq!((neighbour.asked(), neighbour.group.usage(memory).reclaimed_low), (vec![], 0));
+    assert_eq!(
+        (neighbour.asked(), neighbour.group.usage(memory).counts.reclaimed_low),
+        (vec![], 0)
+    );
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn each_unit_is_asked_of_the_lowest_callback_that_answers_for_it() {
     let held = acme.group.charge_reclaiming(memory, 250).expect("all have enough");
     assert_eq!((acme.asked(), web.asked()), (vec![50], vec![200]));
     let groups = [&acme.group, &web.group];
-    assert_eq!(groups.map(|group| group.usage(memory).reclaimed), [50, 200]);
+    assert_eq!(groups.map(|group| group.usage(memory).counts.reclaimed), [50, 200]);
     drop(held);
 }
 
@@ -287,7 +290,7 @@ fn one_that_frees_nothing_is_asked_once_and_passed_over() {
     let _full = web.try_charge(memory, 50).expect("it was freed");
     web.charge_reclaiming(memory, 10).expect_err("nobody frees anything");
     assert_eq!(*asked.lock().unwrap(), [10], "once by each charge");
-    assert_eq!(idle.usage(memory).reclaimed, 0);
+    assert_eq!(idle.usage(memory).counts.reclaimed, 0);
     drop(held);
 }
 
@@ -304,7 +307,7 @@ fn a_panic_is_contained_and_counted() {
         drop(web.try_charge(memory, 10).expect("it was freed"));
         let refill = cache.group.try_charge(memory, 10).expect("it was freed");
         cache.held.lock().unwrap().merge(refill);
-        assert_eq!((bad.usage(memory).panics, cache.asked()), (n, vec![10]));
+        assert_eq!((bad.usage(memory).counts.panics, cache.asked()), (n, vec![10]));
     }
     drop((registered, held));
 }
@@ -407,7 +410,7 @@ fn charges_at_the_same_time_share_one_callback_whose_calls_never_overlap_stress(
     let is_slow = results.iter().any(|(_, longest)| *longest >= PATIENCE);
     let refused: usize = results.iter().map(|(refused, _)| refused).sum();
     assert!(refused == 0 || is_slow, "the cache has enough for all: {results:?}");
-    assert_eq!(cache.usage(memory).panics, 0);
+    assert_eq!(cache.usage(memory).counts.panics, 0);
     drop(registered);
     assert_eq!(tree.root().usage(memory).current, 0);
 }
@@ -439,7 +442,11 @@ fn a_callback_may_call_everything() {
     inner.lock().unwrap().push(registered);
     let web = tree.create("/web").expect("room");
     drop(web.charge_reclaiming(memory, 30).expect("it was freed"));
-    assert_eq!((cache.usage(memory).panics, cache.usage(memory).current), (0, 0), "it has ended");
+    assert_eq!(
+        (cache.usage(memory).counts.panics, cache.usage(memory).current),
+        (0, 0),
+        "it has ended"
+    );
     assert_eq!((inner.lock().unwrap().len(), victim.asked()), (1, vec![]));
     inner.lock().unwrap().clear();
     drop(web.charge_reclaiming(memory, 80).expect("the other gives it"));
@@ -531,7 +538,7 @@ fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
     let mut future = pin!(web.charge(memory, 20));
     let Poll::Ready(second) = poll(&mut future) else { panic!("it was made") };
     assert!(start.elapsed() < LONG);
-    assert_eq!((cache.asked(), tree.root().usage(memory).postponed), (vec![30, 20], 2));
+    assert_eq!((cache.asked(), tree.root().usage(memory).counts.postponed), (vec![30, 20], 2));
 
     cache.group.set_min(memory, Some(50));
     web.charge_blocking(memory, 10, Duration::ZERO).expect_err("the rest is protected");
@@ -541,7 +548,7 @@ fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
     drop(first);
     let Poll::Ready(third) = poll(&mut waits) else { panic!("there is room") };
     let usage = tree.root().usage(memory);
-    assert_eq!((usage.postponed, usage.refused), (3, 1));
+    assert_eq!((usage.counts.postponed, usage.refused), (3, 1));
     drop((second, third));
 }
 

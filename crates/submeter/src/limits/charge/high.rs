@@ -76,7 +76,8 @@ impl Group {
     ///
     /// The pause grows with the square of the overage, from 10 ms at 1.25 % to 2 s at 18 % and
     /// above. It is that of the group that is farthest above its own; each that is counts it, in
-    /// [`Usage::paused`] and in the counter `NAME_paused` of an export.
+    /// [`UsageCounts::paused`](crate::UsageCounts::paused) and in the counter `NAME_paused` of an
+    /// export.
     ///
     /// Costs a load for each level while usage is below; above, as much as
     /// [`usage`](Group::usage). Not for update paths.
@@ -97,7 +98,7 @@ impl Group {
     /// assert_eq!(web.pause(memory), None);
     /// held.resize(1125)?; // granted, though an eighth above
     /// assert_eq!(web.pause(memory), Some(Duration::from_secs(1)));
-    /// assert_eq!(web.usage(memory).paused, 1);
+    /// assert_eq!(web.usage(memory).counts.paused, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

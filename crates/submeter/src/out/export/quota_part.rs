@@ -131,8 +131,7 @@ impl QuotaPart {
     #[must_use]
     pub fn value(self, group: &GroupValues, quota: &Metric) -> Option<u64> {
         let Value::Quota(usage) = group.value(quota) else { return None };
-        let Usage { limit, peak, refused, overdrafts, paused, reclaimed, reclaimed_low, .. } =
-            usage;
+        let Usage { limit, peak, refused, overdrafts, counts, .. } = usage;
         let stalls = || group.pressure_of(quota).unwrap_or_default();
         let nanoseconds =
             |total: std::time::Duration| Some(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX));
@@ -141,11 +140,11 @@ impl QuotaPart {
             QuotaPart::Peak => Some(peak),
             QuotaPart::Refused => Some(refused),
             QuotaPart::Overdrafts => Some(overdrafts),
-            QuotaPart::Paused => Some(paused),
+            QuotaPart::Paused => Some(counts.paused),
             QuotaPart::SomeStalled => nanoseconds(stalls().some.total),
             QuotaPart::FullStalled => nanoseconds(stalls().full.total),
-            QuotaPart::Reclaimed => Some(reclaimed),
-            QuotaPart::ReclaimedLow => Some(reclaimed_low),
+            QuotaPart::Reclaimed => Some(counts.reclaimed),
+            QuotaPart::ReclaimedLow => Some(counts.reclaimed_low),
         }
     }
 }

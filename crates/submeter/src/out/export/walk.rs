@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::metric::schema::{Key, MetricKind, Schema};
 use crate::metric::totals::Restored;
-use crate::metric::usage::Usage;
+use crate::metric::usage::{Usage, UsageCounts};
 use crate::stats::rstat::Flushed;
 use crate::tree::group::Group;
 use crate::tree::quotas::Quotas;
@@ -179,7 +179,7 @@ fn copy(
     for slot in 0..schema.quotas() {
         let usages = Quotas::usages(slot, shown.clone());
         for (member, usage) in members.iter_mut().zip(usages) {
-            member.apart.push([usage.reclaimed, usage.reclaimed_low]);
+            member.apart.push([usage.counts.reclaimed, usage.counts.reclaimed_low]);
             member.usage.push(usage);
         }
     }
@@ -240,7 +240,8 @@ fn values<'g>(
         MetricKind::Quota => {
             let usages = Quotas::usages(slot, groups.clone().map(|group| &group.inner.quotas));
             let value = |(usage, group): (Usage, &Group)| {
-                let events = usage.refused | usage.overdrafts | usage.paused | usage.reclaimed;
+                let UsageCounts { paused, reclaimed, .. } = usage.counts;
+                let events = usage.refused | usage.overdrafts | paused | reclaimed;
                 let is_idle = events == 0 && stalled(group, slot) == [0; 2];
                 usage.current.max(u64::from(!is_idle))
             };

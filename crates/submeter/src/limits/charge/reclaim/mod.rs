@@ -92,7 +92,8 @@ impl Group {
     /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
     /// callback that blocks stops the one charge that called it. It must not take a lock that a
     /// caller holds while it charges in one of those ways. A panic is contained, and counted in
-    /// [`Usage::panics`]. A callback that frees nothing is passed over by the charge that asked it.
+    /// [`UsageCounts::panics`](crate::UsageCounts::panics). A callback that frees nothing is passed
+    /// over by the charge that asked it.
     ///
     /// Costs a lock and an allocation for each level up to the root. Not for signal handlers. In a
     /// forked child a callback that was being called is passed over, and none is asked any more if
