@@ -30,8 +30,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Divides a screen of that height, where the detail would have so many lines.
-    pub(super) fn fit(&mut self, state: &State, height: usize, pane: usize) {
+    /// Divides a screen of that height, where the verdicts have so many lines, and the detail would
+    /// have.
+    pub(super) fn fit(&mut self, state: &State, height: usize, verdicts: usize, pane: usize) {
         let graph = match height {
             0..24 => 1,
             24..40 => 3,
@@ -39,10 +40,10 @@ impl Layout {
         };
         let above = TOTALS + 1;
         // What the rows leave is the graph's, where the screen is no small one.
-        let taken = above + graph + 3 + usize::from(!state.verdicts.is_empty()) + pane;
+        let taken = above + graph + 3 + verdicts + pane;
         let spare = height.saturating_sub(taken + state.rows().len());
         let graph = if height <= 24 { graph } else { graph + spare.min(height / 3) };
-        self.verdict = above..above + usize::from(!state.verdicts.is_empty());
+        self.verdict = above..above + verdicts;
         self.graph = self.verdict.end..self.verdict.end + graph;
         self.heading = self.graph.end + 1;
         let first = self.heading + 1;

@@ -61,8 +61,18 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     draw(screen, "Columns: Space chooses, c closes", &lines);
 }
 
-/// Draws a box as wide as the longest line, or as the screen, which then cuts lines.
+/// Draws a box as wide as the longest line, or as the screen, which then cuts lines. Where the
+/// screen is too low for all of them, the last says how many are missing.
 fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
+    let mut lines = lines.to_vec();
+    let room = screen.height().saturating_sub(2).max(1);
+    if lines.len() > room {
+        let missing = lines.len() + 1 - room;
+        lines.truncate(room - 1);
+        let mut more = Line::default();
+        more.push(format!("  … {missing} more lines"), Style::new());
+        lines.push(more);
+    }
     let longest = lines.iter().map(|line| line.width() + 1).max().unwrap_or(0);
     let width = longest.max(title.width() + 3).min(screen.width().saturating_sub(2));
     let x = screen.width().saturating_sub(width + 2) / 2;

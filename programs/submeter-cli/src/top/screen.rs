@@ -27,6 +27,27 @@ impl Line {
         self.0.iter().map(|(text, _)| text.width()).sum()
     }
 
+    /// Divides it between words into lines of at most `width` cells, and a longer word between
+    /// none.
+    pub(super) fn wrapped(&self, width: usize) -> Vec<Line> {
+        let mut lines = vec![Line::default()];
+        let words = |(text, style): &(String, Style)| {
+            let words = text.split_inclusive(' ').map(|word| (word.to_owned(), *style));
+            words.collect::<Vec<_>>()
+        };
+        for (word, style) in self.0.iter().flat_map(words) {
+            let line = lines.last_mut().filter(|line| {
+                line.width() == 0 || line.width() + word.trim_end().width() <= width
+            });
+            match line {
+                Some(line) => line.push(word, style),
+                None if word.trim_end().is_empty() => {}
+                None => lines.push(Line(vec![(word, style)])),
+            }
+        }
+        lines
+    }
+
     /// Adds the effects of `style` to each piece.
     pub(super) fn patch(&mut self, style: Style) {
         for (_, own) in &mut self.0 {

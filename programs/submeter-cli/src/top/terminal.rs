@@ -1,5 +1,7 @@
-//! The interactive loop: it reads keys and clicks and draws, while a thread polls the server.
+//! The interactive loop: it draws, while one thread polls the server and another reads keys and
+//! clicks.
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -48,6 +50,10 @@ pub(super) fn run(
     // Dropping it at the end stops the thread.
     let (selected, asked) = channel();
     let asking = std::thread::spawn(move || ask(&source, &answers, &asked));
+    // Apart, because a terminal that is gone is read for ever: the loop finds that it is, or that a
+    // signal came, and the process takes the thread with it.
+    let (typed, events) = channel();
+    std::thread::spawn(move || read(&typed));
     let theme = match std::env::var_os("NO_COLOR") {
         Some(value) if !value.is_empty() => Theme::plain(),
         _ => Theme::colored(),
@@ -55,8 +61,9 @@ pub(super) fn run(
     let mut state = State::new();
     state.has_mouse = has_mouse;
     state.is_fleet = is_fleet;
-    let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme, &stop);
-    drop(terminal);
+    let inputs = Inputs { answers: received, selected, events };
+    let ended = interact(&mut terminal, &mut state, &inputs, columns, theme, &stop);
+    drop((terminal, inputs));
     drop(asking);
     let ended = ended.and_then(|()| print_summary(&state, &show::plain(&name)));
     // A terminal that hangs up fails too, which nobody can read any more. Relaxed: the flag brings
@@ -65,6 +72,13 @@ pub(super) fn run(
         ended?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the loop waits for, and what it tells the thread that polls.
+struct Inputs {
+    answers: Receiver<Answer>,
+    selected: Sender<String>,
+    events: Receiver<io::Result<Event>>,
 }
 
 enum Answer {
@@ -98,10 +112,21 @@ fn ask(source: &Source, answers: &Sender<Answer>, asked: &Receiver<String>) {
     }
 }
 
+/// Reads what the user does, until that fails or nobody wants it.
+fn read(typed: &Sender<io::Result<Event>>) {
+    loop {
+        let event = event::read();
+        let is_end = event.is_err();
+        if typed.send(event).is_err() || is_end {
+            return;
+        }
+    }
+}
+
 fn interact(
     terminal: &mut Terminal,
     state: &mut State,
-    (answers, selected): (&Receiver<Answer>, &Sender<String>),
+    inputs: &Inputs,
     mut columns: &[String],
     theme: Theme,
     stop: &AtomicBool,
@@ -112,7 +137,7 @@ fn interact(
     let mut is_stale = true;
     // Relaxed: the flag brings nothing along, and is looked at again soon.
     while !state.is_done && !stop.load(Ordering::Relaxed) {
-        for answer in answers.try_iter() {
+        for answer in inputs.answers.try_iter() {
             is_stale = true;
             match answer {
                 Answer::Tree(Ok(tree)) => {
@@ -130,7 +155,7 @@ fn interact(
         if let Some(node) = state.current().filter(|node| node.path != asked) {
             asked.clone_from(&node.path);
             // The thread ends only after this does.
-            let _ = selected.send(asked.clone());
+            let _ = inputs.selected.send(asked.clone());
         }
         if is_stale {
             terminal.take_mouse(state.has_mouse).map_err(failed)?;
@@ -139,7 +164,11 @@ fn interact(
                 .map_err(failed)?;
             is_stale = false;
         }
-        is_stale |= act(state, &layout).map_err(failed)?;
+        is_stale |= act(state, &layout, &inputs.events).map_err(failed)?;
+        // Nothing fails where no key is read and nothing is drawn.
+        if !io::stdout().is_terminal() {
+            return Err(Failure::new("the terminal is gone"));
+        }
     }
     Ok(())
 }
@@ -147,11 +176,16 @@ fn interact(
 /// Performs what the user asks for, and returns whether a frame is due. Handles all that waits
 /// before one frame, so that a held arrow key does not queue frames; a mouse that is only moved is
 /// worth none.
-fn act(state: &mut State, layout: &Layout) -> std::io::Result<bool> {
+fn act(
+    state: &mut State,
+    layout: &Layout,
+    events: &Receiver<io::Result<Event>>,
+) -> io::Result<bool> {
     let mut is_due = false;
     let mut patience = PATIENCE;
-    while event::poll(patience)? {
-        let action = match event::read()? {
+    // An error has been told when its thread ended.
+    while let Ok(event) = events.recv_timeout(patience) {
+        let action = match event? {
             Event::Key(key) if !key.is_release() => action(state, key),
             Event::Mouse(mouse) => mouse_action(state, layout, mouse),
             Event::Resize(..) => {

@@ -64,13 +64,12 @@ pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mu
         Pane::Closed => Vec::new(),
         _ => pane::lines(state, theme, screen.width()),
     };
-    layout.fit(state, screen.height(), pane.len());
+    let verdicts = verdicts(state, theme, screen);
+    layout.fit(state, screen.height(), verdicts.len(), pane.len());
     layout.heads = columns.heads(state);
     screen.put(0, 0, &header(state, theme, screen.width()));
     screen.put(0, layout::TOTALS, &totals(state, theme, screen.width()));
-    for y in layout.verdict.clone() {
-        screen.put(0, y, &verdicts(state, theme));
-    }
+    layout.verdict.clone().zip(&verdicts).for_each(|(y, line)| screen.put(0, y, line));
     draw_graph(screen, state, theme, layout);
     screen.put(0, layout.heading, &columns.heading(state, theme));
     draw_rows(screen, state, theme, layout, &columns);
@@ -138,14 +137,20 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     line
 }
 
-/// Says who is harmed, by whom, and who is at a limit; what does not fit is the least of it.
-fn verdicts(state: &State, theme: Theme) -> Line {
+/// Says who is harmed, by whom, and who is at a limit, on an eighth of the lines at most; what does
+/// not fit is the least of it.
+fn verdicts(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
+    if state.verdicts.is_empty() {
+        return Vec::new();
+    }
     let mut line = Line::default();
     for verdict in &state.verdicts {
         let style = if verdict.kind.is_blame() { theme.bad } else { theme.warn };
         line.push(format!("{}  ", sentence(verdict)), style);
     }
-    line
+    let mut lines = line.wrapped(screen.width());
+    lines.truncate((screen.height() / 8).max(1));
+    lines
 }
 
 /// Puts a verdict after the name that it begins with, as people see both.

@@ -96,6 +96,12 @@ fn who_is_harmed_is_said_above_the_graph() {
     assert_eq!(style(30), Theme::colored().warn);
     assert_eq!(lines[4], "requests/s of All tenants, up to 2.10k");
     assert!(lines[5].starts_with("Tenant"), "{}", lines[5]);
+    // Where there is room no sentence is cut; a low screen keeps it for the rows.
+    let (lines, screen) = frame(&state, 22, 24);
+    assert_eq!(lines[2..5], ["/a takes most:", r"9\u{1b}.  /\u{202e}b", "waits."], "{lines:#?}");
+    assert_eq!(screen.cell(0, 4).1, Theme::colored().warn);
+    let (lines, _) = frame(&state, 22, 12);
+    assert!(lines[3].trim().chars().all(|c| !c.is_ascii_alphabetic()), "the graph: {lines:#?}");
     state.update(tree(&GROUPS));
     let (lines, _) = frame(&state, 80, 12);
     assert!(lines[4].starts_with("Tenant"), "no line where there is nothing to say: {lines:?}");
@@ -386,6 +392,17 @@ fn boxes_are_as_wide_as_their_lines_and_have_whole_borders() {
             assert_eq!(whole, matches!(action, Action::Help) && width >= 57, "{lines:#?}");
         }
     }
+}
+
+#[test]
+fn a_box_without_room_says_how_much_is_missing() {
+    let mut state = state();
+    state.act(Action::Help);
+    let (lines, _) = frame(&state, 60, 12);
+    assert!(lines[0].contains('╭') && lines[11].contains('╰'), "{lines:#?}");
+    assert!(lines[10].contains("… 5 more lines"), "{lines:#?}");
+    let (lines, _) = frame(&state, 60, 16);
+    assert!(lines.iter().any(|line| line.contains("quit")), "{lines:#?}");
 }
 
 #[test]

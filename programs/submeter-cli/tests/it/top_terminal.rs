@@ -1,13 +1,13 @@
 //! `submeter top` in a terminal of the test's own: whatever ends it, the terminal is as it was.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -22,6 +22,8 @@ struct Shown {
     /// The program's end of the terminal, which outlives it.
     terminal: File,
     output: Receiver<Vec<u8>>,
+    /// Reads the terminal's other end, which it has alone.
+    reader: Option<JoinHandle<()>>,
     seen: String,
 }
 
@@ -32,7 +34,9 @@ impl Shown {
 
     /// Starts it where `TERM` is this, or is not set.
     fn start_on<'a>(term: impl Into<Option<&'a str>>, args: &[&str]) -> Shown {
-        let mut ours = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pty"));
+        // The program must not hold up its own terminal's other end.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let mut ours = File::from(openpt(flags).expect("a pty"));
         grantpt(&ours).expect("its owner's");
         unlockpt(&ours).expect("its owner's");
         let name = ptsname(&ours, Vec::new()).expect("a name");
@@ -51,7 +55,7 @@ impl Shown {
             .spawn()
             .expect("the program starts");
         let (sender, output) = channel();
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut bytes = vec![0; 4096];
             // An error is the end of a terminal that nobody has open.
             while let Ok(n @ 1..) = ours.read(&mut bytes) {
@@ -60,7 +64,15 @@ impl Shown {
                 }
             }
         });
-        Shown { child, terminal, output, seen: String::new() }
+        Shown { child, terminal, output, reader: Some(reader), seen: String::new() }
+    }
+
+    /// Closes the other end, as a terminal's window is closed or a connection is lost.
+    fn hang_up(&mut self) {
+        self.output = channel().1;
+        // Something to read, after which the reader finds that nobody wants it.
+        self.terminal.write_all(b".").expect("a terminal");
+        self.reader.take().expect("once").join().expect("no panic");
     }
 
     /// Whether keys go to the program as they are typed.
@@ -136,5 +148,21 @@ fn a_terminal_that_moves_no_cursor_is_refused_with_what_to_add() {
             assert_eq!(top.end().code(), Some(2), "{command:?} {term:?}: {}", top.seen);
             assert!(!top.seen.contains("\u{1b}[?1049h"), "{term:?}: {:?}", top.seen);
         }
+    }
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_it_with_or_without_a_signal() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    for signal in [None, Some("HUP")] {
+        let mut top = Shown::start(&["top", &address]);
+        top.wait_for("\u{1b}[?1000h");
+        top.hang_up();
+        if let Some(signal) = signal {
+            top.signal(signal);
+        }
+        let code = top.end().code();
+        assert!(code == Some(0) || signal.is_none() && code == Some(2), "{signal:?}: {code:?}");
     }
 }
