@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -213,6 +214,43 @@ fn a_hangup_without_a_file_to_read_changes_nothing() {
         assert!(out.contains("SIGHUP changes nothing") && out.contains("--limits"), "{out}");
         assert!(out.contains("sums    exact: "), "{out}");
     }
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_named_and_keeps_no_later_file_from_being_read() {
+    let limits = TempFile::new("replaced.limits", "/acme rate=1/h\n");
+    let users = secret("replaced.users", "acme:first-password\n");
+    let args = [&FREE[..], &["--limits", limits.path(), "--auth-file", users.path()]].concat();
+    let mut server = SUBMETER.start(&args);
+    let cache = cache_address(&mut server);
+    make_pipe(limits.path());
+    server.signal("HUP");
+    // Has a reader, and is never written to.
+    let mut open = std::fs::File::options();
+    let open = open.write(true).custom_flags(libc::O_NONBLOCK);
+    let silent = loop {
+        match open.open(&limits.0) {
+            Ok(silent) => break silent,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    // Another file in its place, which is read once that has taken too long.
+    std::fs::remove_file(&limits.0).expect("a pipe");
+    std::fs::write(&limits.0, "/acme rate=5/h\n").expect("a folder of ours");
+    std::fs::write(&users.0, "acme:second-password\n").expect("ours");
+    server.signal("HUP");
+    server.line_with("  limits  read again, for 1 tenants");
+    // What comes late changes nothing.
+    (&silent).write_all(b"/a 1k\n/b 1k\n").expect("somebody reads it");
+    drop(silent);
+    let client = TcpStream::connect(cache).expect("it listens");
+    assert_eq!(ask(&client, "set k 0 0 20\r\nacme second-password\r\n"), "STORED");
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(out.matches("limits  read again").count(), 1, "{out}");
+    let told = format!("warning: {} (--limits) is still being read: ", limits.path());
+    assert_eq!(out.matches(&told).count(), 1, "{out}");
 }
 
 #[test]

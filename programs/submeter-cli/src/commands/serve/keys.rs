@@ -8,7 +8,7 @@ use submeter_cache::{Cache, Users};
 use submeter_http::Token;
 use submeter_terminal::Failure;
 
-use super::files::Now;
+use super::files::{Now, Turn};
 use super::fleet::Declaring;
 use super::reload::in_flags;
 use crate::secrets;
@@ -66,31 +66,34 @@ impl Keys {
 
     /// Reads each file again; what it says holds for connections from now on. Returns what to say
     /// of each: a bad one changes nothing.
-    pub(super) fn read_again(&self, cache: &Cache) -> Vec<Result<String, String>> {
+    pub(super) fn read_again(&self, cache: &Cache, turn: &Turn) -> Vec<Result<String, String>> {
+        let now = &turn.now;
         let mut said = Vec::new();
         let mut note = |what: &str, stays: &str, read: Result<String, Failure>| {
             let told = |failure: Failure| format!("{stays}: {}", failure.line());
             said.push(read.map(|how| format!("{what}read again{how}")).map_err(told));
         };
         if let Some((old, path)) = self.users.as_ref().zip(self.files.users.as_deref()) {
-            let read = users(path, cache).map(|new| {
-                old.replace(&new);
+            let read = now.reading("--auth-file", Some(path), || users(path, cache)).map(|new| {
+                turn.if_latest(|| old.replace(&new));
                 format!(", {} of them", new.len())
             });
             note("users   ", "the users stay as they were", read);
         }
         if let Some((old, path)) = self.token.as_ref().zip(self.files.token.as_deref()) {
-            let read = secrets::token(path).map(|new| {
-                old.replace(&new);
-                String::new()
-            });
+            let read =
+                now.reading("--token-file", Some(path), || secrets::token(path)).map(|new| {
+                    turn.if_latest(|| old.replace(&new));
+                    String::new()
+                });
             note("token   ", "the token stays as it was", read);
         }
         #[cfg(feature = "tls")]
         if let Some(served) = &self.tls
             && let Some((certificate, key)) = &self.files.tls
         {
-            let read = served.replace(certificate, key).map(|()| String::new());
+            let replace = || served.replace(certificate, key).map(|()| String::new());
+            let read = now.reading("--tls-cert, --tls-key", Some(certificate), replace);
             note("tls     ", "the certificate and its key stay as they were", read);
         }
         if let Some(bank) = &self.bank {

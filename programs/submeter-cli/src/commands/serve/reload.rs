@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
@@ -15,6 +16,7 @@ use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::files::Turn;
 use super::fleet::Leased;
 use super::keys::Keys;
 use super::limits;
@@ -38,6 +40,9 @@ pub(super) struct Limits {
     limits: Vec<GroupLimits>,
     places: Vec<String>,
 }
+
+/// How long the files may be read before somebody is told.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Places that an error names; thousands of tenants may be too much together.
 const PLACES_MAX: usize = 4;
@@ -107,7 +112,12 @@ impl Plan {
 
     /// Returns whether there is a file to read again.
     fn has_file(&self) -> bool {
-        self.file.is_some() || self.config.is_some()
+        self.path().is_some()
+    }
+
+    /// Returns the name of the file that SIGHUP has read again.
+    fn path(&self) -> Option<&Path> {
+        self.file.as_deref().or_else(|| self.config.as_ref().map(ConfigFile::path))
     }
 
     /// As [`read`](Plan::read), of the file as it is now.
@@ -276,6 +286,8 @@ pub(super) fn start(hangups: Signal, plan: Arc<Plan>, cache: &Cache, keys: Keys)
 
 /// Reads the files again on each signal. What is bad in one changes nothing of it.
 async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
+    let mut turn = Turn::default();
+    let mut reading = tokio::spawn(async {});
     while hangups.recv().await.is_some() {
         let has_limits = limiter.plan.has_file();
         if !has_limits && keys.is_empty() {
@@ -286,20 +298,45 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
             );
             continue;
         }
-        // On a thread that may wait: a file may be on a disk that is far away.
-        let (held, limited) = (keys.clone(), Arc::clone(&limiter));
-        let read = tokio::task::spawn_blocking(move || {
-            let said = held.read_again(&limited.cache);
-            said.into_iter().for_each(tell);
-            if has_limits {
-                let set = limited.plan.read_again().and_then(|limits| limited.set(&limits));
+        // One after the other, unless one hangs.
+        let _ = tokio::time::timeout(PATIENCE, &mut reading).await;
+        reading.abort();
+        turn = turn.next();
+        reading = tokio::spawn(read_again(turn.clone(), Arc::clone(&limiter), keys.clone()));
+    }
+}
+
+/// Reads the files again, on a thread that may wait: a file may be on a disk that is far away, or a
+/// pipe that nobody writes to, of which it warns.
+async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
+    let own = turn.clone();
+    let mut read = tokio::task::spawn_blocking(move || {
+        let said = keys.read_again(&limiter.cache, &turn);
+        turn.if_latest(|| said.into_iter().for_each(tell));
+        if limiter.plan.has_file() {
+            let plan = &limiter.plan;
+            let limits = turn.now.reading("--limits", plan.path(), || plan.read_again());
+            turn.if_latest(|| {
+                let set = limits.and_then(|limits| limiter.set(&limits));
                 let told = |error| format!("the limits stay as they were: {error}");
                 tell(set.map(|n| format!("limits  read again, for {n} tenants")).map_err(told));
-            }
-        });
-        if let Err(error) = read.await {
-            log::warn!("the files are not read again: {error}");
+            });
         }
+    });
+    let read = match tokio::time::timeout(PATIENCE, &mut read).await {
+        Ok(read) => read,
+        Err(_) => {
+            if let Some(file) = own.now.file() {
+                log::warn!(
+                    "{file} is still being read: write to it if it is a pipe, or put a file in its \
+                     place and send SIGHUP again; until then what it had holds"
+                );
+            }
+            read.await
+        }
+    };
+    if let Err(error) = read {
+        log::warn!("the files are not read again: {error}");
     }
 }
 
