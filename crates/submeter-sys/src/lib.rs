@@ -60,9 +60,11 @@ pub mod thread_context;
 mod arch;
 mod cpu_rows;
 mod os;
+mod own_word;
 
 pub use barrier::Barrier;
 pub use cpu_rows::CpuRows;
+pub use own_word::add_to_own;
 pub use probe::{Backend, Probe, SelfTest, probe};
 pub use row_hint::{ResolvedHint, RowHint, locked_rows, set_thread_number, thread_number};
 pub use rseq::{Added, Exit, Gated, Rseq};

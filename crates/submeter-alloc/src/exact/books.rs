@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicI64, Ordering, compiler_fence};
+
+use submeter_sys::add_to_own;
 
 use super::owners;
 
@@ -15,20 +17,21 @@ pub(super) const KEPT_MAX: i64 = 64 << 10;
 struct Here {
     /// The owner of what is allocated here; 0 outside of all groups.
     owner: Cell<u32>,
-    /// The owner that `kept` is of: the same, or [`NOBODY`] while `kept` is being changed. A signal
-    /// handler that comes then finds that nothing can be kept, and leaves `kept` alone.
+    /// The owner that `kept` is of: the same, or [`SWITCHES`] while the two are being changed. A
+    /// signal handler that comes then finds that nothing can be kept, and leaves `kept` alone.
     keeps: Cell<u32>,
-    /// The bytes that its blocks gained here.
-    kept: Cell<i64>,
+    /// The bytes that its blocks gained here. Added to in one step, which no handler can halve: one
+    /// that switches in between two of them leaves the same owner behind, and nothing kept.
+    kept: AtomicI64,
 }
 
-/// No block's owner.
-const NOBODY: u32 = u32::MAX;
+/// No block's owner: above all of them.
+const SWITCHES: u32 = u32::MAX;
 
 thread_local! {
     /// Constant and without a destructor: as the words of [`Metered`](crate::Metered).
     static HERE: Here =
-        const { Here { owner: Cell::new(0), keeps: Cell::new(0), kept: Cell::new(0) } };
+        const { Here { owner: Cell::new(0), keeps: Cell::new(0), kept: AtomicI64::new(0) } };
 }
 
 const _: () = assert!(!std::mem::needs_drop::<Here>());
@@ -40,75 +43,61 @@ pub(crate) fn current() -> u32 {
     HERE.try_with(|here| here.owner.get()).unwrap_or(0)
 }
 
-/// What [`keep`] has left to do.
-#[derive(Clone, Copy)]
-pub(crate) enum Left {
-    /// The owner is not the group that the thread works for: its word is due.
-    Add,
-    /// It was kept, and is much: it is to be posted.
-    Post,
-}
-
-/// Counts for the group that the calling thread works for, if that is `owner`. What is rarely to be
-/// done besides is left to the caller, for [`settle`]: each piece of cold code in an allocation
-/// makes it longer.
+/// Returns the owner that the calling thread keeps bytes of, 0 outside of all groups; none in a
+/// handler that interrupts a switch.
 #[inline(always)]
-pub(crate) fn keep(owner: u32, bytes: i64) -> Result<(), Left> {
-    HERE.try_with(|here| {
-        if owner != here.keeps.get() {
-            return Err(Left::Add);
-        }
-        let kept = alone(here, || {
-            here.kept.set(here.kept.get().wrapping_add(bytes));
-            here.kept.get()
-        });
-        // One comparison for both signs.
-        let is_much = kept.wrapping_add(KEPT_MAX) as u64 > 2 * KEPT_MAX as u64;
-        if is_much { Err(Left::Post) } else { Ok(()) }
-    })
-    .unwrap_or(Err(Left::Add))
+pub(crate) fn keeps() -> Option<u32> {
+    HERE.try_with(|here| here.keeps.get()).ok().filter(|&owner| owner != SWITCHES)
 }
 
-/// Changes `kept` while no handler does.
+/// Returns whether the calling thread keeps bytes of this owner, who is somebody.
 #[inline(always)]
-fn alone<T>(here: &Here, change: impl FnOnce() -> T) -> T {
-    let owner = here.keeps.replace(NOBODY);
-    // SeqCst, here and below: for handlers on this thread, which find the words in this order; it
-    // emits no instruction.
-    compiler_fence(Ordering::SeqCst);
-    let changed = change();
-    compiler_fence(Ordering::SeqCst);
-    here.keeps.set(owner);
-    changed
+pub(crate) fn keeps_of(owner: u32) -> bool {
+    HERE.try_with(|here| here.keeps.get() == owner).unwrap_or(false)
 }
 
-/// Does what [`keep`] has left to do.
-pub(crate) fn settle(owner: u32, bytes: i64, left: Left) {
-    match left {
-        Left::Add => owners::add(owner, bytes),
-        Left::Post => posted(),
-    }
+/// Keeps a block's bytes of the owner that [`keeps`] has named, and returns whether it is much: it
+/// is to be [`posted`]. That is left to the caller: cold code in an allocation makes it longer.
+#[inline(always)]
+pub(crate) fn gain(size: usize) -> bool {
+    keep(size as i64) > KEPT_MAX
+}
+
+/// As [`gain`], of a block that is freed.
+#[inline(always)]
+pub(crate) fn lose(size: usize) -> bool {
+    keep(-(size as i64)) < -KEPT_MAX
+}
+
+#[inline(always)]
+fn keep(bytes: i64) -> i64 {
+    HERE.try_with(|here| add_to_own(&here.kept, bytes)).unwrap_or(0)
 }
 
 /// Counts for an owner, whichever it is.
 pub(crate) fn count(owner: u32, bytes: i64) {
-    if let Err(left) = keep(owner, bytes) {
-        settle(owner, bytes, left);
+    if !keeps_of(owner) {
+        owners::add(owner, bytes);
+    } else if keep(bytes).unsigned_abs() > KEPT_MAX.unsigned_abs() {
+        posted();
     }
 }
 
 /// Posts what the calling thread keeps, and lets it work for `owner`.
 pub(crate) fn works_for(owner: u32) {
     let _ = HERE.try_with(|here| {
-        let was = here.keeps.replace(NOBODY);
-        if was == NOBODY {
-            // A handler: what it interrupted restores `keeps`. Meanwhile all is added at once.
+        let was = here.keeps.replace(SWITCHES);
+        if was == SWITCHES {
+            // A handler: what it interrupted sets `keeps`. Meanwhile all is added at once.
             here.owner.set(owner);
             return;
         }
-        // SeqCst, here and below: as in `alone`.
+        // SeqCst, here and below: for handlers on this thread, which find the words in this order.
+        // It emits no instruction.
         compiler_fence(Ordering::SeqCst);
-        let kept = here.kept.take();
+        // Relaxed, here and below: this thread's, and while it switches no handler's.
+        let kept = here.kept.load(Ordering::Relaxed);
+        here.kept.store(0, Ordering::Relaxed);
         if kept != 0 {
             owners::add(was, kept);
         }
@@ -129,7 +118,8 @@ pub(crate) fn is_linked() -> bool {
     let owner = current();
     works_for(owners::PROBE);
     let block = black_box(Box::new(black_box([0_u8; 64])));
-    let kept = HERE.try_with(|here| here.kept.get()).unwrap_or(0);
+    // Relaxed: as above.
+    let kept = HERE.try_with(|here| here.kept.load(Ordering::Relaxed)).unwrap_or(0);
     drop(block);
     works_for(owner);
     kept == 64

@@ -12,7 +12,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{NonNull, null_mut};
 
-use super::books::{self, Left};
+use super::books;
 use super::owners::OWNERS_MAX;
 use crate::map::{ADDRESS_BITS, Leaf};
 
@@ -170,35 +170,73 @@ impl<A: GlobalAlloc> Exact<A> {
     /// 1. The layout is not of size 0.
     #[inline(always)]
     unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        const LEAST: usize = GRANULE + 1;
         let size = layout.size();
-        if size > SIZE_MAX {
+        // One comparison for what is neither narrow nor too large.
+        if size.wrapping_sub(LEAST) > SIZE_MAX - LEAST {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { self.make_narrow(layout, zeroed) };
+        }
+        // SAFETY: 1. The size is not 0, and is what `fit` would ask for: the block is new.
+        unsafe { self.note(self.bare(fit_size(layout, size), zeroed), size) }
+    }
+
+    /// Allocates a narrow block; none if the size is too large.
+    ///
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(never)]
+    unsafe fn make_narrow(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        if !is_narrow(layout.size()) {
             return null_mut();
         }
-        if is_narrow(size) {
-            let owner = books::current();
-            if owner >= BEHIND {
-                // SAFETY: 1. The caller's promise.
-                return unsafe { self.make_behind(layout, owner, zeroed) };
-            }
+        let owner = books::current();
+        if owner >= BEHIND {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { self.make_behind(layout, owner, zeroed) };
         }
-        // SAFETY: 1. `fit` makes no size of 0.
-        let block = unsafe { self.bare(fit(layout), zeroed) };
-        // Not before: a register less for what is kept over the call.
+        // SAFETY: 1. `fit` makes no size of 0, and the block is new.
+        unsafe { self.note(self.bare(fit(layout), zeroed), layout.size()) }
+    }
+
+    /// Notes whose a new block is, counts it and returns it.
+    ///
+    /// # Safety
+    /// 1. `block` is null, or one of `inner`, made with what `fit` says for a block of `size`, and
+    ///    returned to nobody yet.
+    #[inline(always)]
+    unsafe fn note(&self, block: *mut u8, size: usize) -> *mut u8 {
+        // Asked for after the allocation, so that no register is saved for it.
+        let owner = match books::keeps() {
+            _ if block.is_null() => return block,
+            Some(0) => return block,
+            Some(owner) if !is_narrow(size) || owner < BEHIND => owner,
+            // SAFETY: 1. The caller's promise.
+            _ => return unsafe { self.note_slowly(block, size) },
+        };
+        let Some(at) = entry(block) else {
+            // SAFETY: 1. As above.
+            return unsafe { self.note_slowly(block, size) };
+        };
+        // SAFETY: 1 and 2. The caller's promise.
+        unsafe { write(at, size, owner) };
+        if books::gain(size) { post(block) } else { block }
+    }
+
+    /// As `note`, in the middle of a switch or where the map is to grow.
+    ///
+    /// # Safety
+    /// 1. The block is as in `note`, and not null.
+    #[cold]
+    #[inline(never)]
+    unsafe fn note_slowly(&self, block: *mut u8, size: usize) -> *mut u8 {
         let owner = books::current();
         // The last where what came in between has changed the owner: it is nobody's.
-        if owner == 0 || block.is_null() || (is_narrow(size) && owner >= BEHIND) {
+        if owner == 0 || (is_narrow(size) && owner >= BEHIND) {
             return block;
         }
-        let Some(at) = entry(block) else {
-            // SAFETY: 1. From above. 2. It was returned to nobody yet.
-            return unsafe { self.give(block, size, owner) };
-        };
-        // SAFETY: 1 and 2. As above.
-        unsafe { write(at, size, owner) };
-        match books::keep(owner, size as i64) {
-            Ok(()) => block,
-            Err(left) => settle(block, owner, size as i64, left),
-        }
+        // SAFETY: 1 and 2. The caller's promise.
+        unsafe { self.give(block, size, owner) }
     }
 
     /// Notes the owner of a new block, counts it, and returns it. Without memory for the map it is
@@ -262,14 +300,26 @@ impl<A: GlobalAlloc> Exact<A> {
         }
     }
 
-    /// Frees a block of another group than the thread works for, or when it keeps much.
+    /// Frees a block of another group than the thread works for.
     ///
     /// # Safety
-    /// 1. The block is in use, with this layout.
+    /// 1. The block is in use, with this layout, and its entry was cleared.
     #[inline(never)]
-    unsafe fn free_slowly(&self, block: *mut u8, layout: Layout, owner: u32, left: Left) {
-        books::settle(owner, -(layout.size() as i64), left);
+    unsafe fn free_of_another(&self, block: *mut u8, layout: Layout, owner: u32) {
+        books::count(owner, -(layout.size() as i64));
         // SAFETY: 1. The caller's promise: it was made with what `fit` says of the same.
+        unsafe { self.inner.dealloc(block, fit(layout)) }
+    }
+
+    /// Frees a block when the thread keeps much.
+    ///
+    /// # Safety
+    /// 1. As of `free_of_another`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_and_post(&self, block: *mut u8, layout: Layout) {
+        books::posted();
+        // SAFETY: 1. As in `free_of_another`.
         unsafe { self.inner.dealloc(block, fit(layout)) }
     }
 
@@ -301,11 +351,11 @@ impl<A: GlobalAlloc> Exact<A> {
     }
 }
 
-/// Does what [`books::keep`] has left to do, and returns the block: one call, and the last.
+/// Posts what the thread keeps, and returns the block: one call, and the last.
 #[cold]
 #[inline(never)]
-fn settle(block: *mut u8, owner: u32, bytes: i64, left: Left) -> *mut u8 {
-    books::settle(owner, bytes, left);
+fn post(block: *mut u8) -> *mut u8 {
+    books::posted();
     block
 }
 
@@ -348,9 +398,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
             if owner != 0 {
                 // SAFETY: 1 and 2. As above. Before its memory is another's.
                 unsafe { write(at, size, 0) };
-                if let Err(left) = books::keep(owner, -(size as i64)) {
+                if !books::keeps_of(owner) {
                     // SAFETY: 1. As above.
-                    return unsafe { self.free_slowly(block, layout, owner, left) };
+                    return unsafe { self.free_of_another(block, layout, owner) };
+                }
+                if books::lose(size) {
+                    // SAFETY: 1. As above.
+                    return unsafe { self.free_and_post(block, layout) };
                 }
             }
         }
