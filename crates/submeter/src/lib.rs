@@ -104,8 +104,6 @@ mod backend;
 mod contain;
 pub mod counter;
 mod error;
-#[cfg(feature = "perf")]
-mod events;
 pub mod guide;
 pub mod limits;
 mod metric;

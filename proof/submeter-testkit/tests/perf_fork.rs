@@ -2,9 +2,10 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
-use submeter::perf::{Handle, LinuxPmu, Pmu, parse};
+use submeter::perf::parse;
+use submeter_events::{Handle, KernelPmu, Pmu};
 
-fn read(pmu: &mut LinuxPmu, handles: &[Handle], moment: &mut u64) -> Vec<u64> {
+fn read(pmu: &mut KernelPmu, handles: &[Handle], moment: &mut u64) -> Vec<u64> {
     *moment += 1;
     pmu.begin(*moment);
     handles.iter().map(|&handle| pmu.read(handle).unwrap_or(u64::MAX)).collect()
@@ -30,7 +31,7 @@ fn fault(pages: usize) {
 #[test]
 fn a_forked_child_counts_itself_and_goes_on() {
     const PAGES: usize = 3_000;
-    let mut pmu = LinuxPmu::new();
+    let mut pmu = KernelPmu::new();
     let groups = parse("page-faults:u,minor-faults:u,context-switches").expect("valid");
     let events = groups.iter().flat_map(|group| group.events());
     let handles: Result<Vec<_>, _> = events.map(|event| pmu.prepare(event)).collect();

@@ -9,8 +9,12 @@ use std::path::Path;
 use crate::repo::Repo;
 use crate::tidy::{Finding, orderings};
 
-const CORE: [&str; 3] =
-    ["crates/submeter-sys/src/", "crates/submeter-percpu/src/", "crates/submeter/src/"];
+const CORE: [&str; 4] = [
+    "crates/submeter-sys/src/",
+    "crates/submeter-percpu/src/",
+    "crates/submeter-events/src/",
+    "crates/submeter/src/",
+];
 const EXECUTED: &str = "proof/modelled/executed.txt";
 const ARGUED: &str = "proof/modelled/argued.txt";
 /// How far below the call of an operation its orderings may end.

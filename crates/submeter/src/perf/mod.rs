@@ -1,9 +1,10 @@
 //! Perf events that follow a group, multiplexed onto a limited number of counters.
 //!
 //! A [`Session`] counts events for the groups of a tree, on all threads. Below it, each thread has
-//! a scheduler. Event groups are attached to it, for one group of the tree or for all; when the
-//! thread switches to another group, the scheduler takes the events of the groups that are left off
-//! their counters, and puts on those of the groups that are entered. The rules are perf's:
+//! a scheduler, of the crate `submeter-events`. Event groups are attached to it, for one group of
+//! the tree or for all; when the thread switches to another group, the scheduler takes the events
+//! of the groups that are left off their counters, and puts on those of the groups that are
+//! entered. The rules are perf's:
 //!
 //! - An event group counts as a whole or not at all.
 //! - *Pinned* event groups come first, and must always count: if an entered group has any, every
@@ -34,29 +35,9 @@
 //! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes off
 //! all of a thread's group events, and those for the whole system with them.
 
-mod index;
-mod parse;
-mod published;
-mod scheduler;
 mod session;
-mod simulated;
-mod thread;
 
-pub use crate::events::event::{Event, EventGroup, EventKind};
-pub use crate::events::pmu::NotSupportedError;
-pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use session::{Request, RequestCounts, RequestState, Session, SessionBuilder};
-
-// For the bench and the tests. Hidden and without stability promises: a minor release may change or
-// remove it. Not behind a feature, which Cargo would enable for all crates of a build.
-#[cfg(target_os = "linux")]
-#[doc(hidden)]
-pub use crate::events::linux::LinuxPmu;
-#[doc(hidden)]
-pub use crate::events::pmu::{Handle, Pmu};
-#[doc(hidden)]
-pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};
-#[doc(hidden)]
-pub use simulated::SimulatedPmu;
-#[doc(hidden)]
-pub use thread::{ClockPmu, ThreadPmu};
+pub use submeter_events::{
+    EVENTS_MAX, Event, EventGroup, EventKind, NotSupportedError, ParseError, parse,
+};

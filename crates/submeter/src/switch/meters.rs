@@ -6,9 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::events::KernelPmu;
-use crate::events::event::Event;
-use crate::events::pmu::{Handle, Pmu};
+use submeter_events::{Event, Handle, KernelPmu, Pmu};
+
 use crate::metric::schema::Schema;
 use crate::tree::group::Group;
 

@@ -29,7 +29,6 @@ mod naive;
 mod openmetrics;
 mod own_values;
 mod perf_linux;
-mod perf_scheduler;
 mod prometheus;
 mod protect;
 mod rates;

@@ -2,18 +2,18 @@
 //! reported as skipped.
 #![cfg(all(target_os = "linux", not(miri)))]
 
-use submeter::perf::{
-    Event, EventGroupId, EventKind, GroupKey, Handle, LinuxPmu, Pmu, Scheduler, Scope, State,
-    ThreadPmu, parse,
-};
+use submeter::perf::{Event, EventKind, parse};
 use submeter::switch::clock;
+use submeter_events::{
+    EventGroupId, GroupKey, Handle, KernelPmu, Pmu, Scheduler, Scope, State, ThreadPmu,
+};
 
 use crate::work::{burn_ms, fault, pages_are_small};
 
 const A: &[GroupKey] = &[GroupKey(1), GroupKey(0)];
 const B: &[GroupKey] = &[GroupKey(2), GroupKey(0)];
 
-fn attach(events: &mut Scheduler<LinuxPmu>, scope: Scope, list: &str) -> Option<EventGroupId> {
+fn attach(events: &mut Scheduler<KernelPmu>, scope: Scope, list: &str) -> Option<EventGroupId> {
     match events.attach(scope, &parse(list).expect("valid")[0], clock::thread_cpu_ns()) {
         Ok(id) => Some(id),
         Err(error) => {
@@ -25,7 +25,7 @@ fn attach(events: &mut Scheduler<LinuxPmu>, scope: Scope, list: &str) -> Option<
 
 #[test]
 fn software_events_follow_the_group() {
-    let mut events = Scheduler::new(LinuxPmu::new());
+    let mut events = Scheduler::new(KernelPmu::new());
     let [a, b] = [A, B].map(|chain| attach(&mut events, Scope::Group(chain[0]), "task-clock:u"));
     let root = attach(&mut events, Scope::Group(GroupKey(0)), "{task-clock:u,page-faults:u}:D");
     let (Some(a), Some(b), Some(root)) = (a, b, root) else { return };
@@ -55,7 +55,7 @@ fn software_events_follow_the_group() {
 #[test]
 fn what_the_machine_lacks_is_not_supported_and_what_it_has_counts() {
     for list in ["cycles:u", "{cycles:u,instructions:u}:D", "r1a8:u"] {
-        let mut events = Scheduler::new(LinuxPmu::new());
+        let mut events = Scheduler::new(KernelPmu::new());
         let Some(id) = attach(&mut events, Scope::Everywhere, list) else { continue };
         burn_ms(3);
         let counts = events.counts(id, clock::thread_cpu_ns()).expect("attached");
@@ -67,13 +67,13 @@ fn what_the_machine_lacks_is_not_supported_and_what_it_has_counts() {
         }
     }
     // No kernel has this event, whatever the privileges.
-    let refused = LinuxPmu::supports(&Event::new(EventKind::Software(999))).expect_err("refused");
+    let refused = KernelPmu::supports(&Event::new(EventKind::Software(999))).expect_err("refused");
     assert!(refused.to_string().contains("<not supported>"), "{refused}");
 }
 
 #[test]
 fn neither_a_switch_nor_a_rotation_allocates() {
-    let mut events = Scheduler::new(LinuxPmu::new());
+    let mut events = Scheduler::new(KernelPmu::new());
     for list in ["task-clock:u", "page-faults:u", "task-clock:uD"] {
         for chain in [A, B] {
             if attach(&mut events, Scope::Group(chain[0]), list).is_none() {
@@ -140,7 +140,7 @@ fn switches_are_counted_as_the_kernel_counts_them() {
     let Some(handles) = placed(&mut pmu, "context-switches,cpu-migrations") else { return };
     // Reads by system call, never through the page.
     let oracle = |handle: usize| {
-        let mut alone = LinuxPmu::new();
+        let mut alone = KernelPmu::new();
         let kind = [EventKind::Software(3), EventKind::Software(4)][handle];
         let event = alone.prepare(&Event::new(kind)).expect("as above");
         assert!(alone.place(&[event]));
@@ -212,8 +212,8 @@ fn an_event_group_of_both_clocks_and_counters_is_placed_whole_or_not_at_all() {
 
 #[test]
 fn attaching_and_detaching_leaves_no_memory_behind() {
-    let mut events = Scheduler::new(LinuxPmu::new());
-    let round = |events: &mut Scheduler<LinuxPmu>| {
+    let mut events = Scheduler::new(KernelPmu::new());
+    let round = |events: &mut Scheduler<KernelPmu>| {
         let ids = ["page-faults:u", "dummy"].map(|list| attach(events, Scope::Everywhere, list));
         events.switch(&[GroupKey(1)], 1);
         ids.into_iter().flatten().filter_map(|id| events.detach(id, 1)).count()

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::support::{CYCLES, Counters, Fixture, INSTRUCTIONS, another, fixture, one, work};
-use submeter::perf::{GroupKey, Request, RequestState, Session};
+use submeter::perf::{Request, RequestState, Session};
 use submeter::switch::{self, InGroup};
 use submeter::{Group, Schema, Tree};
+use submeter_events::GroupKey;
 
 /// Opens a session that takes turns at each switch.
 fn open(f: &Fixture, counters: usize, requests: Vec<Request>) -> Session {
@@ -316,7 +317,7 @@ fn keys_of_groups_are_never_used_again() {
     let mut keys = std::collections::HashSet::new();
     for _ in 0..1000 {
         let group = tree.create("/again").expect("its name is free");
-        assert!(keys.insert(GroupKey::of(&group)));
+        assert!(keys.insert(GroupKey(group.id())));
         group.kill().expect("a leaf");
     }
 }

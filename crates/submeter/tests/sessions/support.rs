@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use submeter::perf::{
-    Event, EventGroup, EventKind, Handle, NotSupportedError, Pmu, SimulatedPmu, parse,
-};
+use submeter::perf::{Event, EventGroup, EventKind, NotSupportedError, parse};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use submeter_events::{Handle, Pmu, SimulatedPmu};
 
 pub(crate) const CYCLES: EventKind = EventKind::Hardware(0);
 pub(crate) const INSTRUCTIONS: EventKind = EventKind::Hardware(1);

@@ -3,9 +3,8 @@
 mod oracle;
 
 use proptest::prelude::*;
-use submeter::perf::{
-    EventGroupId, EventKind, GroupKey, Scheduler, Scope, SimulatedPmu, State, parse,
-};
+use submeter::perf::{EventKind, parse};
+use submeter_events::{EventGroupId, GroupKey, Scheduler, Scope, SimulatedPmu, State};
 
 pub use oracle::{EventOracle, Naive};
 

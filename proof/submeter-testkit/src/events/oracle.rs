@@ -1,6 +1,7 @@
 //! A scheduler of events that visits every event each time, and counts as time passes.
 
-use submeter::perf::{EventGroup, EventKind, GroupKey, Scope, State};
+use submeter::perf::{EventGroup, EventKind};
+use submeter_events::{GroupKey, Scope, State};
 
 /// A scheduler of events that is slow but obviously correct: no index, no differences of counters,
 /// no open intervals.

@@ -21,8 +21,13 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-percpu", depends_on: &["submeter-sys"], shipped: true },
     Room { name: "submeter-derive", depends_on: &[], shipped: true },
     Room {
+        name: "submeter-events",
+        depends_on: &["submeter-sys", "submeter-percpu"],
+        shipped: true,
+    },
+    Room {
         name: "submeter",
-        depends_on: &["submeter-sys", "submeter-percpu", "submeter-derive"],
+        depends_on: &["submeter-sys", "submeter-percpu", "submeter-events", "submeter-derive"],
         shipped: true,
     },
     Room { name: "submeter-address", depends_on: &[], shipped: true },

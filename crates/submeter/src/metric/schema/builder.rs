@@ -5,6 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "perf")]
+use submeter_events::{Event, KernelPmu, NotSupportedError};
+
 use super::extension::Base;
 use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
 use super::metric::{Metric, MetricKind};
@@ -13,8 +16,6 @@ use super::{
     FIRST_SECTION, Inner, METRICS_MAX, QUOTA_WORDS, SECTIONS_MAX, Schema, SchemaError,
     SectionLayout, WORDS_MAX,
 };
-#[cfg(feature = "perf")]
-use crate::events::{KernelPmu, event::Event, pmu::NotSupportedError};
 use crate::metric::histogram::Buckets;
 #[cfg(feature = "perf")]
 use crate::metric::unit::Count;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "perf")]
-use crate::events::event::Event;
+use submeter_events::Event;
+
 #[cfg(feature = "perf")]
 use crate::metric::unit::Count;
 use crate::metric::unit::Nanoseconds;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::perf::index::{GroupIndex, NONE};
-use crate::perf::scheduler::GroupKey;
+use submeter_events::{GroupIndex, GroupKey, NONE};
+
 use crate::tree::group::Group;
 
 /// The account of what a thread does outside of all requested groups.
@@ -31,7 +31,7 @@ impl Accounts {
         groups.sort_by_key(|group| group.depth());
         let mut accounts = Accounts { by_group: GroupIndex::new(), parents: vec![REST] };
         for group in groups {
-            let key = GroupKey::of(group);
+            let key = GroupKey(group.id());
             if accounts.by_group.find(key).is_none() {
                 let account = accounts.parents.len() as u32;
                 accounts.parents.push(accounts.of(group.parent()));
@@ -47,7 +47,7 @@ impl Accounts {
     pub(super) fn of(&self, group: Option<&Group>) -> u32 {
         let mut next = group;
         while let Some(group) = next {
-            if let Some(account) = self.by_group.find(GroupKey::of(group)) {
+            if let Some(account) = self.by_group.find(GroupKey(group.id())) {
                 return account;
             }
             next = group.parent();

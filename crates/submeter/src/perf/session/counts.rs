@@ -1,9 +1,6 @@
 //! The counts of a session, summed over threads.
 
-use crate::events::event::EventGroup;
-use crate::events::pmu::NotSupportedError;
-use crate::perf::published::Copied;
-use crate::perf::scheduler;
+use submeter_events::{Copied, EventGroup, NotSupportedError, scale};
 
 /// The state of a request's counts.
 ///
@@ -129,7 +126,7 @@ impl RequestCounts {
             return None;
         }
         let Sum { values, enabled_ns, running_ns, .. } = &self.sum;
-        scheduler::scale(*values.get(index)?, *enabled_ns, *running_ns)
+        scale(*values.get(index)?, *enabled_ns, *running_ns)
     }
 }
 

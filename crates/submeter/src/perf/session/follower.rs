@@ -1,11 +1,12 @@
 //! One thread of a session.
 
+use std::iter::successors;
 use std::sync::Arc;
+
+use submeter_events::{GroupKey, Pmu, Scheduler};
 
 use super::accounts::TimeKeeper;
 use super::shared::{Requests, ThreadCounts};
-use crate::events::pmu::Pmu;
-use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
 use crate::tree::group::Group;
 
@@ -70,7 +71,7 @@ impl<P: Pmu> Follower<P> {
             events.turn(now_ns);
             events.publish(now_ns);
         }
-        events.switch_to(next, self.root, now_ns);
+        events.switch_along(path(next), self.root, now_ns);
     }
 }
 
@@ -90,10 +91,16 @@ impl<P: Pmu> Observer for Follower<P> {
             time.switch_to(group, now_ns);
         }
         if let Some(events) = &mut self.events {
-            events.switch_to(group, self.root, now_ns);
+            events.switch_along(path(group), self.root, now_ns);
             events.publish(now_ns);
         }
     }
+}
+
+/// Returns `group` and its ancestors, each with its depth.
+#[inline]
+fn path(group: Option<&Group>) -> impl Iterator<Item = (GroupKey, usize)> {
+    successors(group, |group| group.parent()).map(|group| (GroupKey(group.id()), group.depth()))
 }
 
 impl<P> Drop for Follower<P> {

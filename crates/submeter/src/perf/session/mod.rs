@@ -9,10 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::scheduler::GroupKey;
-use super::thread::ThreadPmu;
-use crate::events::event::EventGroup;
-use crate::events::pmu::Pmu;
+use submeter_events::{EventGroup, GroupKey, Pmu, ThreadPmu};
+
 use crate::switch::{self, Observation};
 use crate::tree::group::Group;
 use crate::tree::tree::Tree;
@@ -67,7 +65,7 @@ impl Request {
 
 /// A count of perf events by group, on all threads that switch between groups, until it is dropped.
 ///
-/// Each thread has its own [`Scheduler`](super::Scheduler), which follows the group switch
+/// Each thread has its own scheduler, which follows the group switch
 /// ([`Group::enter`], [`in_group`](switch::InGroup::in_group)) and publishes its counts;
 /// [`counts`](Session::counts) sums them up without stopping a thread.
 ///
@@ -257,12 +255,24 @@ impl SessionBuilder {
         self.open_with(tree, requests, ThreadPmu::new)
     }
 
-    /// Opens the session on counters other than the kernel's: `make` is called on each thread, and
+    /// Opens the session on other counters than the kernel's: `make` is called on each thread, and
     /// once on this one to find out which events the counters support.
+    ///
+    /// [`Pmu`] is of the crate `submeter-events`, which may change with every minor release.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::Session;
+    /// use submeter::{Schema, Tree};
+    /// use submeter_events::SimulatedPmu;
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let _session = Session::builder().open_with(&tree, [], || SimulatedPmu::new(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// When a group belongs to another tree.
-    #[doc(hidden)]
     #[must_use]
     pub fn open_with<P: Pmu + 'static>(
         self,
@@ -295,7 +305,7 @@ impl SessionBuilder {
         });
         let shared = Arc::new(SessionState::new(tree.clone(), attachments.into(), accounts));
         let interval_ns = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
-        let root = GroupKey::of(tree.root());
+        let root = GroupKey(tree.root().id());
         let follow = {
             let requests = Arc::clone(shared.requests());
             move |now_ns| {
@@ -313,8 +323,7 @@ mod tests {
 
     use super::*;
     use crate::Schema;
-    use crate::events::event::Event;
-    use crate::perf::{Handle, NotSupportedError, parse};
+    use submeter_events::{Event, Handle, NotSupportedError, parse};
 
     /// Counters that panic when an event is prepared, except for the first time.
     struct Fragile(Arc<AtomicBool>);

@@ -9,13 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use submeter_events::{EventGroup, GroupKey, NotSupportedError, Pmu, Published, Scope};
 
 use super::accounts::{AccountTimes, Accounts, TimeKeeper};
 use super::counts::{RequestCounts, Sum};
-use crate::events::event::EventGroup;
-use crate::events::pmu::{NotSupportedError, Pmu};
-use crate::perf::published::Published;
-use crate::perf::scheduler::{GroupKey, Scope};
 use crate::tree::group::Group;
 use crate::tree::tree::Tree;
 
@@ -72,7 +69,7 @@ impl Attachment {
         events: EventGroup,
         pmu: &mut P,
     ) -> (Attachment, bool) {
-        let scope = group.map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)));
+        let scope = group.map_or(Scope::Everywhere, |group| Scope::Group(GroupKey(group.id())));
         let mut time_alone = true;
         let refused = events.events().iter().find_map(|event| match pmu.prepare(event) {
             Ok(handle) => {
@@ -121,7 +118,7 @@ impl Attachment {
             return true;
         }
         let (Scope::Group(key), Some(path)) = (self.scope, &self.path) else { return false };
-        let killed = tree.get(path).is_none_or(|group| GroupKey::of(&group) != key);
+        let killed = tree.get(path).is_none_or(|group| GroupKey(group.id()) != key);
         // Relaxed: as above.
         self.killed.fetch_or(killed, Ordering::Relaxed) || killed
     }

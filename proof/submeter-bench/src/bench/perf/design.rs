@@ -7,7 +7,8 @@
 //! [`SystemWide::LeftAlone`] is the document's first patch. Both were written from the document's
 //! description, for this table only.
 
-use submeter::perf::{EventGroup, GroupKey, Handle, NotSupportedError, Pmu, Scheduler, Scope};
+use submeter::perf::{EventGroup, NotSupportedError};
+use submeter_events::{GroupKey, Handle, Pmu, Scheduler, Scope};
 
 /// Follows the switches of one thread.
 pub(super) trait Design {

@@ -1,4 +1,5 @@
-use submeter::perf::{Counts, EventGroupId, EventKind, SimulatedPmu, State, parse};
+use submeter::perf::{EventKind, parse};
+use submeter_events::{Counts, EventGroupId, SimulatedPmu, State};
 
 use super::*;
 

@@ -1,10 +1,12 @@
 //! Installs a design between the threads' switches and their events, and removes it again.
 
+use std::iter::successors;
 use std::time::{Duration, Instant};
 
-use submeter::perf::{EventGroup, GroupKey, Pmu, Request, Scope, Session, ThreadPmu, parse};
+use submeter::perf::{EventGroup, Request, Session, parse};
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Group, Tree};
+use submeter_events::{GroupKey, Pmu, Scope, ThreadPmu};
 
 use super::design::{Design, Filtered, SystemWide};
 use super::priced::{PricedPmu, Sharing};
@@ -161,7 +163,7 @@ fn observe<P: Pmu + 'static>(
     make: impl Fn() -> Filtered<P> + Send + Sync + 'static,
 ) -> Observation {
     let scope = |group: &Option<Group>| {
-        group.as_ref().map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)))
+        group.as_ref().map_or(Scope::Everywhere, |group| Scope::Group(GroupKey(group.id())))
     };
     let all: Vec<_> = wanted.iter().map(|one| (scope(&one.group), one.events.clone())).collect();
     switch::observe(move |now_ns| {
@@ -183,10 +185,9 @@ struct Follower<P> {
 
 impl<P: Pmu> Observer for Follower<P> {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
-        match next {
-            Some(group) => GroupKey::chain_of(group, &mut self.chain),
-            None => self.chain.clear(),
-        }
+        self.chain.clear();
+        let groups = successors(next, |group| group.parent());
+        self.chain.extend(groups.map(|group| GroupKey(group.id())));
         self.design.switch(&self.chain, now_ns);
     }
 }

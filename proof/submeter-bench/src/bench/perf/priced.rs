@@ -18,7 +18,8 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use submeter::perf::{Event, Handle, NotSupportedError, Pmu};
+use submeter::perf::{Event, NotSupportedError};
+use submeter_events::{Handle, Pmu};
 
 pub(super) const WRITE_NS: i64 = 50;
 pub(super) const READ_NS: i64 = 15;
@@ -183,7 +184,8 @@ fn clock_ns() -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use submeter::perf::{GroupKey, Scheduler, Scope, parse};
+    use submeter::perf::parse;
+    use submeter_events::{GroupKey, Scheduler, Scope};
 
     use super::super::design::{Design, Filtered, SystemWide};
     use super::*;

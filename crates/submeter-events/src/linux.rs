@@ -19,8 +19,8 @@ use submeter_sys::perf_event::{Switches, Together};
 
 use opened::{Opened, Way};
 
-use super::event::Event;
-use super::pmu::{Handle, NotSupportedError, Pmu};
+use crate::event::Event;
+use crate::pmu::{Handle, NotSupportedError, Pmu};
 
 /// The counters of the thread that created it: the kernel's events and the hardware's.
 ///
@@ -80,7 +80,7 @@ impl LinuxPmu {
 
     /// Places all events or none.
     #[inline]
-    pub(crate) fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
+    pub fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
         for again in [true, false] {
             let (placed, all) = self.try_place(events.clone());
             if all {
@@ -94,8 +94,9 @@ impl LinuxPmu {
         false
     }
 
+    /// Takes events off their counters.
     #[inline]
-    pub(crate) fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
+    pub fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
         for handle in events {
             if let Some(opened) = self.opened(handle) {
                 opened.placed = opened.placed.saturating_sub(1);
@@ -131,10 +132,12 @@ impl LinuxPmu {
         self.opened.iter().position(|opened| opened.as_ref().is_some_and(|o| o.event == *event))
     }
 
+    #[inline]
     fn index(&self, handle: Handle) -> Option<usize> {
         self.prepared.get(handle.0 as usize).copied().flatten()
     }
 
+    #[inline]
     fn opened(&mut self, handle: Handle) -> Option<&mut Opened> {
         let index = self.index(handle)?;
         self.opened[index].as_mut()
@@ -204,6 +207,7 @@ impl LinuxPmu {
     }
 
     /// Opens all events again in a forked child, where they still count the parent's thread.
+    #[inline]
     fn follow_the_fork(&mut self) {
         if self.generation != fork::generation() {
             self.renew();
@@ -298,7 +302,7 @@ fn free_slot<T>(slots: &mut Vec<Option<T>>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::parse;
+    use crate::parse;
 
     /// An event that is off its counter, as those of the hardware are until they are placed. It is
     /// one of the kernel's: not every machine lets its counters be used.

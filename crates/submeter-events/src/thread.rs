@@ -1,21 +1,22 @@
 //! All counters of a thread: its clock for CPU time, the kernel's for everything else.
 
-use crate::events::KernelPmu;
-use crate::events::event::{Event, EventKind};
-use crate::events::pmu::{Handle, NotSupportedError, Pmu};
+use crate::KernelPmu;
+use crate::event::{Event, EventKind};
+use crate::pmu::{Handle, NotSupportedError, Pmu};
 
 /// The counters of the thread that created it: CPU time from a [`ClockPmu`], all other events from
-/// the kernel (`LinuxPmu`, on Linux).
+/// the kernel ([`KernelPmu`]).
 ///
 /// An event group may mix both kinds. If the kernel refuses every event, CPU time is still counted.
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::{GroupKey, Scheduler, Scope, ThreadPmu, parse};
-/// use submeter::switch::clock;
+/// use submeter_events::{Scheduler, Scope, ThreadPmu, parse};
 ///
+/// // The time is that of a clock that stands still while the thread does not run.
 /// let mut events = Scheduler::new(ThreadPmu::new());
-/// events.attach(Scope::Group(GroupKey(1)), &parse("task-clock")?[0], clock::thread_cpu_ns())?;
+/// let id = events.attach(Scope::Everywhere, &parse("task-clock")?[0], 100)?;
+/// assert_eq!(events.counts(id, 150).expect("attached").values, [50]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Default)]
@@ -58,6 +59,7 @@ impl Pmu for ThreadPmu {
         }
     }
 
+    #[inline]
     fn is_clock(&self, event: Handle) -> bool {
         is_clock(event)
     }
@@ -99,7 +101,7 @@ fn is_clock(event: Handle) -> bool {
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::{ClockPmu, Pmu, parse};
+/// use submeter_events::{ClockPmu, Pmu, parse};
 ///
 /// let mut pmu = ClockPmu::new();
 /// let event = pmu.prepare(&parse("task-clock")?[0].events()[0])?;
@@ -161,8 +163,8 @@ impl Pmu for ClockPmu {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
     use super::*;
+    use crate::parse;
 
     #[test]
     fn an_event_that_is_not_a_clock_is_refused_by_name() {

@@ -1,22 +1,22 @@
 //! The stand-in for the kernel's counters on systems other than Linux.
 
-use super::event::Event;
-use super::pmu::{Handle, NotSupportedError, Pmu};
+use crate::event::Event;
+use crate::pmu::{Handle, NotSupportedError, Pmu};
 
 /// Counters that refuse every event. No event is ever prepared, so none can be placed or read.
 #[derive(Debug, Default)]
-pub(crate) struct NoKernelPmu;
+pub struct NoKernelPmu;
 
 impl NoKernelPmu {
-    pub(crate) fn supports(event: &Event) -> Result<(), NotSupportedError> {
+    pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
         Err(NotSupportedError::new(event, "only Linux counts it: use task-clock or cpu-clock"))
     }
 
-    pub(crate) fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
+    pub fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
         events.next().is_none()
     }
 
-    pub(crate) fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
+    pub fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
 }
 
 impl Pmu for NoKernelPmu {

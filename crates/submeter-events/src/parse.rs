@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::events::event::{Event, EventGroup, EventKind, NAMES};
+use crate::event::{Event, EventGroup, EventKind, NAMES};
 
 /// The maximum of events in one list: more than any CPU counts, few enough for a thread to read at
 /// a switch.
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::{EVENTS_MAX, parse};
+/// use submeter_events::{EVENTS_MAX, parse};
 ///
 /// let many = vec!["task-clock"; EVENTS_MAX + 1].join(",");
 /// assert!(parse(&many).is_err());
@@ -24,14 +24,14 @@ pub const EVENTS_MAX: usize = 64;
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::parse;
+/// use submeter_events::parse;
 ///
 /// let groups = parse("task-clock:D,{cycles,instructions}:u,page-faults")?;
 /// assert_eq!(groups.len(), 3);
 /// assert!(groups[0].is_pinned());
 /// assert_eq!(groups[1].to_string(), "{cycles:u,instructions:u}");
 /// assert!(parse("cylces").unwrap_err().to_string().contains("\"cylces\""));
-/// # Ok::<(), submeter::perf::ParseError>(())
+/// # Ok::<(), submeter_events::ParseError>(())
 /// ```
 ///
 /// # Errors
@@ -163,7 +163,7 @@ fn wrong(part: &str, what: String) -> ParseError {
 ///
 /// # Examples
 /// ```
-/// let error = submeter::perf::parse("cycels").expect_err("no such event");
+/// let error = submeter_events::parse("cycels").expect_err("no such event");
 /// println!("{error}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

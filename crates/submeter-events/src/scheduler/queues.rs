@@ -5,7 +5,7 @@
 //! attachment and each turn, so that every queue is sorted.
 
 use super::{GroupKey, Scope};
-use crate::perf::index::{GroupIndex, NONE};
+use crate::index::{GroupIndex, NONE};
 
 /// The index of a queue. The first queue is that of the events for all groups.
 pub(super) type QueueId = u32;
@@ -41,11 +41,13 @@ impl EventQueue {
         self.needy > 0 || !self.pinned.is_empty()
     }
 
+    #[inline]
     pub(super) fn of(&self, pinned: bool) -> &[QueuePlace] {
         if pinned { &self.pinned } else { &self.flexible }
     }
 
     /// Returns both kinds, pinned ones first.
+    #[inline]
     pub(super) fn all(&self) -> impl Iterator<Item = QueuePlace> {
         self.pinned.iter().chain(&self.flexible).copied()
     }
@@ -89,6 +91,7 @@ impl EventQueues {
         self.by_group.find(group)
     }
 
+    #[inline]
     pub(super) fn queue(&self, queue: QueueId) -> &EventQueue {
         &self.queues[queue as usize]
     }
@@ -174,6 +177,7 @@ impl EventQueues {
     }
 
     /// Returns the next place of the walk.
+    #[inline]
     pub(super) fn next(&mut self, pinned: bool) -> Option<u32> {
         let EventQueues { queues, cursors, .. } = self;
         let at =

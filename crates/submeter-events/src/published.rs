@@ -9,7 +9,7 @@ use submeter_percpu::SeqLatch;
 /// The words of one moment must be read together: a value with the running time of another moment
 /// would be scaled wrong. [`SeqLatch`] ensures that without waiting.
 #[derive(Clone, Debug)]
-pub(super) struct Published {
+pub struct Published {
     /// Error, enabled, running, values.
     words: SeqLatch,
 }
@@ -22,15 +22,21 @@ const ATTEMPTS: usize = 1000;
 
 /// A copy of [`Published`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Copied {
-    pub(super) error: bool,
-    pub(super) enabled_ns: u64,
-    pub(super) running_ns: u64,
-    pub(super) values: Vec<u64>,
+pub struct Copied {
+    /// Whether a pinned event group found no counter, or lost one.
+    pub error: bool,
+    /// For how long it could have counted.
+    pub enabled_ns: u64,
+    /// For how long it counted.
+    pub running_ns: u64,
+    /// What each event counted while it did.
+    pub values: Vec<u64>,
 }
 
 impl Published {
-    pub(super) fn new(events: usize) -> Published {
+    /// Creates the counts of as many events, all 0.
+    #[must_use]
+    pub fn new(events: usize) -> Published {
         Published { words: SeqLatch::new(HEAD + events) }
     }
 
@@ -51,7 +57,9 @@ impl Published {
         });
     }
 
-    pub(super) fn read(&self) -> Copied {
+    /// Returns the counts of one moment.
+    #[must_use]
+    pub fn read(&self) -> Copied {
         let mut copied = Copied::default();
         for _ in 0..ATTEMPTS {
             if self.try_read(&mut copied) {

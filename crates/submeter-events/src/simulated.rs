@@ -1,7 +1,7 @@
 //! Simulated counters for tests.
 
-use crate::events::event::{Event, EventKind};
-use crate::events::pmu::{Handle, NotSupportedError, Pmu};
+use crate::event::{Event, EventKind};
+use crate::pmu::{Handle, NotSupportedError, Pmu};
 
 /// A simulated CPU with a number of counters, each of which can count any event: for tests, and for
 /// trying out a list of events on a machine without counters.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::event::{Event, EventGroup};
+use crate::event::{Event, EventGroup};
 
 /// The key of a prepared event, for the [`Pmu`] that prepared it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub struct Handle(pub u32);
 /// The counters of one thread.
 ///
 /// Implement it to schedule events on counters other than the kernel's. A
-/// [`Scheduler`](crate::perf::Scheduler) prepares each event once, places and removes it as groups
+/// [`Scheduler`](crate::Scheduler) prepares each event once, places and removes it as groups
 /// are entered and left, reads it only while it is placed, and releases it once.
 pub trait Pmu {
     /// Begins a moment: all reads until the next call belong to it, so that an implementation may
@@ -30,7 +30,7 @@ pub trait Pmu {
     fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError>;
 
     /// Returns whether a prepared event counts nothing but the time that
-    /// [`begin`](Pmu::begin) is given. A [`Session`](crate::perf::Session) does not place event
+    /// [`begin`](Pmu::begin) is given. A session does not place event
     /// groups of such events alone.
     fn is_clock(&self, event: Handle) -> bool {
         let _ = event;
@@ -66,7 +66,8 @@ impl NotSupportedError {
     }
 
     /// Refuses an event group without events, which nothing could place.
-    pub(crate) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
+    #[must_use]
+    pub fn empty(group: &EventGroup) -> Option<NotSupportedError> {
         group.events().is_empty().then(|| {
             let reason = "an event group needs at least one event".to_owned();
             NotSupportedError { event: group.to_string(), reason }

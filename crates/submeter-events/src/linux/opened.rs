@@ -4,7 +4,7 @@ use std::io;
 
 use submeter_sys::perf_event::{self, Config, FastRead, Together};
 
-use crate::events::event::{Event, EventKind};
+use crate::event::{Event, EventKind};
 
 /// How an event is read, which depends on when its count can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,9 @@ mod tests;
 
 use std::fmt;
 
-use super::published::Published;
-use crate::events::event::EventGroup;
-use crate::events::pmu::{Handle, NotSupportedError, Pmu};
-use crate::path::DEPTH_MAX;
-use crate::tree::group::Group;
+use crate::event::EventGroup;
+use crate::pmu::{Handle, NotSupportedError, Pmu};
+use crate::published::Published;
 use attached::AttachedEvents;
 use queues::{EVERYWHERE, EventQueues, QueueId};
 
@@ -19,27 +17,6 @@ use queues::{EVERYWHERE, EventQueues, QueueId};
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub u64);
-
-impl GroupKey {
-    /// Returns the key of a group, which no other group of the process ever has, in any tree.
-    #[inline]
-    #[must_use]
-    pub fn of(group: &Group) -> GroupKey {
-        GroupKey(group.id())
-    }
-
-    /// Fills `chain` with the keys of `group` and its ancestors, the root last. Does not allocate
-    /// if `chain` has room.
-    #[inline]
-    pub fn chain_of(group: &Group, chain: &mut Vec<GroupKey>) {
-        chain.clear();
-        let mut next = Some(group);
-        while let Some(group) = next {
-            chain.push(GroupKey::of(group));
-            next = group.parent();
-        }
-    }
-}
 
 /// The groups that an event group counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +66,8 @@ impl Counts {
 }
 
 /// Returns what `value` would have been if it had always been counted; `None` if it never was.
-pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64> {
+#[must_use]
+pub fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64> {
     // A coarse clock may show no time for an interval in which events were counted.
     if value > 0 && enabled_ns == running_ns {
         return Some(value);
@@ -107,14 +85,14 @@ pub struct EventGroupId {
     generation: u32,
 }
 
-/// A scheduler of one thread's events. See [`perf`](crate::perf) for the rules.
+/// A scheduler of one thread's events. The [crate](crate) has the rules.
 ///
 /// Every call takes the time of a clock that stands still while the thread does not run, so that
 /// *enabled* and *running* are in the thread's own time.
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
+/// use submeter_events::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
 ///
 /// let mut events = Scheduler::new(SimulatedPmu::new(2));
 /// let [cycles] = &parse("{cycles,instructions}")?[..] else { panic!("one event group") };
@@ -131,7 +109,7 @@ pub struct EventGroupId {
 ///
 /// # Differences from Linux
 /// There is no timer: a caller that has one calls [`rotate`](Scheduler::rotate). A
-/// [`Session`](super::Session) rotates at a switch once perf's interval has passed.
+/// session of `submeter` does so at a switch once perf's interval has passed.
 pub struct Scheduler<P> {
     pmu: P,
     slots: Vec<EventSlot>,
@@ -163,8 +141,9 @@ struct Link {
     queue: Option<QueueId>,
 }
 
-/// The maximum of groups in a chain, including the root.
-const CHAIN_MAX: usize = DEPTH_MAX + 1;
+/// The maximum of groups in a chain, including the root: a tree of `submeter` has 64 levels below
+/// it.
+const CHAIN_MAX: usize = 65;
 
 impl<P: Pmu> Scheduler<P> {
     /// Creates a scheduler without events, for a thread that is in no group.
@@ -200,7 +179,7 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Like [`attach`](Scheduler::attach), but its counts are published for other threads by each
     /// switch that takes it off, and by [`publish`](Scheduler::publish).
-    pub(super) fn attach_published(
+    pub fn attach_published(
         &mut self,
         scope: Scope,
         group: &EventGroup,
@@ -285,22 +264,29 @@ impl<P: Pmu> Scheduler<P> {
         self.change(common, now_ns);
     }
 
-    /// Like [`switch`](Scheduler::switch), to a group of the tree that has `root`; a group of
-    /// another tree counts as none. Climbs only up to the first common ancestor, which it finds by
-    /// comparing groups of equal depth.
+    /// Like [`switch`](Scheduler::switch), along a `path` from the thread's group up, each group
+    /// with its depth. A path that does not end in `root` counts as none. It is followed only up to
+    /// the first common ancestor, which is found by comparing groups of equal depth.
+    ///
+    /// # Panics
+    /// When the path has more than 65 groups.
     #[inline]
-    pub(super) fn switch_to(&mut self, group: Option<&Group>, root: GroupKey, now_ns: u64) {
+    pub fn switch_along(
+        &mut self,
+        path: impl Iterator<Item = (GroupKey, usize)>,
+        root: GroupKey,
+        now_ns: u64,
+    ) {
         self.entering.clear();
-        let (mut common, mut next) = (0, group);
-        while let Some(group) = next {
-            let (key, depth) = (GroupKey::of(group), group.depth());
+        let mut common = 0;
+        for (key, depth) in path {
             if self.chain.get(depth).is_some_and(|link| link.group == key) {
                 common = depth + 1;
                 break;
             }
             self.entering.push(key);
-            next = group.parent();
         }
+        assert!(self.entering.len() <= CHAIN_MAX, "a path of more than 65 groups");
         if common == 0 && self.entering.last() != Some(&root) {
             self.entering.clear();
         }
@@ -381,7 +367,7 @@ impl<P: Pmu> Scheduler<P> {
     ///
     /// Should be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve
     /// groups that are never current when it is called, such as those that are always left quickly.
-    pub(super) fn turn(&mut self, now_ns: u64) {
+    pub fn turn(&mut self, now_ns: u64) {
         self.turns += 1;
         for link in &self.chain {
             if let Some(queue) = link.queue {
@@ -392,7 +378,7 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     /// Publishes the counts so far of the current groups, and of events for all groups.
-    pub(super) fn publish(&mut self, now_ns: u64) {
+    pub fn publish(&mut self, now_ns: u64) {
         self.pmu.begin(now_ns);
         for queue in self.chain.iter().filter_map(|link| link.queue).chain([EVERYWHERE]) {
             for place in self.queues.queue(queue).all() {

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use rustc_hash::FxBuildHasher;
+use foldhash::fast::FixedState;
 
-use super::scheduler::GroupKey;
+use crate::scheduler::GroupKey;
 
-/// The number that no group has.
-pub(super) const NONE: u32 = 0;
+/// The number that no group has in a [`GroupIndex`].
+pub const NONE: u32 = 0;
 
 /// The number of groups that share a page: two cache lines.
 const PAGE: usize = 32;
@@ -23,11 +23,11 @@ const NEAR: usize = 1 << 14;
 /// all groups would scatter them, and each switch among many groups would cost two cache misses
 /// that cannot be prefetched.
 #[derive(Debug)]
-pub(super) struct GroupIndex {
+pub struct GroupIndex {
     /// The index in `pages` by page number, as far as needed so far; 0 if there is no page.
     near: Vec<u32>,
     /// The same for page numbers from `NEAR` on, because keys may be any number.
-    far: HashMap<u64, u32, FxBuildHasher>,
+    far: HashMap<u64, u32, FixedState>,
     /// The first page stays empty.
     pages: Vec<Page>,
     /// Unused pages, whose last group no longer has a number.
@@ -42,8 +42,16 @@ struct Page([u32; PAGE]);
 
 const EMPTY: Page = Page([NONE; PAGE]);
 
+impl Default for GroupIndex {
+    fn default() -> GroupIndex {
+        GroupIndex::new()
+    }
+}
+
 impl GroupIndex {
-    pub(super) fn new() -> GroupIndex {
+    /// Creates an index in which no group has a number.
+    #[must_use]
+    pub fn new() -> GroupIndex {
         GroupIndex {
             near: Vec::new(),
             far: HashMap::default(),
@@ -53,20 +61,23 @@ impl GroupIndex {
         }
     }
 
+    /// Returns the number of `group`, if it has one.
     #[inline]
-    pub(super) fn find(&self, group: GroupKey) -> Option<u32> {
+    #[must_use]
+    pub fn find(&self, group: GroupKey) -> Option<u32> {
         let (number, at) = split(group);
         let found = self.pages[self.page(number) as usize].0[at];
         (found != NONE).then_some(found)
     }
 
     /// Returns how many groups have a number.
-    pub(super) fn groups(&self) -> usize {
+    #[must_use]
+    pub fn groups(&self) -> usize {
         self.groups
     }
 
-    /// Gives a number to `group`, which has none.
-    pub(super) fn insert(&mut self, group: GroupKey, value: u32) {
+    /// Gives a number other than [`NONE`] to `group`, which has none.
+    pub fn insert(&mut self, group: GroupKey, value: u32) {
         debug_assert!(value != NONE && self.find(group).is_none());
         let (number, at) = split(group);
         let mut page = self.page(number);
@@ -82,7 +93,7 @@ impl GroupIndex {
     }
 
     /// Removes the number of `group`, which has one.
-    pub(super) fn remove(&mut self, group: GroupKey) {
+    pub fn remove(&mut self, group: GroupKey) {
         debug_assert!(self.find(group).is_some());
         let (number, at) = split(group);
         let page = self.page(number);

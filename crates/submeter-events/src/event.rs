@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// # Examples
 /// ```
-/// use submeter::perf::{Event, EventKind, parse};
+/// use submeter_events::{Event, EventKind, parse};
 ///
 /// let groups = parse("task-clock,r1a8")?;
 /// assert!(matches!(groups[0].events()[0].kind(), EventKind::Software(_)));
@@ -91,7 +91,7 @@ pub(crate) const NAMES: &[(&str, EventKind)] = &[
 ///
 /// # Examples
 /// ```
-/// let groups = submeter::perf::parse("cycles:u")?;
+/// let groups = submeter_events::parse("cycles:u")?;
 /// let event = groups[0].events()[0];
 /// assert_eq!(event.to_string(), "cycles:u");
 /// assert!(event.counts_user() && !event.counts_kernel());
@@ -145,7 +145,7 @@ impl fmt::Display for Event {
 ///
 /// # Examples
 /// ```
-/// let groups = submeter::perf::parse("{cycles,instructions}:D,task-clock")?;
+/// let groups = submeter_events::parse("{cycles,instructions}:D,task-clock")?;
 /// assert_eq!(groups.len(), 2);
 /// assert!(groups[0].is_pinned());
 /// assert_eq!(groups[0].to_string(), "{cycles,instructions}:D");

@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use super::{Counts, Scope, State};
-use crate::events::pmu::{Handle, Pmu};
-use crate::perf::published::Published;
+use crate::pmu::{Handle, Pmu};
+use crate::published::Published;
 
 #[derive(Debug)]
 pub(super) struct AttachedEvents {
@@ -48,6 +48,7 @@ const CLOSED: u64 = u64::MAX;
 impl Span {
     const NONE: Span = Span { sum_ns: 0, since_ns: CLOSED };
 
+    #[inline]
     fn open(&mut self, now_ns: u64) {
         // Opening an open interval again must not lose its start.
         if self.since_ns == CLOSED {
@@ -55,12 +56,14 @@ impl Span {
         }
     }
 
+    #[inline]
     fn close(&mut self, now_ns: u64) {
         self.sum_ns = self.until(now_ns);
         self.since_ns = CLOSED;
     }
 
     /// Adds the elapsed part of an open interval to the sum; the interval stays open.
+    #[inline]
     fn advance(&mut self, now_ns: u64) {
         if self.since_ns != CLOSED {
             self.close(now_ns);
@@ -68,6 +71,7 @@ impl Span {
         }
     }
 
+    #[inline]
     fn until(&self, now_ns: u64) -> u64 {
         // A clock that went backwards adds nothing, rather than centuries.
         self.sum_ns + now_ns.saturating_sub(self.since_ns)
@@ -153,6 +157,7 @@ impl AttachedEvents {
     }
 
     /// Returns whether it has run since the end of its last turn, while it is off its counters.
+    #[inline]
     pub(super) fn had_its_turn(&self) -> bool {
         self.running.sum_ns > self.turn_ns
     }

@@ -1,6 +1,6 @@
 //! The rules of the event scheduler, one test each, on simulated counters.
 
-use submeter::perf::{
+use submeter_events::{
     Event, EventGroup, EventGroupId, EventKind, GroupKey, Pmu, Scheduler, Scope, SimulatedPmu,
     State, ThreadPmu, parse,
 };
