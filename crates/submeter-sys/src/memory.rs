@@ -12,8 +12,10 @@ use crate::os;
 ///
 /// Any part of it that is not accessible yet ([`closed`](Reservation::closed)) stays out of the way
 /// of those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
-/// only that, and so do strict overcommit and `RLIMIT_DATA` count. What counts every address does
-/// so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after `mlockall(MCL_FUTURE)`.
+/// only that, and so do strict overcommit and `RLIMIT_DATA` count. Of what is reserved after
+/// `mlockall(MCL_FUTURE)`, even pages that are open take memory, and are locked, only from their
+/// first write on. What counts every address does so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after
+/// `mlockall(MCL_FUTURE)`.
 ///
 /// On Windows all of it counts as committed from the start, and nothing is given back before the
 /// drop. Rows are smaller there for that reason: [`STRIDE`](crate::STRIDE).
@@ -53,7 +55,8 @@ impl Reservation {
     }
 
     /// Lets the pages of a range be read and written, and leaves open what is open. Costs a system
-    /// call, and after `mlockall(MCL_FUTURE)` the memory of the range.
+    /// call, and where all the process has was locked since (`mlockall(MCL_CURRENT)`) the memory of
+    /// the range.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when the range is not inside; what the system returns, with

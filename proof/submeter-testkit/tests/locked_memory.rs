@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{PoisonError, RwLock};
 
-use submeter::{Buckets, Count, Counter, Nanoseconds, Schema, Tree};
+use submeter::{Buckets, Count, Counter, Group, Histogram, Nanoseconds, Schema, Tree};
 
 /// Far more than the trees of these tests use, far less than they reserve.
 const SMALL: u64 = 64 << 20;
@@ -185,34 +185,72 @@ fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
     passed(&again(name, unlimited));
 }
 
+/// Makes groups with a histogram, which take 1 KiB of each row, and lets each count a request: of
+/// 20,000 the words are 200 MiB in the rows of two CPUs.
+fn many(tree: &Tree, requests: Counter<Count>) -> Vec<Group> {
+    let create = |n| tree.get_or_create(&format!("/{n}")).expect("room");
+    let groups: Vec<_> = (0..20_000).map(create).collect();
+    groups.iter().for_each(|group| group.add(requests, 1));
+    groups
+}
+
+fn tree_with_histogram() -> (Tree, Counter<Count>, Histogram<Nanoseconds>) {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests");
+    let latency = schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    (Tree::new(schema.build().expect("valid")).expect("address space"), requests, latency)
+}
+
+fn assert_resident(when: &str) {
+    let (resident, _) = resident_and_writable();
+    assert!(resident < 2 * SMALL, "{} MiB resident {when}", resident >> 20);
+}
+
+/// Returns how many addresses are locked.
+fn locked() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
 #[test]
 fn memory_that_is_locked_on_fault_holds_what_was_written_and_no_more() {
     let name = "memory_that_is_locked_on_fault_holds_what_was_written_and_no_more";
     if is_child() {
         let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-        let mut schema = Schema::builder();
-        let requests = schema.counter::<Count>("requests", "Requests");
-        schema.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
-        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        // Words of histograms that nothing is written to: 200 MiB in the rows of two CPUs.
-        let many = |name: &str| {
-            let groups: Vec<_> = (0..20_000)
-                .map(|n| tree.get_or_create(&format!("/{name}{n}")).expect("room"))
-                .collect();
-            groups.iter().for_each(|group| group.add(requests, 1));
-            groups
-        };
-        let before = many("before");
+        let (tree, requests, _) = tree_with_histogram();
+        let before = many(&tree, requests);
         if !lock(flags) {
             return;
         }
-        let assert_resident = |when: &str| {
-            let (resident, _) = resident_and_writable();
-            assert!(resident < 2 * SMALL, "{} MiB resident {when}", resident >> 20);
-        };
         assert_resident("after MCL_ONFAULT");
-        drop((before, many("after")));
+        let (tree, requests, _) = tree_with_histogram();
+        drop((before, many(&tree, requests)));
         assert_resident("with more groups");
+        return;
+    }
+    passed(&again(name, unlimited));
+}
+
+#[test]
+fn a_tree_in_locked_memory_holds_what_was_written_and_no_more() {
+    let name = "a_tree_in_locked_memory_holds_what_was_written_and_no_more";
+    if is_child() {
+        if !lock(libc::MCL_CURRENT | libc::MCL_FUTURE) {
+            return;
+        }
+        let before = locked();
+        let (tree, requests, latency) = tree_with_histogram();
+        let groups = many(&tree, requests);
+        assert_resident("with groups");
+        assert!(locked() - before > 1 << 30, "the rows are locked, as all that is mapped");
+        // What is written is locked, and goes back with its groups all the same.
+        groups.iter().for_each(|group| (0..40).for_each(|n| group.record(latency, 1 << n)));
+        let (written, _) = resident_and_writable();
+        groups.into_iter().for_each(|group| drop(group.kill()));
+        tree.flush();
+        let (left, _) = resident_and_writable();
+        assert!(left < written - (SMALL >> 3), "{} of {} MiB left", left >> 20, written >> 20);
         return;
     }
     passed(&again(name, unlimited));

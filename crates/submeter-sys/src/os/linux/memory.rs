@@ -28,7 +28,37 @@ pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: 1. The range is the mapping just made. 2. The advice changes no contents: madvise(2)
     // says so.
     unsafe { libc::madvise(address, len, libc::MADV_NOHUGEPAGE) };
+    if new_memory_is_locked() {
+        // What is opened later would be committed as a whole. Where the kernel refuses (before
+        // 4.4), that is so.
+        // SAFETY: 1. The range is the mapping just made. 2. Locking changes no contents.
+        unsafe { libc::syscall(libc::SYS_mlock2, address, len, libc::MLOCK_ONFAULT) };
+    }
     NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// Whether the process locks what it maps (`mlockall(MCL_FUTURE)`): whether a new page is resident
+/// before it is touched. No call tells, and `VmLck` of `/proc` counts what others lock too.
+fn new_memory_is_locked() -> bool {
+    // gVisor says that of all pages, even of those that may not be accessed and have no memory.
+    is_born_resident(libc::PROT_READ | libc::PROT_WRITE) && !is_born_resident(libc::PROT_NONE)
+}
+
+fn is_born_resident(access: libc::c_int) -> bool {
+    let len = page_size();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: 1. The mapping aliases nothing: it is new, private, and at an address of the kernel's
+    // choice.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return false;
+    }
+    let mut resident = 0;
+    // SAFETY: 1. The range is the page just mapped. 2. The call writes a byte for each page.
+    let known = unsafe { libc::mincore(page, len, &raw mut resident) } == 0;
+    // SAFETY: 1. The range is the page just mapped, which nothing uses.
+    unsafe { libc::munmap(page, len) };
+    known && resident & 1 != 0
 }
 
 /// Lets a range be accessed: zeroes that take memory page by page.
@@ -60,8 +90,12 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
 pub(crate) unsafe fn discard(from: NonNull<u8>, len: usize) -> io::Result<()> {
     // SAFETY: 1. The range is inside a mapping of ours, in whole pages: the caller's promise. 2. It
     // reads as zero then: the mapping is private and anonymous.
-    let result = unsafe { libc::madvise(from.as_ptr().cast(), len, libc::MADV_DONTNEED) };
-    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let advise = |advice| match unsafe { libc::madvise(from.as_ptr().cast(), len, advice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // The second is for locked memory, which the first refuses, and is known from 5.18 on.
+    advise(libc::MADV_DONTNEED).or_else(|_| advise(libc::MADV_DONTNEED_LOCKED))
 }
 
 pub(crate) fn page_size() -> usize {
