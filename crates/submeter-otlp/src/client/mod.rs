@@ -14,7 +14,10 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use submeter_address::{Address, AddressError, Url};
-use ureq::http::header::AUTHORIZATION;
+use ureq::http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::builder::{Builder, Endpoint, Protocol};
@@ -131,6 +134,19 @@ fn like(protocol: Protocol) -> &'static str {
     }
 }
 
+/// What each request says of itself: another value would be a lie, or end in the middle.
+const OWN: [HeaderName; 9] = [
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
 fn headers(settings: &Builder, url: &Url) -> Result<HeaderMap, SettingError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &settings.headers.0 {
@@ -139,6 +155,10 @@ fn headers(settings: &Builder, url: &Url) -> Result<HeaderMap, SettingError> {
         let (known, value) = header.ok_or_else(|| {
             SettingError::new(format!("header {name:?}: HTTP has no such name or value"))
         })?;
+        if OWN.contains(&known) {
+            let why = format!("header {name:?}: each request has its own: leave it out");
+            return Err(SettingError::new(why));
+        }
         headers.append(known, value);
     }
     if let Some(authorization) = url.authorization()
