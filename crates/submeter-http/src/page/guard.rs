@@ -149,6 +149,10 @@ impl Guard {
 
     fn is_own(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
+        // A user is no part of a host, and none of a page is sent with one.
+        if host.contains('@') {
+            return false;
+        }
         let page = self.0.page.map(|(_, addr)| addr.ip());
         let name = authority.host().trim_matches(['[', ']']);
         match name.parse::<IpAddr>() {
