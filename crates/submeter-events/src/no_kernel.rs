@@ -8,14 +8,20 @@ use crate::pmu::{Handle, NotSupportedError, Pmu};
 pub struct NoKernelPmu;
 
 impl NoKernelPmu {
+    /// Refuses the event.
+    ///
+    /// # Errors
+    /// Always.
     pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
         Err(NotSupportedError::new(event, "only Linux counts it: use task-clock or cpu-clock"))
     }
 
+    /// Places no event.
     pub fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
         events.next().is_none()
     }
 
+    /// Does nothing.
     pub fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
 }
 

@@ -9,11 +9,11 @@ const ROOT: GroupKey = GroupKey(0);
 const CHAINS: &[&[u64]] =
     &[&[1, 0], &[2, 1, 0], &[3, 2, 1, 0], &[4, 2, 1, 0], &[5, 1, 0], &[6, 0], &[8, 7, 6, 0], &[0]];
 
-/// A scheduler that has one event for each group, and one for all.
+/// A scheduler that has one event for each group, two of which are of no tree, and one for all.
 fn scheduler() -> Scheduler<SimulatedPmu> {
     let mut events = Scheduler::new(SimulatedPmu::new(16));
     let cycles = &parse("cycles").expect("valid")[0];
-    let scopes = (0..=8).map(|group| Scope::Group(GroupKey(group)));
+    let scopes = (0..=10).map(|group| Scope::Group(GroupKey(group)));
     for scope in scopes.chain([Scope::Everywhere]) {
         events.attach(scope, cycles, 0).expect("supported");
     }
