@@ -11,6 +11,10 @@ const SET_BITS: u32 = 4;
 /// for more than thirty years of a process.
 pub(super) const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
 
+/// How much of the time to come a refusal reports as throttled. A debt may take minutes, which in
+/// one report would look as if as many had passed in a moment.
+pub(super) const AHEAD_NS: u64 = 1_000_000_000;
+
 /// A rate in the form that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
@@ -155,7 +159,8 @@ pub(super) struct Refused {
     /// How many levels above the first the limiting bucket is: the one that takes longest.
     pub(super) levels: usize,
     pub(super) wait_ns: Option<u64>,
-    /// How much of the wait no refusal by this bucket has reported before.
+    /// How much of the time in which this bucket refuses no refusal has reported before: up to a
+    /// second from now.
     pub(super) throttled_ns: u64,
     pub(super) terms: Terms,
     /// Whether the rate had enough, and the share of the level below did not.
@@ -176,8 +181,12 @@ pub(super) struct Bucket {
     word: AtomicU64,
     /// Writers: setters of a rate, one at a time, and only the one that the word does not name.
     slots: [Slot; 2],
-    /// Until when takes were refused. Writers: refusals, only upwards.
+    /// Until when takes are refused, by what refusals have said. Writers: refusals upwards, and
+    /// setters of a rate.
     throttled_until_ns: AtomicU64,
+    /// Up to when that was reported; takes are refused all the time from then on until the other.
+    /// Writers: refusals, only upwards.
+    reported_until_ns: AtomicU64,
     /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and looks at one that is soft.
     mode: AtomicU32,
     /// The contenders of the levels below for a share of the rate.
@@ -215,6 +224,7 @@ impl Bucket {
             word: AtomicU64::new(0),
             slots: [Slot::new(), Slot::new()],
             throttled_until_ns: AtomicU64::new(0),
+            reported_until_ns: AtomicU64::new(0),
             mode: AtomicU32::new(ENFORCED),
             contenders: Contenders::new(),
             share: Share::new(),
@@ -309,6 +319,8 @@ impl Bucket {
                 }
             });
             if self.exchange(word, word.next(due_ns)) {
+                // Relaxed: a statistic. What the rate before would have refused is not known to be.
+                self.throttled_until_ns.fetch_min(now_ns, Ordering::Relaxed);
                 return;
             }
         }
@@ -403,11 +415,20 @@ impl Bucket {
         }
     }
 
-    /// Returns how much of the time until `until_ns` was not reported before.
+    /// Notes that takes are refused until `until_ns`. Returns how much time up to a second from now
+    /// refusals have said that, and not reported. What lies beyond is left to the next refusal.
+    ///
+    /// Nothing is reported twice, as each report begins where the one before it ended; refusals at
+    /// the same time may miss a part.
     fn throttle(&self, now_ns: u64, until_ns: u64) -> u64 {
-        // Relaxed: a statistic.
-        let before = self.throttled_until_ns.fetch_max(until_ns, Ordering::Relaxed);
-        until_ns.saturating_sub(before.max(now_ns))
+        // Relaxed, all: a statistic.
+        let known_ns = self.throttled_until_ns.load(Ordering::Relaxed);
+        let end_ns = known_ns.max(until_ns).min(now_ns + AHEAD_NS);
+        let reported_ns = self.reported_until_ns.fetch_max(end_ns, Ordering::Relaxed);
+        // Last: time from before this refusal would otherwise be taken for refused by another.
+        self.throttled_until_ns.fetch_max(until_ns, Ordering::Relaxed);
+        let of_before_ns = known_ns.min(end_ns).saturating_sub(reported_ns);
+        of_before_ns + end_ns.saturating_sub(reported_ns.max(known_ns).max(now_ns))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bucket::{Bucket, LONGEST_NS, admit_all, spend_all, take_all};
+use super::bucket::{AHEAD_NS, Bucket, LONGEST_NS, admit_all, spend_all, take_all};
 use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +28,13 @@ fn spend(bucket: &Bucket, n: u64, now_ns: u64) {
 fn wait_ns(bucket: &Bucket, now_ns: u64) -> u64 {
     let admitted = admit_all([Some(bucket)].into_iter(), || now_ns, drop);
     admitted.map_or_else(|refused| refused.wait_ns.expect("it is known"), |()| 0)
+}
+
+/// How much throttled time a look reports, and after which time work is admitted; `None` for at
+/// once.
+fn refusal(bucket: &Bucket, now_ns: u64) -> Option<(u64, u64)> {
+    let refused = admit_all([Some(bucket)].into_iter(), || now_ns, drop).err()?;
+    Some((refused.throttled_ns, refused.wait_ns.expect("it is known")))
 }
 
 /// Half a CPU, of which 100 ms can be had at once.
@@ -309,4 +316,54 @@ fn budgets_are_divided_by_weight_where_both_want_more() {
     let (share, sum) = (light as f64 / (light + heavy) as f64, light + heavy);
     assert!((0.24..0.26).contains(&share), "{share} of {sum}");
     assert!((9_900 * MS..10_200 * MS).contains(&sum), "{sum}");
+}
+
+/// It was reported at once: ten minutes of throttled time in a moment.
+#[test]
+fn a_debt_of_minutes_is_reported_as_it_goes_by() {
+    const DEBT_NS: u64 = 600_000 * MS;
+    for pause_ms in [1000, 250, 7] {
+        let (bucket, mut reported) = (bucket(half_a_cpu()), 0);
+        spend(&bucket, 100 * MS + DEBT_NS / 2, 0);
+        let mut now_ns = 0;
+        while let Some((throttled_ns, wait_ns)) = refusal(&bucket, now_ns) {
+            assert_eq!(wait_ns, DEBT_NS + 2 - now_ns);
+            assert!(throttled_ns <= AHEAD_NS, "{throttled_ns}");
+            reported += throttled_ns;
+            assert_eq!(reported, (now_ns + AHEAD_NS).min(DEBT_NS + 2), "at {now_ns}");
+            now_ns += pause_ms * MS;
+        }
+        assert!(now_ns > DEBT_NS, "each millisecond was asked for");
+    }
+}
+
+/// One that comes again only when it was told to is not seen to wait less.
+#[test]
+fn what_a_refusal_left_is_reported_by_the_next_one_without_the_time_between() {
+    let bucket = bucket(half_a_cpu());
+    spend(&bucket, 5_100 * MS, 0);
+    let (reported, wait_ns) = refusal(&bucket, 0).expect("it owes");
+    assert_eq!((reported, wait_ns), (AHEAD_NS, 10_000 * MS + 2));
+    assert_eq!(refusal(&bucket, wait_ns), None, "as it was told");
+    // The next debt, a while later.
+    let later_ns = 20_000 * MS;
+    spend(&bucket, 200 * MS, later_ns);
+    let (reported, next_ns) = refusal(&bucket, later_ns).expect("it owes again");
+    assert_eq!(next_ns, 200 * MS + 2);
+    assert_eq!(reported, wait_ns - AHEAD_NS + next_ns);
+}
+
+#[test]
+fn what_another_rate_would_have_refused_is_not_reported() {
+    let bucket = bucket(half_a_cpu());
+    spend(&bucket, 5_100 * MS, 0);
+    assert_eq!(refusal(&bucket, 0), Some((AHEAD_NS, 10_000 * MS + 2)));
+    // Five times as much: what is owed is earned in a fifth of the rest.
+    let rate = Rate { amount: 2_500 * MS, ..half_a_cpu() };
+    let set_ns = 4_000 * MS;
+    bucket.set(Some(rate.terms().expect("it can be kept")), set_ns);
+    assert_eq!(refusal(&bucket, 9_000 * MS), None);
+    spend(&bucket, 350 * MS, 9_000 * MS);
+    let (reported, wait_ns) = refusal(&bucket, 9_000 * MS).expect("it owes again");
+    assert_eq!(reported, set_ns - AHEAD_NS + wait_ns, "until the rate was set, and now");
 }

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::bucket::{Bucket, Terms, spend_all, take_all};
+use super::bucket::{AHEAD_NS, Bucket, Terms, spend_all, take_all};
 use crate::models::{Note, explore_all, witness};
 
 fn terms(burst: u64) -> Terms {
@@ -132,5 +132,26 @@ fn loom_all_that_contend_in_a_period_are_weighed_once() {
         for (n, fits) in [(32, true), (5, true), (5, true), (1, false)] {
             assert_eq!(take_all(path(), n, || 0, drop).is_ok(), fits, "{n}");
         }
+    });
+}
+
+/// Broken by what was reported stored instead of exchanged, and by what is refused made known
+/// before it is reported.
+#[test]
+fn loom_refusals_at_once_report_no_moment_twice() {
+    explore_all(|| {
+        let bucket = Arc::new(bucket(1));
+        let refusal = |bucket: &Bucket, now_ns| {
+            let refused = take_all([Some(bucket)].into_iter(), 1, || now_ns, drop);
+            refused.expect_err("it owes").throttled_ns
+        };
+        // Ten seconds, of which neither reports more than the sixth.
+        spend_all([Some(&*bucket)].into_iter(), AHEAD_NS, || 0);
+        let other = Arc::clone(&bucket);
+        let other = thread::spawn(move || refusal(&other, 5 * AHEAD_NS));
+        let reported = refusal(&bucket, 5 * AHEAD_NS + 7) + other.join().unwrap();
+        witness("a refusal that goes on where the other ended", reported == AHEAD_NS + 7);
+        witness("a refusal that finds all reported", reported == AHEAD_NS);
+        assert!(reported <= AHEAD_NS + 7, "{reported}");
     });
 }

@@ -46,7 +46,8 @@ pub struct Throttled {
     /// share that refused it and others stop contending. `None` for never, as it is more than a
     /// burst, which [`Rate::NOTHING`] has none of.
     pub retry_after_ns: Option<u64>,
-    /// How much of that time no refusal by this bucket has reported before.
+    /// How much of the time in which this bucket refuses no refusal has reported before: up to a
+    /// second from now. More than a second where refusals before this one said a longer time.
     pub throttled_ns: u64,
     /// The rate that refused.
     pub rate: Rate,

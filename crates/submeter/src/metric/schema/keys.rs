@@ -128,7 +128,8 @@ impl<U> RateLimit<U> {
     }
 
     /// Returns the counter of the time in which takes were refused, for each until it would have
-    /// been granted; overlapping times count once: the metric `NAME_throttled_time`.
+    /// been granted; overlapping times count once: the metric `NAME_throttled_time`. A refusal
+    /// counts up to a second ahead, and what is left of the time before.
     #[must_use]
     pub fn throttled_time(self) -> Counter<Nanoseconds> {
         self.throttled_time
