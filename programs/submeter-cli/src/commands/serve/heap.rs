@@ -125,3 +125,24 @@ fn kib(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use submeter_cache::Config;
+
+    use super::*;
+
+    #[test]
+    fn books_that_the_groups_do_not_equal_are_said_and_no_success() {
+        let cache = Cache::new(Config::default()).expect("the default configuration");
+        let live: Live = cache.tree().declare().expect("room");
+        let heap = Heap::start(cache.tree(), live).expect("linked, and the only one here");
+        let books = Books { heap: Arc::new(heap), live, cache: cache.clone() };
+        let (said, is_exact) = books.finish();
+        assert!(is_exact && said.contains("exact"), "{said}");
+        // As if a flush had left out a block.
+        cache.tree().root().adjust(live.bytes, -1);
+        let (said, is_exact) = books.finish();
+        assert!(!is_exact && said.contains("NOT EXACT"), "{said}");
+    }
+}
