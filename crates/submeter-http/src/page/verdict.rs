@@ -22,9 +22,12 @@ use self::say::Said;
 use super::panel::{self, Column, Panel};
 use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
 
-/// How many samples in a row a finding must last to be said, and be away to be taken back: a second
-/// of noise says nothing, and a second of quiet ends nothing.
+/// How many samples in a row a finding must last to be said: a second of noise says nothing.
 const SAMPLES: u8 = 2;
+
+/// How many samples in a row it must be away to be taken back: what comes and goes at the edge of
+/// an overload is one verdict, not one every few seconds.
+const ENDS: u8 = 4;
 
 /// How long a verdict is said after it was true, in the past tense: people who look up from other
 /// work should not have to wait for the next.
@@ -126,7 +129,7 @@ impl Verdicts {
             }
         }
         // Found in one sample of two is found twice in no row.
-        self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < SAMPLES);
+        self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);
         self.say(at_ms, case);
     }
 

@@ -314,7 +314,8 @@ impl View {
         self
     }
 
-    /// Names the view that is the rate because of which it is refused: sentences say it.
+    /// Names the view that is the rate, or the limit, because of which it is refused: sentences say
+    /// it.
     #[must_use]
     pub fn refused_by(mut self, rate: &str) -> View {
         self.refused_by = Some(rate.to_owned());

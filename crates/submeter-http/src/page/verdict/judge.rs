@@ -15,8 +15,10 @@ const BURST_PART: f64 = 0.25;
 /// A tenant does or finds less that has lost such a part of what it usually has.
 const LOST: f64 = 0.3;
 
-/// A tenant takes most that has its fair part, and such a part of the rest.
-const UNFAIR: f64 = 1.0 / 3.0;
+/// A tenant takes most that has its fair part, and such a part of the rest: of time, and of what is
+/// held. Somebody always holds what is there; less would accuse who holds much of what others lack.
+const UNFAIR: f64 = 0.25;
+const UNFAIR_HELD: f64 = 1.0 / 3.0;
 
 /// Of so many tenants that could wait for another, most wait that do not wait for themselves: at
 /// least such a part.
@@ -48,9 +50,13 @@ const STALLED: f64 = 0.01;
 const GAINED: f64 = 0.1;
 const GAIN_SAMPLES: usize = 30;
 
+/// A server that has less of its usual CPU time than such a part lacks what the machine gives to
+/// others: no tenant of it is why requests wait.
+const STARVED: f64 = 0.5;
+
 /// A loss begins when a tenant no longer holds such a part of the most that it held, and who took
-/// it has gained such a part of it since.
-const LOST_FROM: f32 = 0.95;
+/// it has gained such a part of it in the same samples.
+const LOST_FROM: f64 = 0.95;
 const GAINED_OF_LOST: f64 = 0.5;
 
 /// The weight of a group that has none.
@@ -324,7 +330,7 @@ impl<'a> Scene<'a> {
                 // More than its fair part, by a good part of the rest. Who holds no more than what
                 // is protected holds what is its own.
                 let fair = self.fair[row];
-                let most = fair + (1.0 - fair) * UNFAIR;
+                let most = fair + (1.0 - fair) * if is_rate { UNFAIR } else { UNFAIR_HELD };
                 if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
                     continue;
                 }
@@ -353,6 +359,10 @@ impl<'a> Scene<'a> {
         }
         // Where it is known who has the processors, many requests alone keep nobody waiting.
         let Some(cpu) = self.cpu() else { return found };
+        let usual = self.usual(VerdictKind::Waits, 0, cpu);
+        if usual.is_some_and(|usual| self.all(cpu) < usual * STARVED) {
+            found.retain(|finding| finding.views().any(|(view, _)| !self.views.is_rate(view)));
+        }
         let with_reason = found.into_iter().filter_map(|finding| {
             if finding.views().any(|(view, _)| view == cpu) {
                 return Some(finding);
@@ -531,18 +541,22 @@ impl<'a> Scene<'a> {
         self.views.with(Role::Contended).any(|view| !self.views.is_rate(view))
     }
 
-    /// Whether a tenant holds less than it did lately, and another has gained as much since: who
-    /// deletes its own has lost it to nobody.
+    /// Whether a tenant holds less than it did lately because another took it, and so gained while
+    /// it lost: who deletes its own loses it at once, and others fill the room later.
     fn has_lost_to(&self, blamed: usize, row: usize, view: usize) -> bool {
-        let Some(now) = self.figure(row, view) else { return false };
-        let line = |row: usize| self.history.line(self.rows[row].id, view);
-        let most = line(row).flatten().fold(0.0, f32::max);
-        // What was held when the loss began.
-        let pairs = line(row).zip(line(blamed));
-        let before = pairs.filter(|(held, _)| held.is_some_and(|held| held >= most * LOST_FROM));
-        let before = before.last().and_then(|(_, other)| other).unwrap_or(0.0);
-        let lost = f64::from(most) - now;
-        let gained = self.figure(blamed, view).unwrap_or(0.0) - f64::from(before);
-        lost > f64::from(most) * LOST && gained >= lost * GAINED_OF_LOST
+        let line = |row: usize| {
+            let line = self.history.line(self.rows[row].id, view);
+            line.map(|held| f64::from(held.unwrap_or(0.0)))
+        };
+        let most = line(row).fold(0.0, f64::max);
+        let lost = most - self.figure(row, view).unwrap_or(most);
+        if lost <= most * LOST {
+            return false;
+        }
+        let both: Vec<(f64, f64)> = line(row).zip(line(blamed)).collect();
+        let began = both.iter().rposition(|(held, _)| *held >= most * LOST_FROM).unwrap_or(0);
+        let steps = both[began..].windows(2);
+        let took = |of: &[(f64, f64)]| (of[0].0 - of[1].0).min(of[1].1 - of[0].1).max(0.0);
+        steps.map(took).sum::<f64>() >= lost * GAINED_OF_LOST
     }
 }

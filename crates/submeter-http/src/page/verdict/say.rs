@@ -134,6 +134,8 @@ fn figures(finding: &Finding, views: &Views) -> String {
                 Some(Shape::Cores) if than > 0.0 => {
                     format!(" of {} CPUs", (than * 1e3).round() / 1e3)
                 }
+                Some(Shape::Bytes) if than > 0.0 => format!(" of {}", bytes(than)),
+                Some(Shape::Count) if than > 0.0 => format!(" of {}", count(than)),
                 _ if than > 0.0 => format!(" of {}/s", count(than)),
                 _ => String::new(),
             };
@@ -162,6 +164,15 @@ fn time(ns: f64) -> String {
         n => (n, "ns"),
     };
     format!("{}{NBSP}{unit}", three_digits(value))
+}
+
+fn bytes(n: f64) -> String {
+    let (mut n, mut units) = (n, ["B", "KiB", "MiB", "GiB"].iter());
+    // What would be written as 1024 of a unit is 1 of the next.
+    while n >= 1023.5 && units.len() > 1 {
+        (n, _) = (n / 1024.0, units.next());
+    }
+    format!("{}{NBSP}{}", three_digits(n), units.next().unwrap_or(&""))
 }
 
 fn count(n: f64) -> String {

@@ -2,19 +2,32 @@
 //!
 //! The requests are put to a [model](super::model) of a server, which says of each second who is
 //! harmed and who is to blame. The judge sees what the page's sampler would.
+//!
+//! With `SUBMETER_VERDICT_SEEDS=100..120` hours of other seeds than the usual are tried, in
+//! `cargo test --release -p submeter-http --lib -- --nocapture hours_`.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+
+use fastrand::Rng;
 
 use super::Server;
-use super::model::{Chance, Demand, Model, Truth};
+use super::model::{Demand, Model, Truth, normal};
 
 const HOUR: usize = 3600;
 
-/// How many hours of each load.
-const SEEDS: u64 = 3;
+/// The hours of each load. The judge was never changed for what it did in these.
+const SEEDS: Range<u64> = 0..3;
 
-/// A verdict is said from its second second on, and for one more when it is over.
-const LATE: usize = 4;
+/// A verdict is said from its second second on, and for three more when it is over.
+const LATE: usize = 6;
+
+/// Who is to blame must be named after so many seconds.
+const SOON: usize = 4;
+
+/// An accusation that is back within so many seconds flaps: who reads it takes it for news.
+const FLAPS: usize = 5;
 
 /// What the tenants of an hour do.
 struct Load {
@@ -26,14 +39,9 @@ struct Load {
     restarts: Option<usize>,
 }
 
-/// What a whole number and a seed always give: the same chance for the same minute.
-fn chance(seed: u64, of: [usize; 2]) -> Chance {
-    let [a, b] = of.map(|of| of as u64 + 1);
-    let mut chance = Chance(seed ^ a.wrapping_mul(0x9e37_79b9) ^ b.wrapping_mul(0x85eb_ca6b_0001));
-    for _ in 0..3 {
-        chance.next();
-    }
-    chance
+/// The same chance for the same seed and two whole numbers.
+fn chance(seed: u64, [a, b]: [usize; 2]) -> Rng {
+    Rng::with_seed((seed << 32) ^ ((a as u64) << 16) ^ b as u64)
 }
 
 /// A day in an hour. A few tenants do most, each at its own time of day, now and then all customers
@@ -46,9 +54,9 @@ fn day(n: usize, second: usize, seed: u64) -> Demand {
     let mut demand = Demand::new(size * share * (1.1 + phase.sin()), 2e8 * share + 1e6);
     // Every four minutes one of the larger ones, for up to a minute.
     let mut crowd = chance(seed, [99, second / 240]);
-    let (who, lasts) = ((crowd.next() * 8.0) as usize, 5 + (crowd.next() * 55.0) as usize);
+    let (who, lasts) = ((crowd.f64() * 8.0) as usize, 5 + (crowd.f64() * 55.0) as usize);
     if n == who && (60..60 + lasts).contains(&(second % 240)) {
-        demand.rate *= 2.0 + 6.0 * crowd.next();
+        demand.rate *= 2.0 + 6.0 * crowd.f64();
     }
     demand.at_once = n > 10 && n % 7 == 5;
     demand
@@ -60,12 +68,12 @@ fn jobs(n: usize, second: usize, seed: u64) -> Demand {
     if n < 8 {
         let mut job = Demand::new(0.0, 5e7);
         let mut own = chance(seed, [n, 1]);
-        let every = [60, 60, 120, 300][(own.next() * 4.0) as usize];
-        let lasts = 5.0 + own.next() * 30.0;
-        let in_flight = 2f64.powf(own.next() * 11.0);
-        job.work_s = 5e-6 * 2f64.powf(own.next() * 5.0);
+        let every = [60, 60, 120, 300][(own.f64() * 4.0) as usize];
+        let lasts = 5.0 + own.f64() * 30.0;
+        let in_flight = 2f64.powf(own.f64() * 11.0);
+        job.work_s = 5e-6 * 2f64.powf(own.f64() * 5.0);
         job.scans = n % 4 == 3;
-        job.item = 200.0 * 2f64.powf(own.next() * 5.0);
+        job.item = 200.0 * 2f64.powf(own.f64() * 5.0);
         if ((second % every) as f64) < lasts {
             job.in_flight = in_flight;
         }
@@ -81,10 +89,10 @@ fn deploys(n: usize, second: usize, seed: u64) -> Demand {
     let mut demand =
         Demand::new([22_000.0, 40_000.0, 62_000.0][seed as usize % 3] * share, 3e8 * share + 1e6);
     let mut own = chance(seed, [n, second / 600]);
-    let (at, gone) = ((own.next() * 400.0) as usize, 3 + (own.next() * 30.0) as usize);
+    let (at, gone) = ((own.f64() * 400.0) as usize, 3 + (own.f64() * 30.0) as usize);
     let since = (second % 600).wrapping_sub(at);
     demand.renews = since == gone;
-    demand.flushes = own.next() < 0.3 && since == gone;
+    demand.flushes = own.f64() < 0.3 && since == gone;
     if since < gone {
         demand.rate = 0.0;
     } else if since < gone + 6 {
@@ -103,6 +111,11 @@ struct Shown {
     /// them in which one to blame was named.
     harmed: usize,
     named: usize,
+    /// Accusations that began, and those of them that began again.
+    began: usize,
+    flapped: usize,
+    /// The second in which each tenant was last accused, if it was.
+    last: Vec<Option<usize>>,
     /// What was said wrongly, and what beside a miss.
     wrong: Vec<String>,
     missed: Vec<String>,
@@ -110,7 +123,7 @@ struct Shown {
 
 impl Shown {
     /// Compares what is said with what is so, now and in the seconds before, the newest first.
-    fn compare(&mut self, server: &Server, past: &VecDeque<Vec<Truth>>, at: &str) {
+    fn compare(&mut self, server: &Server, past: &VecDeque<Vec<Truth>>, second: usize, at: &str) {
         let accused = server.verdicts.marks.iter().filter(|(_, kind)| kind.is_blame());
         let accused: Vec<usize> = accused.map(|(id, _)| *id as usize - 1).collect();
         let is_so = |&n: &usize| {
@@ -119,7 +132,12 @@ impl Shown {
                 of[n].may_be_to_blame && of.iter().enumerate().any(is_other)
             })
         };
-        let said = || format!("{at}: {:?}", server.said());
+        for &n in &accused {
+            let ago = self.last[n].replace(second).map(|last| second - last);
+            self.began += usize::from(ago != Some(1));
+            self.flapped += usize::from(ago.is_some_and(|ago| (2..=FLAPS).contains(&ago)));
+        }
+        let said = || format!("{at}, second {second}: {:?}", server.said());
         let rightly = accused.iter().filter(|n| is_so(n)).count();
         self.accused += accused.len();
         self.rightly += rightly;
@@ -129,7 +147,7 @@ impl Shown {
         let is_sure = |of: &Vec<Truth>| {
             of.iter().any(|of| of.is_harmed) && of.iter().any(|of| of.is_to_blame)
         };
-        if past.len() == LATE && past.iter().all(is_sure) {
+        if past.len() >= SOON && past.iter().take(SOON).all(is_sure) {
             self.harmed += 1;
             match accused.iter().any(is_so) {
                 true => self.named += 1,
@@ -139,11 +157,20 @@ impl Shown {
     }
 }
 
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shown { accused, rightly, harmed, named, began, flapped, .. } = self;
+        write!(f, "{rightly} of {accused} rightly, {named} of {harmed} named, ")?;
+        write!(f, "{flapped} of {began} flapped")
+    }
+}
+
 fn hour(load: &Load, seed: u64) -> Shown {
     let Load { name, tenants, of, restarts } = *load;
     let (mut model, mut server) = (Model::new(tenants, seed), Server::new([]));
     server.names = (0..tenants).map(|n| &*format!("/t{n:02}").leak()).collect();
-    let (mut noise, mut shown) = (Chance(seed + 7), Shown::default());
+    let (mut noise, mut shown) = (Rng::with_seed(!seed), Shown::default());
+    shown.last = vec![None; tenants];
     let mut drift = vec![0.0; tenants];
     let mut past: VecDeque<Vec<Truth>> = VecDeque::new();
     // Which part of their time the workers are given, and for how many seconds more.
@@ -155,16 +182,16 @@ fn hour(load: &Load, seed: u64) -> Shown {
         }
         if given.1 == 0 {
             // Now and then the machine has other work.
-            let is_busy = noise.next() < 1.0 / 200.0;
+            let is_busy = noise.f64() < 1.0 / 200.0;
             given = match is_busy {
-                true => (0.1 + 0.4 * noise.next(), 1 + (noise.next() * 4.0) as usize),
+                true => (0.1 + 0.4 * noise.f64(), 1 + (noise.f64() * 4.0) as usize),
                 false => (1.0, 1),
             };
         }
         given.1 -= 1;
         let mut demand = |n: usize| {
             let demand = of(n, second, seed);
-            drift[n] = 0.8 * drift[n] + 0.2 * noise.normal();
+            drift[n] = 0.8 * drift[n] + 0.2 * normal(&mut noise);
             Demand { rate: demand.rate * (1.0 + drift[n]).max(0.1), ..demand }
         };
         let demands: Vec<Demand> = (0..tenants).map(&mut demand).collect();
@@ -173,40 +200,56 @@ fn hour(load: &Load, seed: u64) -> Shown {
         server.second(&seconds);
         past.push_front(truths);
         past.truncate(LATE);
-        shown.compare(&server, &past, &format!("{name}, seed {seed}, second {second}"));
+        shown.compare(&server, &past, second, &format!("{name}, seed {seed}"));
     }
     shown
 }
 
 /// Accuses nobody wrongly in hours of some seeds, and names one to blame in at least a part of the
 /// seconds in which there is one. Some have no name: who takes a fifth of all in an overload that
-/// all others together make is left alone.
+/// all others together make is left alone. Of other seeds one accusation in fifty may be one of
+/// which judge and model differ, as where two tenants and all others together are too much.
 fn expect(load: Load, named: f64) {
     let mut all = Shown::default();
-    for seed in 0..SEEDS {
-        let mut of = hour(&load, seed);
-        let Shown { accused, rightly, harmed, named, .. } = of;
-        let name = load.name;
-        println!("{name} {seed}: {rightly} of {accused} rightly, {named} of {harmed} named");
+    let asked = seeds();
+    for seed in asked.clone().unwrap_or(SEEDS) {
+        let of = hour(&load, seed);
+        println!("{} {seed}: {of}", load.name);
         all = Shown {
             accused: all.accused + of.accused,
             rightly: all.rightly + of.rightly,
             harmed: all.harmed + of.harmed,
             named: all.named + of.named,
-            wrong: [all.wrong, std::mem::take(&mut of.wrong)].concat(),
-            missed: [all.missed, std::mem::take(&mut of.missed)].concat(),
+            began: all.began + of.began,
+            flapped: all.flapped + of.flapped,
+            last: Vec::new(),
+            wrong: [all.wrong, of.wrong].concat(),
+            missed: [all.missed, of.missed].concat(),
         };
     }
+    println!("{}, all: {all}", load.name);
     let some = |of: &[String]| of.iter().step_by(of.len() / 9 + 1).cloned().collect::<Vec<_>>();
-    assert!(all.wrong.is_empty(), "{} wrong, such as {:#?}", all.wrong.len(), some(&all.wrong));
+    let disputed = asked.map_or(0, |_| all.accused / 50);
+    assert!(
+        all.wrong.len() <= disputed,
+        "{} wrong, such as {:#?}",
+        all.wrong.len(),
+        some(&all.wrong)
+    );
     let part = all.named as f64 / all.harmed as f64;
     assert!(part >= named, "{part} named, and not, such as, {:#?}", some(&all.missed));
     assert!(all.rightly > 0, "nothing to say");
 }
 
+fn seeds() -> Option<Range<u64>> {
+    let asked = std::env::var("SUBMETER_VERDICT_SEEDS").ok()?;
+    let seeds = asked.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+    Some(seeds.unwrap_or_else(|| panic!("{asked:?}: wanted as 100..120")))
+}
+
 #[test]
 fn hours_like_a_day_accuse_nobody_wrongly() {
-    expect(Load { name: "a day", tenants: 24, of: day, restarts: None }, 0.6);
+    expect(Load { name: "a day", tenants: 24, of: day, restarts: None }, 0.7);
 }
 
 #[test]

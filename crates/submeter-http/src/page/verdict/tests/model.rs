@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use fastrand::Rng;
+
 use super::Second;
 
 const WORKERS: f64 = 2.0;
@@ -39,21 +41,9 @@ const TAKEN: f64 = 0.1;
 const SURELY: f64 = 1.5;
 const PERHAPS: f64 = 0.6;
 
-/// A number between 0 and 1, the same in each run.
-pub(super) struct Chance(pub(super) u64);
-
-impl Chance {
-    pub(super) fn next(&mut self) -> f64 {
-        let Chance(seed) = self;
-        *seed =
-            seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*seed >> 33) as f64 / f64::from(1_u32 << 31)
-    }
-
-    /// Returns one with mean 0 and deviation 1.
-    pub(super) fn normal(&mut self) -> f64 {
-        ((0..4).map(|_| self.next()).sum::<f64>() - 2.0) * 3f64.sqrt()
-    }
+/// Returns a number with mean 0 and deviation 1, as good as normal.
+pub(super) fn normal(chance: &mut Rng) -> f64 {
+    ((0..4).map(|_| chance.f64()).sum::<f64>() - 2.0) * 3f64.sqrt()
 }
 
 /// What a tenant's clients do in one second.
@@ -121,7 +111,7 @@ struct Tenant {
 /// A server.
 pub(super) struct Model {
     tenants: Vec<Tenant>,
-    chance: Chance,
+    chance: Rng,
 }
 
 /// What a tenant had in one second.
@@ -139,7 +129,7 @@ struct Had {
 
 impl Model {
     pub(super) fn new(tenants: usize, seed: u64) -> Model {
-        Model { tenants: vec![Tenant::default(); tenants], chance: Chance(seed) }
+        Model { tenants: vec![Tenant::default(); tenants], chance: Rng::with_seed(seed) }
     }
 
     /// Forgets all items, as a new process does.
@@ -188,7 +178,7 @@ impl Model {
                     (true, _) => 0.0,
                     _ => demand.rate * STEP,
                 };
-                (mean + mean.sqrt() * self.chance.normal()).max(0.0)
+                (mean + mean.sqrt() * normal(&mut self.chance)).max(0.0)
             })
             .collect();
         let open: f64 = came.iter().zip(demands).map(|(came, demand)| came * demand.work_s).sum();
@@ -284,7 +274,7 @@ impl Model {
             // What is asked for most is held first.
             let part = (tenant.live / demand.keys).min(1.0).powf(0.3) * 0.98;
             let lookups = (requests * 0.9).floor();
-            let noise = (part * (1.0 - part) / lookups.max(1.0)).sqrt() * self.chance.normal();
+            let noise = (part * (1.0 - part) / lookups.max(1.0)).sqrt() * normal(&mut self.chance);
             let hits = (part + noise).clamp(0.0, 1.0);
             let missed = lookups * (1.0 - hits) * demand.item;
             let lacks = demand.keys - tenant.live;
