@@ -75,8 +75,9 @@ const band = {
     const nobody = view.shape === "cores" ? whole.map((all, at) => Math.max(0, all - root[at])) : null;
     const most = root.reduce((most, all, at) => Math.max(most, all + (nobody ? nobody[at] : 0)), 0);
     const all = view.shape === "cores" ? model.server.cpus : 0;
-    // Against the whole machine where that is no tiny part of it.
-    this.most = most * 2 > all && most <= all ? all : scale(most || 1).top;
+    // Against the whole machine where that is no tiny part of it; a little more than all is a
+    // sample that came late.
+    this.most = most * 2 > all && most <= all * 1.1 ? all : scale(most || 1).top;
     let below = Array(SLOTS).fill(0);
     this.values = [...lines, rest, nobody];
     this.values.forEach((line, i) => {

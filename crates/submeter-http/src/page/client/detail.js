@@ -322,7 +322,7 @@ function limiter(path) {
   const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
   const line = () => `${inFile(path)} ${limits()}`;
   const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
-  const command = () => `curl -H 'X-Submeter: 1' --data ${quoted(limits())} ${quoted(address)}`;
+  const command = () => `curl -H 'X-Submeter: 1' --data-raw ${quoted(limits())} ${quoted(address)}`;
   const copy = async (text) => {
     try { await navigator.clipboard.writeText(text); setText(said, `Copied: ${text}`); } catch { setText(said, text); }
   };

@@ -29,7 +29,7 @@ const unitOf = (metric) => UNITS[metric.unit] || UNITS.count;
 // Who passes another in the order has so many times as much: of two alike, none moves each second.
 const PASSES = 1.2;
 // Of more siblings nobody follows the order by eye.
-const HELD_MOST = 500;
+const HELD_MOST = 100;
 
 const model = {
   groups: new Map(), root: null, server: null, schema: [], number: 0, at: 0, rootHistory: {},
@@ -169,7 +169,6 @@ const model = {
   rows() {
     if (!this.root) return [];
     const keep = this.filter ? this.matching() : null;
-    const sort = this.sorter();
     this.isHeld = false;
     const rows = [];
     const stack = [this.root];
@@ -177,9 +176,9 @@ const model = {
       const group = stack.pop();
       rows.push(group);
       if (!keep && this.isFolded(group)) continue;
-      const kids = keep ? group.kids.filter((kid) => keep.has(kid)) : group.kids.slice();
-      sort(kids);
-      for (let i = kids.length - 1; i >= 0; i--) stack.push(kids[i]);
+      const { kids, isHeld } = this.ordered(group);
+      this.isHeld ||= isHeld;
+      for (let i = kids.length - 1; i >= 0; i--) if (!keep || keep.has(kids[i])) stack.push(kids[i]);
     }
     return keep && !keep.size ? [] : rows;
   },
@@ -195,27 +194,30 @@ const model = {
     return keep;
   },
 
-  sorter() {
+  // Siblings in their order, which is made once for each message: a filter leaves out, and moves
+  // none.
+  ordered(group) {
+    const by = `${this.sort.key} ${this.sort.down}`;
+    if (group.order && group.order.by === by && group.order.number === this.number) return group.order;
+    return group.order = { by, number: this.number, ...this.sorted(group.kids.slice(), by) };
+  },
+
+  sorted(kids, by) {
     const { key, down } = this.sort;
     const byName = (a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
-    if (key === "name") return (kids) => kids.sort(down ? (a, b) => byName(b, a) : byName);
+    if (key === "name") return { kids: kids.sort(down ? (a, b) => byName(b, a) : byName), isHeld: false };
     const view = this.columns.find((column) => column.key === key);
-    const value = (group) => (down ? 1 : -1) * (this.get(group, view) ?? -1);
-    const order = (a, b) => value(b) - value(a) || byName(a, b);
-    const ranked = `${key} ${down}`;
-    return (kids) => {
-      const rank = (group) => group.ranked === ranked ? group.rank : Infinity;
-      if (kids.length > HELD_MOST) return kids.sort(order);
-      kids.sort((a, b) => rank(a) - rank(b) || order(a, b));
-      const passes = (a, b) => { const [v, w] = [value(a), value(b)]; return v > w && v - w > (PASSES - 1) * Math.abs(w); };
-      for (let i = 1; i < kids.length; i++) {
-        for (let j = i; j > 0 && passes(kids[j], kids[j - 1]); j--) [kids[j - 1], kids[j]] = [kids[j], kids[j - 1]];
-      }
-      kids.forEach((group, i) => {
-        Object.assign(group, { ranked, rank: i });
-        this.isHeld ||= i > 0 && value(group) > value(kids[i - 1]);
-      });
-    };
+    for (const kid of kids) kid.value = (down ? 1 : -1) * (this.get(kid, view) ?? -1);
+    const order = (a, b) => b.value - a.value || byName(a, b);
+    if (kids.length > HELD_MOST) return { kids: kids.sort(order), isHeld: false };
+    const rank = (kid) => kid.ranked === by ? kid.rank : Infinity;
+    kids.sort((a, b) => rank(a) - rank(b) || order(a, b));
+    const passes = (a, b) => a.value > b.value && a.value - b.value > (PASSES - 1) * Math.abs(b.value);
+    for (let i = 1; i < kids.length; i++) {
+      for (let j = i; j > 0 && passes(kids[j], kids[j - 1]); j--) [kids[j - 1], kids[j]] = [kids[j], kids[j - 1]];
+    }
+    kids.forEach((kid, i) => { kid.ranked = by; kid.rank = i; });
+    return { kids, isHeld: kids.some((kid, i) => i > 0 && kid.value > kids[i - 1].value) };
   },
 };
 

@@ -67,6 +67,7 @@ fn rows_change_places_only_where_one_has_a_fifth_more() {
         const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
         const order = (figures) => {
             [...model.groups.values()].slice(1).forEach((group, i) => { group.row = [figures[i]]; });
+            model.number++;
             const names = model.rows().slice(1).map((group) => group.name).join('');
             return [names, model.isHeld];
         };
@@ -78,6 +79,41 @@ fn rows_change_places_only_where_one_has_a_fifth_more() {
         assert.deepEqual(order([10, 11, 90]), ['cba', false]);
         model.sort = { key: 'r', down: false };
         assert.deepEqual(order([10, 11, 90]), ['abc', false], 'another order begins anew');
+        ");
+}
+
+#[test]
+fn a_filter_leaves_rows_out_and_moves_none() {
+    run(r"
+        const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
+        const groups = [[0, null, '', [0]], ...['a1', 'b', 'c1'].map((name, i) => [i + 1, 0, name, [30 - i]])];
+        model.full({ groups, lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 0 });
+        const names = () => model.rows().slice(1).map((group) => group.name).join();
+        assert.equal(names(), 'a1,b,c1');
+        let sorted = 0;
+        const { sorted: sort } = model;
+        model.sorted = (...of) => { sorted++; return sort.apply(model, of); };
+        for (const [filter, left] of [['1', 'a1,c1'], ['b', 'b'], ['', 'a1,b,c1']]) { model.filter = filter; assert.equal(names(), left); }
+        assert.equal(sorted, 0, 'once for each message');
+        model.tick({ gone: [], new: [[4, 0, 'd', [99]]], rows: [], number: 1, at_ms: 1, process: 0 });
+        assert.equal(names(), 'd,a1,b,c1');
+        ");
+}
+
+#[test]
+fn what_is_refused_is_one_column_and_a_rate_has_its_limit_beside_it() {
+    run(r"
+        const view = (key, more) => ({ key, title: `${key}/s`, shape: 'rate', place: 'table', limit: null, ...more });
+        const views = [view('requests', { place: 'headline', limit: 'rate' }), view('rate', { place: 'nowhere' }),
+            view('over rate', { is_refusal: true, is_trouble: true }), view('over CPU', { is_refusal: true, is_trouble: true })];
+        const groups = [[0, null, '', [9, null, 7, 2]], [1, 0, 'a', [9, 10, 7, 2]]];
+        model.full({ groups, lines: [], process: [], server: {}, schema: [], views, number: 0, at_ms: 0 });
+        assert.deepEqual(model.columns.map((column) => column.title), ['requests/s', 'Refused/s, by']);
+        const [requests, refused] = model.columns, tenant = model.groups.get(1);
+        assert.equal(model.get(tenant, refused), 9);
+        assert.deepEqual(refused.of.filter((one) => model.get(tenant, one)).map((one) => one.key), ['over rate', 'over CPU']);
+        assert.equal(model.get(tenant, requests.limit), 10);
+        assert(requests.bound, 'there is room for it');
         ");
 }
 
