@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use submeter::{GroupValues, Metric, MetricKind, Schema, UnitKind, Usage, Value};
 
 use super::super::wire::{Placement, Shape};
-use super::{Role, Source, Total, View, Views, Worse, level_shape, rate_shape};
+use super::{Role, Source, Total, View, Views, Worse, level_shape, noun_of, rate_shape};
 
 /// How many figures stand over the table, and how many in it: more would not fit on a screen.
 const HEADLINES: usize = 6;
@@ -14,18 +14,21 @@ const COLUMNS: usize = 9;
 impl Views {
     /// Shows each metric of a schema as its kind suggests, in the order of its declaration: a
     /// counter as a rate, CPU time as processors in use, a gauge as it is, a quota as what is held
-    /// within its limit beside the refusals and stalls, which are trouble, and a histogram as its
-    /// quantile 0.99.
+    /// within its limit beside the refusals and stalls, which are trouble, a rate limit as how
+    /// often it refuses, which is trouble too, and a histogram as its quantile 0.99.
     ///
     /// The first six stand over the table and in it, with refusals, stalls and up to three more in
     /// the table alone; the rest is in the detail of a group.
     #[must_use]
     pub fn of(schema: &Schema) -> Views {
-        let mut views: Vec<View> = schema.metrics().iter().flat_map(of).collect();
+        let mut views: Vec<View> =
+            schema.metrics().iter().flat_map(|metric| of(schema, metric)).collect();
         // How busy a tenant is, and what of the processors others lack.
         let mut first = true;
         for view in &mut views {
             let is_rate = matches!(view.source, Source::Rate { .. }) && view.role == Role::None;
+            // What a rate limit counts besides is of refusals.
+            let is_rate = is_rate && view.doc.place == Placement::Headline;
             if is_rate && (std::mem::take(&mut first) || view.doc.shape == Shape::Cores) {
                 view.role = Role::Contended;
                 view.doc.is_contended = true;
@@ -40,7 +43,15 @@ impl Views {
     }
 }
 
-fn of(metric: &Metric) -> Vec<View> {
+/// Returns the rate limit of which a counter is one of three, and which it is.
+fn of_rate_limit<'a>(schema: &Schema, name: &'a str) -> Option<(&'a str, &'static str)> {
+    const COUNTERS: [&str; 3] = ["_throttled", "_throttled_time", "_overdrafts"];
+    let (limit, of) = COUNTERS.iter().find_map(|of| Some((name.strip_suffix(of)?, *of)))?;
+    let has = |of: &&str| schema.metric(&format!("{limit}{of}")).is_some();
+    COUNTERS.iter().all(has).then_some((limit, of))
+}
+
+fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
     let (name, title) = (metric.name(), title(metric.name()));
     let own = metric.clone();
     let views = match metric.kind() {
@@ -54,7 +65,15 @@ fn of(metric: &Metric) -> Vec<View> {
                 Shape::Cores => (format!("{name}_cores"), title),
                 _ => (format!("{name}_per_s"), format!("{title}/s")),
             };
-            vec![View::new(&key, &title, shape, Source::Rate { total, per })]
+            let view = View::new(&key, &title, shape, Source::Rate { total, per });
+            vec![match of_rate_limit(schema, name) {
+                Some((limit, "_throttled")) => {
+                    let noun = format!("over its rate of {}", noun_of(&self::title(limit)));
+                    view.noun(&noun).place(Placement::Table).trouble()
+                }
+                Some(_) => view.place(Placement::Detail),
+                None => view,
+            }]
         }
         MetricKind::Gauge => {
             let level = move |group: &GroupValues| match group.value(&own) {
@@ -113,6 +132,8 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
             Shape::Rate,
             refusals,
         )
+        .noun(&format!("over its {} limit", noun_of(title)))
+        .refused_by(&limit)
         .place(Placement::Table)
         .trouble(),
         View::stalls(&format!("{name}_pressure"), &format!("{title} stalls"), move |group| {

@@ -144,6 +144,7 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     );
     let held = views.docs().nth(4).expect("the quota");
     assert_eq!((held.limit.as_deref(), &*held.help), (Some("disk_limit"), "Disk"));
+    assert_eq!((views.noun(6), views.refusing(6)), ("over its disk limit", Some(5)));
     let trouble: Vec<&str> =
         views.docs().filter(|doc| doc.is_trouble).map(|doc| &*doc.key).collect();
     assert_eq!(trouble, ["disk_refused_per_s", "disk_pressure"]);
@@ -162,6 +163,28 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     let figures = figures(&views, &second, Some(&first), 2 * SECOND);
     assert_eq!(figures[..8], [3.0, 2048.0, 0.25, 3.0, 60.0, 100.0, 0.0, 0.0].map(Some));
     assert!(figures[8].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
+}
+
+#[test]
+fn a_rate_limit_is_shown_as_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
+    let mut s = Schema::builder();
+    s.rate_limit::<Count>("calls", "Calls");
+    s.counter::<Count>("odd_throttled", "Of no rate limit");
+    let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+    let views = Views::of(tree.schema());
+    let shown = |doc: &ViewDoc| (doc.key.clone(), doc.place, doc.is_refusal, doc.is_contended);
+    let shown: Vec<_> = views.docs().map(shown).collect();
+    let row = |key: &str, place, refuses, contended| (key.to_owned(), place, refuses, contended);
+    assert_eq!(
+        shown,
+        [
+            row("calls_throttled_per_s", Placement::Table, true, false),
+            row("calls_throttled_time_cores", Placement::Detail, false, false),
+            row("calls_overdrafts_per_s", Placement::Detail, false, false),
+            row("odd_throttled_per_s", Placement::Headline, false, true),
+        ]
+    );
+    assert_eq!(views.noun(0), "over its rate of calls");
 }
 
 #[test]
