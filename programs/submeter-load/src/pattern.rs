@@ -74,7 +74,9 @@ impl Pattern {
         if shape.counter { number(shape).len() } else { shape.len }
     }
 
-    /// Checks a value that was read; an error says what is wrong with it.
+    /// Checks a value that was read; an error says what is wrong with it. A value of another length
+    /// is right too where all of it follows from that length: a run with another `--data-size`
+    /// stored it.
     pub fn check(&self, shape: Shape, got: &[u8]) -> Result<(), String> {
         if shape.counter {
             return check_number(got);
@@ -90,7 +92,11 @@ impl Pattern {
             }
         }
         let expected = self.window(shape.hash, shape.len);
-        if rest == expected {
+        let is_of_its_length = || {
+            (1..=VALUE_MAX as usize).contains(&rest.len())
+                && rest == self.window(shape.hash, rest.len())
+        };
+        if rest == expected || is_of_its_length() {
             return Ok(());
         }
         let at = expected.iter().zip(rest).position(|(a, b)| a != b);
@@ -181,6 +187,17 @@ mod tests {
             assert!(other == 7 || pattern.check(shape(other, 300), &value).is_err());
         }
         assert!(pattern.check(shape(7, 300), &[&value[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn what_a_run_with_another_size_has_stored_is_right_and_nothing_else_of_that_length() {
+        let pattern = Pattern::default();
+        let value = written(&pattern, shape(7, 100));
+        assert_eq!(pattern.check(shape(7, 300), &value), Ok(()));
+        assert!(pattern.check(shape(8, 300), &value).is_err(), "another key's");
+        assert!(pattern.check(shape(7, 300), &value[..99]).is_err(), "cut");
+        assert!(pattern.check(shape(7, 300), b"").is_err(), "nothing");
+        assert!(pattern.check(shape(7, 300), &vec![b'0'; VALUE_MAX as usize + 1]).is_err());
     }
 
     #[test]
