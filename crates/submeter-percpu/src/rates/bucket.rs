@@ -89,6 +89,21 @@ impl Terms {
     }
 }
 
+/// The due time by other terms, of which nothing that is owed is lost.
+fn due_by(terms: Option<Terms>, before: Option<Terms>, due_ns: u64, now_ns: u64) -> u64 {
+    let refill_ns = |terms: Option<Terms>| terms.map_or(0, |terms| terms.refill_ns);
+    let owed_ns = due_ns.saturating_sub(now_ns + refill_ns(before));
+    // An amount is owed only where a rate earns it.
+    let amount = |terms: Option<Terms>| terms.filter(|terms| terms.burst > 0);
+    match (amount(before), amount(terms)) {
+        _ if owed_ns == 0 => terms.map_or(0, |terms| {
+            terms.due_with(before.map_or(u64::MAX, |t| t.available(due_ns, now_ns)), now_ns)
+        }),
+        (Some(before), Some(terms)) => terms.due_owing(before.debt(due_ns, now_ns), now_ns),
+        _ => now_ns + refill_ns(terms) + owed_ns,
+    }
+}
+
 /// Where terms are kept; a refill of 0 is none.
 #[derive(Debug)]
 struct Slot {
@@ -301,7 +316,9 @@ impl Bucket {
     }
 
     /// Sets another rate. The amount that can be taken stays as it is, up to the new burst, and so
-    /// does a debt; with the first rate a bucket is full. Not by two at once.
+    /// does a debt; with the first rate a bucket is full. Without a rate, and by one of nothing, a
+    /// debt takes as long as it would have: otherwise to remove a rate for a moment would forgive
+    /// what is owed. Not by two at once.
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {
@@ -311,13 +328,7 @@ impl Bucket {
         self.slot(self.word().next(0)).store(terms);
         loop {
             let word = self.word();
-            let due_ns = terms.map_or(0, |terms| {
-                let tokens = before.map_or(u64::MAX, |t| t.available(word.due_ns(), now_ns));
-                match before.map_or(0, |before| before.debt(word.due_ns(), now_ns)) {
-                    0 => terms.due_with(tokens, now_ns),
-                    debt => terms.due_owing(debt, now_ns),
-                }
-            });
+            let due_ns = due_by(terms, before, word.due_ns(), now_ns);
             if self.exchange(word, word.next(due_ns)) {
                 // Relaxed: a statistic. What the rate before would have refused is not known to be.
                 self.throttled_until_ns.fetch_min(now_ns, Ordering::Relaxed);

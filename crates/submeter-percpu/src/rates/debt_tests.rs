@@ -240,16 +240,31 @@ fn a_debt_stays_when_the_rate_changes() {
         bucket.set(terms(Rate { amount: amount * MS, per: SECOND, burst: burst * MS }), 0);
         assert_eq!(bucket.balance(0), Some(-200_000_000), "{amount} and {burst}");
     }
-    // What is owed to a rate that is removed, or that grants nothing, is forgotten.
-    bucket.set(terms(Rate::NOTHING), 0);
-    spend(&bucket, 300 * MS, 0);
-    bucket.set(terms(half_a_cpu()), 0);
-    assert_eq!(bucket.balance(0), Some(0));
-    spend(&bucket, MS, 0);
-    bucket.set(None, 0);
-    spend(&bucket, u64::MAX, 0);
-    bucket.set(terms(half_a_cpu()), 0);
-    assert_eq!(bucket.balance(0), Some(100_000_000));
+}
+
+/// It was forgotten: a rate that was removed for a moment, and set again, granted a burst.
+#[test]
+fn a_debt_outlives_the_removal_of_its_rate_and_one_of_nothing() {
+    let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));
+    for between in [None, Some(Rate::NOTHING)] {
+        let (bucket, between) = (bucket(half_a_cpu()), between.map(|rate| terms(rate).unwrap()));
+        spend(&bucket, 300 * MS, 0);
+        bucket.set(between, 0);
+        // By neither is anything spent.
+        spend(&bucket, u64::MAX, 0);
+        bucket.set(terms(half_a_cpu()), 0);
+        assert_eq!(bucket.balance(0), Some(-200_000_000), "{between:?}");
+        // What is owed goes by meanwhile, at the rate that it was owed to.
+        bucket.set(between, 0);
+        bucket.set(between.xor(terms(Rate::NOTHING)), 50 * MS);
+        let rate = Rate { amount: 50 * MS, ..half_a_cpu() };
+        bucket.set(terms(rate), 100 * MS);
+        assert_eq!(wait_ns(&bucket, 100 * MS), 300 * MS + 20, "{between:?}");
+        bucket.set(between, 100 * MS);
+        bucket.set(terms(rate), 400 * MS);
+        let full = if between.is_none() { 100_000_000 } else { 0 };
+        assert_eq!(bucket.balance(400 * MS), Some(full), "{between:?}");
+    }
 }
 
 #[test]

@@ -79,7 +79,8 @@ impl TokenBucket {
     }
 
     /// Sets or removes the rate. The amount that can be taken stays, up to the new burst; with the
-    /// first rate the bucket is full.
+    /// first rate the bucket is full. A debt stays, too: without a rate, and by one of
+    /// [nothing](Rate::NOTHING), for as long as it would have taken.
     ///
     /// # Errors
     /// When the rate makes no sense or is out of range; nothing changes then.
@@ -173,7 +174,7 @@ impl TokenBucket {
     /// Where it is asked to [`admit`](TokenBucket::admit) what spends, it is spent between any two
     /// moments no more than the burst, what the rate earns in between, and what those spend that
     /// were admitted before the last of it was. Costs as much as a take. A debt of more than a year
-    /// counts as one of a year; one by a rate of [nothing](Rate::NOTHING) is forgotten.
+    /// counts as one of a year; what is spent by a rate of [nothing](Rate::NOTHING) is forgotten.
     #[inline]
     pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone, n: u64) {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));

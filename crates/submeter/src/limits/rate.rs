@@ -18,8 +18,9 @@ impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
     ///
     /// The amount that can be taken now stays as it is, up to the new burst, so that setting a rate
-    /// again grants nothing; with the first rate a whole burst can be taken. Costs an allocation
-    /// the first time. A take at the same time goes by the old rate or by the new one.
+    /// again grants nothing; with the first rate a whole burst can be taken. A debt stays, also
+    /// while there is no rate, for as long as it would have taken. Costs an allocation the first
+    /// time. A take at the same time goes by the old rate or by the new one.
     ///
     /// # Examples
     /// ```
