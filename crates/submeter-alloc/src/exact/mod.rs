@@ -27,6 +27,11 @@
 //!   of less than 16 bytes take 16, which is what glibc gives them anyway, and twice what mimalloc
 //!   and jemalloc give to 8. Of more than 254 owners, all further ones take 32 bytes for a
 //!   block of 16 (24 with glibc, which is what it takes anyway).
+//!
+//!   A block of 8 bytes cannot have its owner for so little: 6.25 % of it is half a byte, which
+//!   names 15 owners. Two blocks would share that byte, and a thread that writes one half would
+//!   have to lock it. A byte for each 8 would be 12.5 % of every heap, whatever its sizes. For a
+//!   program of many such blocks an allocator that has a heap for each tenant is better.
 //! - **A switch**: an [observer](submeter::switch::observe) is called, which reads no clock; and an
 //!   update where the blocks of the group that is left grew or shrank. Nothing is looked up for a
 //!   group of another tree.
