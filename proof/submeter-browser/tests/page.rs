@@ -255,7 +255,7 @@ async fn the_points_of_a_column_stand_one_below_the_other_and_its_head_ends_wher
 
 #[tokio::test]
 async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outcome {
-    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
     let phone = json!({ "width": 375, "height": 812, "deviceScaleFactor": 2, "mobile": true });
     browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
     browser.until("innerWidth === 375").await?;
@@ -273,6 +273,27 @@ async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outco
                      .map(([name]) => name)";
         assert_eq!(browser.value(small).await?, json!([]), "with {path:?} open");
     }
+    // Below a name what is refused comes first, what is 0 not at all, and nothing is cut.
+    let refusing = tokio::spawn({
+        let (tenant, memory) = (program.tenant("/beta/one", 1), program.memory);
+        async move {
+            loop {
+                tenant.try_charge(memory, 1 << 40).expect_err("more than its limit");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    });
+    let below = "[...document.querySelectorAll('#rows .sub')]";
+    let first = format!(
+        "{below}.some(({{ textContent }}) => /^[\\d.]+\\/s [^·]*refused/.test(textContent))"
+    );
+    browser.until(&first).await?;
+    let bad = format!(
+        "{below}.filter((one) => one.scrollWidth > one.clientWidth || / 0(\\W|$)/.test(one.textContent))\
+         .map((one) => one.textContent)"
+    );
+    assert_eq!(browser.value(&bad).await?, json!([]));
+    refusing.abort();
     // Whose trouble it is counts for more than its line.
     let whole = "(() => {
         const row = [...table.nodes.values()].find((row) => row.group.path === '/beta/one');
