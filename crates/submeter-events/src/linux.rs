@@ -322,8 +322,9 @@ mod tests {
         Some((pmu, handle))
     }
 
+    /// Placing an event starts it, also one that was taken off its counter.
     #[test]
-    fn an_event_that_is_off_its_counter_is_started_when_it_is_placed() {
+    fn a_placed_event_is_started() {
         let Some((mut pmu, handle)) = off_its_counter() else { return };
         assert!(pmu.place(&[handle]));
         let opened = pmu.opened(handle).expect("prepared");

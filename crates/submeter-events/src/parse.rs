@@ -187,8 +187,9 @@ mod tests {
         parse(list).expect("valid").iter().map(ToString::to_string).collect()
     }
 
+    /// Parsing and displaying follow perf.
     #[test]
-    fn perf_s_syntax_is_parsed_and_displayed_as_perf_does() {
+    fn syntax_is_that_of_perf() {
         let list = "cycles,instructions:u,{cycles,instructions},task-clock:D,page-faults,cs";
         let expected = [
             "cycles",

@@ -166,8 +166,9 @@ mod tests {
     use super::*;
     use crate::parse;
 
+    /// An event that is not a clock is refused by name.
     #[test]
-    fn an_event_that_is_not_a_clock_is_refused_by_name() {
+    fn an_event_that_is_no_clock_is_refused() {
         let mut pmu = ClockPmu::new();
         for list in ["cycles", "page-faults:u", "r1a8", "dummy"] {
             let event = parse(list).expect("valid")[0].events()[0];

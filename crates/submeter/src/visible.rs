@@ -107,8 +107,9 @@ mod tests {
 
     use super::*;
 
+    /// Invisible characters are shown.
     #[test]
-    fn no_two_names_look_the_same_by_what_is_not_seen() {
+    fn no_two_names_look_alike() {
         let hidden =
             (0..=0x10_ffff).filter_map(char::from_u32).filter(|&c| is_hidden(c) || is_blank(c));
         let more = [' ', '\\', 'u', '{', '/'].into_iter();

@@ -79,6 +79,6 @@ fn a_switch_along_a_path_equals_one_to_a_chain() {
 // which works as well.
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn the_parts_of_a_group_that_a_switch_touches_have_the_documented_size() {
+fn switched_parts_have_their_documented_size() {
     assert_eq!((size_of::<EventSlot>(), size_of::<queues::EventQueue>()), (128, 64));
 }

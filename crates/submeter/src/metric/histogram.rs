@@ -225,8 +225,9 @@ impl HistogramSnapshot {
 mod tests {
     use super::*;
 
+    /// Its bucket's bound is not below it, and that of the bucket before is.
     #[test]
-    fn every_value_lies_in_a_bucket_up_to_its_bound_and_above_the_one_before() {
+    fn every_value_has_its_bucket() {
         let borders = |e: u32| {
             let quarters = (4u128..8).map(move |quarter| (quarter << e) >> 2);
             quarters.flat_map(|border| [border.saturating_sub(1), border, border + 1])
@@ -250,8 +251,9 @@ mod tests {
         }
     }
 
+    /// They stop at the largest number and do not wrap.
     #[test]
-    fn counts_beyond_64_bits_stay_at_the_most_that_there_is() {
+    fn counts_saturate_at_64_bits() {
         let buckets = Buckets::LATENCY_NS;
         let mut counts = vec![0; buckets.len()];
         counts[3] = u64::MAX;

@@ -63,8 +63,9 @@ mod tests {
         }
     }
 
+    /// The body also reports its end.
     #[test]
-    fn each_frame_is_made_in_the_group_and_the_end_is_told() {
+    fn each_frame_is_made_in_the_group() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let web = tree.create("/web").expect("new");
         let mut body = pin!(Names(1).in_group(&web));

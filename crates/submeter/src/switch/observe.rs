@@ -397,7 +397,7 @@ mod tests {
 
     /// Stands for a thread that lost the CPU during a change, or that a fork left behind.
     #[test]
-    fn a_switch_waits_for_no_change_of_observers_wherever_that_has_stopped() {
+    fn a_switch_waits_for_no_change() {
         let counted = in_time(|| {
             let tree = tree();
             let (observation, switches) = counting();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn each_switch_is_observed_while_others_change_observers_stress() {
+    fn each_switch_is_observed_stress() {
         const RUNS: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let tree = tree();
         let (observation, switches) = counting();
@@ -454,8 +454,9 @@ mod tests {
         drop(observation);
     }
 
+    /// Its factory is dropped with it.
     #[test]
-    fn an_observation_that_ends_leaves_nothing_of_its_factory() {
+    fn an_ended_observation_leaves_nothing() {
         let captured = Arc::new(());
         let weak = Arc::downgrade(&captured);
         drop(observe(move |_| {
@@ -482,8 +483,9 @@ mod tests {
         drop(observation);
     }
 
+    /// Another observation's factory may panic when it is dropped.
     #[test]
-    fn a_change_survives_a_factory_of_others_that_panics_where_it_is_dropped() {
+    fn a_change_survives_a_panicking_factory() {
         struct Panics;
         impl Drop for Panics {
             fn drop(&mut self) {
@@ -505,7 +507,7 @@ mod tests {
 
     /// Stands for a signal handler or an allocator.
     #[test]
-    fn a_thread_that_switches_in_the_middle_of_its_own_change_of_observers_does_not_wait() {
+    fn a_switch_amid_its_own_change_does_not_wait() {
         let counted = in_time(|| {
             let tree = tree();
             let (observation, switches) = counting();

@@ -7,7 +7,7 @@ use crate::{Count, Schema, Tree};
 
 /// What charges the group that it leaves, and gives up its handle, are sequences too.
 #[test]
-fn a_thread_that_has_left_its_last_group_or_parked_is_in_no_sequence() {
+fn a_parked_thread_is_in_no_sequence() {
     let mut schema = Schema::builder();
     let counter = schema.counter::<Count>("counter", "Counts");
     schema.cpu_time("cpu", "CPU time");
@@ -49,8 +49,9 @@ fn charged_with(source: Source, waits: impl Fn() + Sync) -> Option<[u64; 2]> {
     std::thread::scope(|scope| scope.spawn(thread).join().expect("no panic"))
 }
 
+/// Groups are charged all that the clock says.
 #[test]
-fn what_a_clock_adds_up_beside_cpu_time_is_charged_whole_where_it_is_declared() {
+fn time_beside_cpu_is_charged_where_declared() {
     let mut schema = Schema::builder();
     schema.cpu_time("cpu", "CPU time");
     let beside = [schema.off_cpu("off", "Waits"), schema.cpu_error("error", "Errors")];
@@ -77,8 +78,9 @@ fn what_a_clock_adds_up_beside_cpu_time_is_charged_whole_where_it_is_declared() 
     assert!(told.iter().all(|&ns| ns > 0), "{told:?}");
 }
 
+/// Neither is a wait of a parked thread.
 #[test]
-fn waits_are_charged_by_no_source_in_groups_between_them_and_parked() {
+fn waits_are_charged_to_no_group_between() {
     const WAIT: Duration = Duration::from_millis(3);
     for source in [Source::PerfPage, Source::Ticks, Source::Syscall] {
         let Some(charged) = charged_with(source, || std::thread::sleep(WAIT)) else {

@@ -224,7 +224,7 @@ mod tests {
 
     /// A process that is being started has a copy of each descriptor until it executes its program.
     #[test]
-    fn a_copy_of_the_descriptor_keeps_no_lock_once_the_handle_is_gone() {
+    fn a_copied_descriptor_keeps_no_lock() {
         let path = path("copied");
         let first = CheckpointFile::open(&path).expect("a directory");
         let copy = first.lock.try_clone().expect("a descriptor");
@@ -234,8 +234,9 @@ mod tests {
         let _ = fs::remove_dir_all(path.parent().expect("a directory"));
     }
 
+    /// The parent still has it when the child has ended.
     #[test]
-    fn a_forked_child_that_ends_leaves_the_lock_to_its_parent() {
+    fn a_forked_child_leaves_the_lock() {
         let path = path("forked");
         let first = CheckpointFile::open(&path).expect("a directory");
         drop(CheckpointFile {

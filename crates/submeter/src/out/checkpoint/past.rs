@@ -151,8 +151,9 @@ fn unhex(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// The oldest are dropped once all together have more groups than the tree may have.
     #[test]
-    fn as_many_processes_are_kept_as_have_no_more_groups_than_the_tree() {
+    fn past_processes_are_kept_up_to_groups_max() {
         let of = |groups: usize| Totals {
             epoch: 1,
             sequence: 1,

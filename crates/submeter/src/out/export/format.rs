@@ -72,8 +72,9 @@ fn quality_of(range: &str, kind: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// The headers are those of real versions, old and new.
     #[test]
-    fn what_prometheus_of_each_age_asks_for_is_what_it_gets() {
+    fn each_prometheus_gets_what_it_asks_for() {
         let two = "application/openmetrics-text;version=1.0.0,\
                    application/openmetrics-text;version=0.0.1;q=0.75,\
                    text/plain;version=0.0.4;q=0.5,*/*;q=0.1";

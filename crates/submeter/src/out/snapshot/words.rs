@@ -67,8 +67,9 @@ impl Words {
 mod tests {
     use super::*;
 
+    /// Zeros at the start, in the middle and at the end survive.
     #[test]
-    fn what_is_unpacked_is_what_was_packed_wherever_the_zeros_are() {
+    fn unpacking_returns_what_was_packed() {
         for len in [0, 1, 63, 64, 65, 128, 300] {
             for every in [1, 2, 3, 63, 64, 65, 1000] {
                 let word = |at: usize| match at % every {

@@ -144,8 +144,9 @@ mod tests {
         Tree::new(Schema::builder().build().expect("valid")).expect("address space")
     }
 
+    /// Totals include the time of descendants.
     #[test]
-    fn time_is_charged_to_the_nearest_account_and_totals_include_descendants() {
+    fn time_goes_to_the_nearest_account() {
         let (tree, other) = (tree(), tree());
         let group = |path| tree.get_or_create(path).expect("created");
         let [x, a, far, b] = ["/a/b/x", "/a", "/a/b/x/y/z", "/b"].map(group);

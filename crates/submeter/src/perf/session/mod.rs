@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_whose_counters_panic_leave_nothing_behind() {
+    fn panicking_counters_leave_nothing_behind() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let requests = [Request::group(tree.root(), parse("cycles").expect("valid").remove(0))];
         let prepared = Arc::new(AtomicBool::new(false));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_cannot_join_is_reported_as_missing() {
+    fn a_thread_that_cannot_join_is_missing() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let requests = [Request::group(tree.root(), parse("task-clock").expect("valid").remove(0))];
         let session = Session::open(&tree, requests);

@@ -246,8 +246,9 @@ impl<T> Waiting<T> {
 mod tests {
     use super::*;
 
+    /// Work that a flush puts off keeps its order, ahead of what arrived since.
     #[test]
-    fn what_is_put_off_comes_before_what_came_since_in_the_order_in_which_it_came() {
+    fn what_is_put_off_comes_first_and_in_order() {
         let coalescer: Coalescer<(), ()> = Coalescer::new((), None);
         let waiting = [1, 2, 3].map(|id| coalescer.bury(id));
         assert_eq!(waiting, [1, 2, 3]);

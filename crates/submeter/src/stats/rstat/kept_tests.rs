@@ -149,7 +149,7 @@ fn a_report_says_how_long_the_flush_took() {
 
 /// Kept lines that have not changed do not count, whatever else has.
 #[test]
-fn the_bound_follows_what_changed_not_what_is_kept() {
+fn the_bound_ignores_kept_lines() {
     let mut tree = Tree::new(QUIET_MAX);
     tree.warm(1..QUIET_MAX);
     for changed in [1, 3, 7] {
@@ -163,8 +163,9 @@ fn the_bound_follows_what_changed_not_what_is_kept() {
     }
 }
 
+/// Their totals are exact all the while.
 #[test]
-fn many_lines_wait_for_their_barrier_for_a_while_and_stay_exact() {
+fn many_lines_wait_for_their_barrier() {
     let mut tree = Tree::new(BUSY_MAX + 1);
     tree.last_barrier(true);
     for round in 0..5 {
@@ -186,8 +187,9 @@ fn many_lines_wait_for_their_barrier_for_a_while_and_stay_exact() {
     assert_eq!(tree.marked(), 2);
 }
 
+/// However many of its lines were kept.
 #[test]
-fn a_flush_visits_each_group_once_whatever_of_it_was_kept() {
+fn a_flush_visits_a_kept_group_once() {
     let rstat = Arc::new(Rstat::new(16, 100, &one_cpu()).expect("address space"));
     let root = GroupStats::new(&rstat, None).expect("room");
     let (inner, words) = (GroupStats::new(&rstat, Some(&root)).expect("room"), [0, 8]);
@@ -212,8 +214,9 @@ fn a_flush_visits_each_group_once_whatever_of_it_was_kept() {
     }
 }
 
+/// No one has to ask for it.
 #[test]
-fn lines_that_no_longer_change_lose_their_marks_by_themselves_if_they_are_many() {
+fn many_quiet_lines_lose_their_marks() {
     let mut tree = Tree::new(COLD_MAX + 2);
     let cold = 1..COLD_MAX + 1;
     tree.warm(cold.clone());
@@ -255,8 +258,9 @@ fn a_flush_of_a_part_lets_no_line_elsewhere_go() {
     assert!(tree.flush_all());
 }
 
+/// Neither of kept lines nor of lines about to lose their marks.
 #[test]
-fn a_refused_barrier_loses_nothing_of_kept_lines_and_of_those_that_lose_their_marks() {
+fn a_refused_barrier_loses_nothing() {
     let mut tree = Tree::new(QUIET_MAX + 2);
     tree.warm(1..QUIET_MAX);
     tree.add(1..2);
@@ -276,7 +280,7 @@ fn a_refused_barrier_loses_nothing_of_kept_lines_and_of_those_that_lose_their_ma
 
 /// A block that is used again starts from zero and unmarked, whichever way its group was forgotten.
 #[test]
-fn kept_lines_of_groups_that_end_are_let_go_with_them() {
+fn kept_lines_end_with_their_group() {
     for by_flush in [true, false] {
         let mut tree = Tree::new(2);
         for _ in 0..3 {
@@ -303,7 +307,7 @@ fn kept_lines_of_groups_that_end_are_let_go_with_them() {
 /// Readers whose tolerance is 0 flush where a bound is not 0: if a flush that finds nothing made
 /// bounds meaningless while it runs, two of them would make each other flush without end.
 #[test]
-fn a_flush_that_finds_nothing_is_not_noticed_by_readers_of_kept_lines() {
+fn an_empty_flush_is_not_noticed() {
     let mut tree = Tree::new(3);
     tree.warm(1..3);
     tree.add(1..3);
@@ -314,8 +318,9 @@ fn a_flush_that_finds_nothing_is_not_noticed_by_readers_of_kept_lines() {
     }
 }
 
+/// A reader compares the line with its last flush, and counts no error for it.
 #[test]
-fn a_line_that_is_marked_and_not_changed_keeps_no_reader_in_doubt() {
+fn a_marked_unchanged_line_leaves_no_doubt() {
     let tree = Tree::new(1);
     tree.groups[1].add(0, 0, MASK);
     assert_eq!(tree.marked(), 1);
@@ -325,7 +330,7 @@ fn a_line_that_is_marked_and_not_changed_keeps_no_reader_in_doubt() {
 /// Once the mark of a line that is let go is released, another line may be marked: as many marks
 /// count as before, and no line that is kept has changed.
 #[test]
-fn readers_are_told_of_a_flush_before_it_releases_the_mark_of_a_line_that_is_let_go() {
+fn readers_see_a_flush_before_its_marks_go() {
     let mut tree = Tree::new(QUIET_MAX + 2);
     tree.last_barrier(true);
     tree.warm(1..QUIET_MAX + 2);
@@ -350,7 +355,7 @@ fn readers_are_told_of_a_flush_before_it_releases_the_mark_of_a_line_that_is_let
 
 /// A gauge may be as it was read last, and the total that a flush stores of a moment in between.
 #[test]
-fn a_total_of_a_flush_that_began_after_the_comparison_is_not_exact() {
+fn a_total_of_a_later_flush_is_not_exact() {
     let mut tree = Tree::new(1);
     tree.warm(1..2);
     let (gauge, is_first) = (&tree.groups[1], std::cell::Cell::new(true));
@@ -367,8 +372,9 @@ fn a_total_of_a_flush_that_began_after_the_comparison_is_not_exact() {
     tree.flush_all();
 }
 
+/// At each step of a flush of kept lines.
 #[test]
-fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
+fn a_read_amid_a_flush_keeps_its_bound() {
     let mut tree = Tree::new(4);
     tree.warm(1..3);
     for round in 0..40 {
@@ -416,7 +422,7 @@ fn a_flush_of_a_part_covers_no_error_elsewhere() {
 
 /// It has no word in any other group, whatever else changes.
 #[test]
-fn a_flush_of_a_part_covers_the_error_of_all_below_it() {
+fn a_partial_flush_covers_all_below_it() {
     let tree = Tree::new(2);
     let above = &tree.groups[1];
     let below = GroupStats::new(&tree.rstat, Some(above)).expect("room");
@@ -437,7 +443,7 @@ fn a_flush_of_a_part_covers_the_error_of_all_below_it() {
 /// A dead group's line is kept for as long as a flush puts the group off or is refused its barrier,
 /// and then goes with it, whatever other lines are kept.
 #[test]
-fn a_kept_line_of_a_dead_group_is_read_once_more_however_late_it_is_forgotten() {
+fn a_dead_groups_kept_line_is_read_once_more() {
     let mut tree = Tree::new(4);
     for _ in 0..3 {
         tree.add(1..5);
@@ -562,7 +568,7 @@ impl Adders {
 /// Few groups that change all the time, so that their lines keep their marks; others that come, are
 /// kept and go. Real sequences, where the machine has them.
 #[test]
-fn totals_are_exact_and_reads_within_bounds_while_marks_are_kept_stress() {
+fn kept_marks_keep_totals_exact_stress() {
     let rstat = Arc::new(Rstat::new(1, 1000, &Simulated::default()).expect("address space"));
     let root = Counted::new(&rstat, None);
     let leaves = [(); 4].map(|()| Counted::new(&rstat, Some(&root.stats)));

@@ -98,7 +98,7 @@ impl Drop for Forest {
 /// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and
 /// all its ancestors, and nothing else, so that what did not change costs nothing.
 #[test]
-fn rstat_1_a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
+fn rstat_1_a_flush_visits_only_what_changed() {
     let mut forest = Forest::new(1).grow(GROUPS);
     forest.rstat.flush();
     forest.visits();
@@ -116,7 +116,7 @@ fn rstat_1_a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() 
 /// Linux: child before parent, no duplicate, every popped node off the list. The same here, with
 /// blocks of more than a line, of which some lie in two words of marks.
 #[test]
-fn rstat_2_each_group_is_visited_once_children_before_parents_and_nothing_stays_listed() {
+fn rstat_2_children_come_before_parents() {
     for words in [1, 16, 24, 500] {
         let mut forest = Forest::new(words).grow(if words == 500 { 30 } else { GROUPS });
         let groups = forest.leaves.len();
@@ -140,7 +140,7 @@ fn rstat_2_each_group_is_visited_once_children_before_parents_and_nothing_stays_
 
 /// Linux: after one flush of a quiet tree a parent is its own plus its children, whatever the tree.
 #[test]
-fn rstat_3_after_one_flush_a_parent_is_its_own_plus_its_children() {
+fn rstat_3_a_parent_is_own_plus_children() {
     let mut forest = Forest::new(11).grow(GROUPS);
     let mut own = vec![[0i64; 11]; GROUPS];
     for round in 0..3 {
@@ -194,8 +194,9 @@ fn a_refused_barrier_loses_nothing() {
     assert_eq!((forest.bound(0, 8), forest.bound(child, 0)), (0, 0));
 }
 
+/// The flush reads marked lines and leaves their marks.
 #[test]
-fn where_a_barrier_takes_too_long_what_is_marked_is_read_and_stays_marked() {
+fn a_slow_barrier_leaves_marks() {
     let (forest, child) = with_a_dead_group();
     for scope in [FlushScope::Tree, FlushScope::Below(forest.leaves[child].id() as usize)] {
         let too_long = |_: &Area| Err(io::ErrorKind::TimedOut.into());
@@ -215,8 +216,9 @@ fn where_a_barrier_takes_too_long_what_is_marked_is_read_and_stays_marked() {
     assert_eq!((forest.bound(0, 8), forest.bound(child, 0)), (0, 0));
 }
 
+/// At each step of the flush.
 #[test]
-fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
+fn a_read_amid_a_flush_keeps_its_bound() {
     let mut forest = Forest::new(1);
     let (child, many) = (forest.add_group(0), forest.add_many(0));
     let mut truth = 0;
@@ -244,7 +246,7 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
 /// An updater that crossed a boundary and lost the CPU before it could post that hides the updates
 /// of the same word that follow: they cross nothing, and no drift tells of them.
 #[test]
-fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
+fn a_read_amid_overflows_keeps_its_bound() {
     let mut forest = Forest::new(1);
     let child = forest.add_group(0);
     let batch = MASK.cast_signed() + 1;
@@ -293,7 +295,7 @@ fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
 }
 
 #[test]
-fn the_bound_follows_what_changed_not_what_exists() {
+fn the_bound_ignores_what_did_not_change() {
     let mut forest = Forest::new(1).grow(GROUPS);
     forest.rstat.flush();
     assert_eq!(forest.bound(0, 0), 0);
@@ -332,7 +334,7 @@ fn drift_that_wraps_around_gives_no_small_bound() {
 
 /// Readers that ask while a flush runs cause one more between them, whatever part they ask for.
 #[test]
-fn readers_that_ask_during_a_flush_share_the_next_one() {
+fn readers_share_the_next_flush() {
     const READERS: usize = 8;
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
@@ -383,7 +385,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
 
 /// Dead groups are forgotten by the flushes of parts as well, and without any once many wait.
 #[test]
-fn the_dead_are_forgotten_by_flushes_of_parts_and_by_those_who_end_many() {
+fn partial_flushes_and_ends_forget_the_dead() {
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
     let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
@@ -432,7 +434,7 @@ impl Forest {
 
 /// The calls of a program that counts and never reads.
 #[test]
-fn groups_that_come_and_go_without_a_flush_take_no_more_room_and_lose_nothing() {
+fn groups_without_a_flush_take_no_more_room() {
     // Two groups each, and many times as many as its lists may have.
     const ROUNDS: usize = if cfg!(miri) { 2 * BATCH } else { 40 * BATCH };
     for words in [1, 135] {
@@ -465,8 +467,9 @@ fn groups_that_come_and_go_without_a_flush_take_no_more_room_and_lose_nothing() 
     }
 }
 
+/// The lists of a flush shrink with the tree.
 #[test]
-fn a_tree_that_was_large_gives_back_what_its_lists_had_room_for() {
+fn a_shrunk_tree_gives_its_lists_back() {
     // A row has 16,256 lines where addresses have 32 bits.
     const MANY: usize = if cfg!(miri) { 2 * BATCH } else { 60 * BATCH };
     let mut forest = Forest::new(8).grow(MANY);
@@ -489,7 +492,7 @@ fn a_tree_that_was_large_gives_back_what_its_lists_had_room_for() {
 /// While a flush is under way, as for a snapshot, a thread that ends a group does not wait, and it
 /// pays for at most a batch of the groups that waited.
 #[test]
-fn groups_that_end_while_the_flusher_is_locked_are_forgotten_by_those_that_end_later() {
+fn ends_under_the_lock_are_forgotten_later() {
     let mut forest = Forest::new(1);
     let parent = forest.add_group(0);
     let passed = Cell::new(0);
@@ -521,7 +524,7 @@ fn groups_that_end_while_the_flusher_is_locked_are_forgotten_by_those_that_end_l
 
 /// Those who came first are made known first, and there may be more of them than go into a batch.
 #[test]
-fn groups_that_end_before_the_flusher_knows_them_lose_nothing() {
+fn groups_that_end_unknown_lose_nothing() {
     let forest = Forest::new(1);
     let end = |groups: usize| {
         for _ in 0..groups {
@@ -547,7 +550,7 @@ fn groups_that_end_before_the_flusher_knows_them_lose_nothing() {
 
 /// Children end before their parents, and a flush of another part puts off what it took.
 #[test]
-fn the_dead_that_a_flush_puts_off_are_forgotten_before_their_parents() {
+fn dead_children_are_forgotten_before_parents() {
     let mut forest = Forest::new(1);
     let other = forest.add_group(0);
     for _ in 0..3 * BATCH {

@@ -35,8 +35,9 @@ impl Simulated {
     }
 }
 
+/// This clock is asked at each checkpoint.
 #[test]
-fn a_slice_is_used_up_when_a_clock_that_is_asked_each_time_says_so() {
+fn a_slice_ends_when_its_clock_says_so() {
     for seed in 0..if cfg!(miri) { 3 } else { 200 } {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut thread = Simulated::new(&mut rng);
@@ -60,8 +61,9 @@ fn a_slice_is_used_up_when_a_clock_that_is_asked_each_time_says_so() {
     }
 }
 
+/// A thread that keeps its CPU asks no more often, however many checkpoints it passes.
 #[test]
-fn a_thread_that_keeps_its_cpu_asks_its_clock_twice_a_slice_however_many_checkpoints_come() {
+fn a_slice_asks_its_clock_twice() {
     let mut thread = Simulated::new(&mut fastrand::Rng::with_seed(1));
     thread.begin(true);
     for _ in 0..99_999 {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_without_room_counts_is_counted_above_it() {
+    fn a_group_without_room_counts_above() {
         let schema = Schema::builder().build().expect("valid");
         let tree = Tree::new(schema).expect("address space");
         let Set { n, level } = tree.declare().expect("new names");

@@ -175,7 +175,7 @@ mod tests {
     use crate::{Schema, Tree};
 
     #[test]
-    fn those_that_wait_for_a_kill_and_give_up_leave_nothing_behind() {
+    fn abandoned_waits_for_a_kill_leave_nothing() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let web = tree.create("/web").expect("new");
         assert!(web.inner.extras.kill_waits_if_any().is_none());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_among_many_groups_asks_those_alone_in_which_something_waits() {
+    fn a_kill_asks_only_groups_that_wait() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let web = tree.get_or_create("/acme/web").expect("new");
         tree.get("/acme").expect("above").kill_subtree().expect("alive");

@@ -4,8 +4,9 @@ use super::super::flush_state::Births;
 use super::super::kept_lines::{COLD, COLD_MAX};
 use super::*;
 
+/// Ancestors of the part learn of the flush.
 #[test]
-fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
+fn a_flush_reads_its_part_only() {
     let mut forest = Forest::new(16).grow(GROUPS);
     let mut left: HashSet<usize> = HashSet::new();
     let mut in_totals = 0;
@@ -54,7 +55,7 @@ fn each_of_two_flushes_of_parts_reads_its_own() {
 /// A group that is created and updated while a flush of a part begins is not in that flush; so
 /// neither must the flush cover the error that the group raised above itself.
 #[test]
-fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
+fn a_group_born_amid_a_flush_keeps_bounds() {
     let mut forest = Forest::new(1);
     let part = forest.add_group(0);
     let by = 100 * (MASK.cast_signed() + 1);
@@ -84,7 +85,7 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
 /// A group that comes after a flush of a part has learned of groups is not of that part, although
 /// the one whose place it takes was: its mark would be taken, and its words not read.
 #[test]
-fn a_flush_of_a_part_leaves_a_group_that_it_does_not_know_in_the_place_of_one_that_it_knew() {
+fn a_reused_place_is_left_alone() {
     let mut forest = Forest::new(1);
     let (part, other) = (forest.add_group(0), forest.add_group(0));
     let first = forest.leaves.len();
@@ -121,8 +122,9 @@ fn a_flush_of_a_part_leaves_a_group_that_it_does_not_know_in_the_place_of_one_th
     assert_eq!([part, other, 0].map(|at| forest.total(at, 0)), [counted, 5, counted + 5]);
 }
 
+/// This holds for all ancestors.
 #[test]
-fn what_makes_bounds_meaningless_does_so_above_it_until_a_flush_of_its_part() {
+fn meaningless_bounds_last_until_a_flush() {
     let mut forest = Forest::new(1);
     let (wild, tame) = (forest.add_group(0), forest.add_group(0));
     for n in 1..=2 {

@@ -17,8 +17,9 @@ fn is_small(bound: u64) -> bool {
     bound <= 2 * (QUIET_MAX as u64 + 4) * (MASK + 1)
 }
 
+/// Crossings that a flush has found no longer count, whichever part it flushed.
 #[test]
-fn what_flushes_have_counts_no_more_whatever_was_flushed() {
+fn what_a_flush_has_counts_no_more() {
     let (mut forest, child, _) = forest();
     let leaf = forest.add_group(child);
     for scope in [0, child, leaf, child, 0, leaf, leaf, 0, 0] {
@@ -35,7 +36,7 @@ fn what_flushes_have_counts_no_more_whatever_was_flushed() {
 
 /// Crossings during a flush are told apart from those before it.
 #[test]
-fn what_crossed_before_a_flush_counts_until_its_end_and_what_crosses_meanwhile_for_longer() {
+fn crossings_count_until_a_flush_ends() {
     let (mut forest, child, many) = forest();
     let leaf = forest.add_group(child);
     for part in [false, true, true, false, false] {
@@ -69,7 +70,7 @@ fn what_crossed_before_a_flush_counts_until_its_end_and_what_crosses_meanwhile_f
 /// However often a flush fails, and whatever crosses in between: nothing is covered before one is
 /// complete, and then all is.
 #[test]
-fn nothing_is_covered_by_flushes_that_are_refused() {
+fn a_refused_flush_covers_nothing() {
     let (forest, child, many) = forest();
     let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
     let part = FlushScope::Below(forest.leaves[child].id() as usize);
@@ -99,7 +100,7 @@ fn nothing_is_covered_by_flushes_that_are_refused() {
 
 /// A block's traces of its last owner's flushes do not matter, whatever of them was zeroed.
 #[test]
-fn what_crosses_in_a_block_that_is_used_again_counts() {
+fn a_reused_block_counts_its_crossings() {
     for words in 1..=9 {
         let mut forest = Forest::new(words);
         let parent = forest.add_group(0);
