@@ -8,7 +8,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{explore, witness};
+use super::{explore_briefly, witness};
 use crate::overflow::{InFlight, batch_overflow, in_flight};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -115,24 +115,24 @@ fn a_read_among_adds(count: Count, first: First, flushes: bool) {
 
 #[test]
 fn loom_a_bound_covers_what_returned_while_overflows_are_in_flight() {
-    explore(|| a_read_among_adds(Count::BeforeTheAdd, First::InFlight, false));
-    explore(|| a_read_among_adds(Count::BeforeTheAdd, First::InFlight, true));
+    explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::InFlight, false));
+    explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::InFlight, true));
 }
 
 #[test]
 #[should_panic(expected = "less than had returned")]
 fn loom_without_the_count_a_bound_is_too_narrow() {
-    explore(|| a_read_among_adds(Count::Never, First::InFlight, false));
+    explore_briefly(2, || a_read_among_adds(Count::Never, First::InFlight, false));
 }
 
 #[test]
 #[should_panic(expected = "less than had returned")]
 fn loom_counting_after_the_add_is_too_late() {
-    explore(|| a_read_among_adds(Count::AfterTheAdd, First::InFlight, false));
+    explore_briefly(2, || a_read_among_adds(Count::AfterTheAdd, First::InFlight, false));
 }
 
 #[test]
 #[should_panic(expected = "less than had returned")]
 fn loom_a_reader_that_loads_the_count_last_misses_an_add_that_ended() {
-    explore(|| a_read_among_adds(Count::BeforeTheAdd, First::Pending, false));
+    explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::Pending, false));
 }

@@ -142,9 +142,9 @@ impl Model {
     }
 }
 
-/// An updater and a collector beside the reader.
+/// An updater and a collector beside the reader. Two preemptions show each of the mistakes.
 fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
-    crate::models::explore(move || {
+    crate::models::explore_briefly(2, move || {
         let model = Model::new(mistake);
         // Something that counts already.
         model.update(0);
@@ -178,7 +178,7 @@ fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
 
 /// Two updaters that come upon the same empty or covered word, beside a collector that is not.
 fn explore_updaters(begun_before: u64) {
-    crate::models::explore(move || {
+    crate::models::explore_briefly(2, move || {
         let model = Model::new(Mistake::None);
         if begun_before > 0 {
             model.update(0);

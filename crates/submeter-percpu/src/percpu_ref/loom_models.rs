@@ -11,7 +11,12 @@ use loom::thread;
 use super::count::{Count, Kill, Put};
 use super::models::{Locked, Mistake, Model, Modelled, Sequences, was_per_cpu};
 use super::switch::Stopping;
-use crate::models::{Note, either_first, explore, explore_all, explore_within, witness};
+use crate::models::{Note, either_first, explore_all, explore_briefly, explore_within, witness};
+
+/// Explores with two preemptions, which show each of the mistakes here.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_briefly(2, model);
+}
 
 /// Instantiates a model for both ways to hold words.
 macro_rules! on_both {
