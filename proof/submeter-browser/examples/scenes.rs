@@ -37,6 +37,10 @@ struct Scene {
     learns: bool,
 }
 
+/// What a server of a fleet says.
+const LEARNS: &str = "The bank was started anew and learns what was lent before: it lends nothing \
+                      new for about the length of a lease, and refuses what needs more (--bank).";
+
 const SCENE: Scene = Scene { name: "", tenants: &[], rate: None, limit: None, learns: false };
 const WEB: Does = (3000.0, 0.2, 0.95, 0.01, 30);
 const API: Does = (900.0, 0.1, 0.85, 0.02, 12);
@@ -54,7 +58,7 @@ const SCENES: [Scene; 10] = [
     Scene {
         name: "steady-hog",
         tenants: &[
-            ("/load/tenant1", (301e3, 1.9, 0.9, 20.0, 40), (301e3, 1.9, 0.9, 20.0, 40)),
+            ("/load/tenant1", (301e3, 1.7, 0.9, 20.0, 40), (301e3, 1.7, 0.9, 20.0, 40)),
             ("/quiet", (70.0, 0.001, 0.9, 12.6, 1), (70.0, 0.001, 0.9, 12.6, 1)),
         ],
         ..SCENE
@@ -70,7 +74,7 @@ const SCENES: [Scene; 10] = [
     Scene {
         name: "cpu-thief",
         tenants: &[
-            ("/reports", (90.0, 0.1, 0.9, 0.01, 5), (100.0, 1.9, 0.9, 0.01, 5)),
+            ("/reports", (90.0, 0.1, 0.9, 0.01, 5), (100.0, 1.5, 0.9, 0.01, 5)),
             ("/shop/web", WEB, (2900.0, 0.2, 0.95, 5.0, 30)),
             ("/bank/api", API, (880.0, 0.1, 0.85, 7.0, 12)),
         ],
@@ -136,6 +140,7 @@ fn views(m: Metrics) -> Views {
         View::limit("memory_limit", "Memory limit", m.memory).place(Placement::Nowhere),
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .noun("over its memory")
+            .refused_by("memory_limit")
             .place(Placement::Table)
             .trouble(),
         View::rate("over_rate_per_s", "Over rate/s", [m.over.throttled()])
@@ -185,6 +190,7 @@ fn dashboard(scene: &Scene, tree: &Tree, metrics: Metrics) -> Dashboard {
         })
         .on_limit(async |path, limits: String| Ok(LimitDoc { path, limits, undo: "none".into() }));
     if scene.learns {
+        shown = shown.notice(|| Some(LEARNS.to_owned()));
         let columns = vec![
             Column::label("bank", "Bank"),
             Column::state("state", "State", "Whether it lends", &["lends", "learns", "away"]),
@@ -251,7 +257,8 @@ async fn show(scene: &Scene, browser: &Browser, directory: &str) -> Result<(), B
 
 /// Takes a picture on each screen and in each scheme.
 async fn pictures(browser: &Browser, name: &str) -> Result<(), Box<dyn Error>> {
-    for (width, height) in [(1400, 900), (390, 800)] {
+    // A phone is scrolled: all of it is looked at.
+    for (width, height) in [(1400, 900), (390, 1300)] {
         let screen =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;

@@ -77,7 +77,7 @@ pub(super) fn tree(
     };
     coding.json(&TreeDoc {
         format: FORMAT,
-        server: shown.server.clone(),
+        server: shown.server(),
         at_ms: unix_ms(fresh.system_time()),
         window_s: sample.window.as_secs_f64(),
         schema: schema(fresh.schema()),

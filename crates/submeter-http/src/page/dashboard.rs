@@ -29,6 +29,9 @@ pub(super) type SetLimit =
 /// Knows the limit that would end what a verdict says.
 pub(super) type Remedy = Arc<dyn Fn(&Offence<'_>) -> Option<String> + Send + Sync>;
 
+/// Says what everybody must know, if there is anything now.
+type Notice = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// Chooses what is in `/metrics`.
 pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
 
@@ -71,6 +74,7 @@ pub struct Dashboard {
     pub(super) token: Option<Token>,
     pub(super) changes: Changes,
     pub(super) remedy: Option<Remedy>,
+    notices: Vec<Notice>,
     pub(super) panels: Vec<Panel>,
     pub(super) answers_max: usize,
 }
@@ -103,6 +107,7 @@ impl Dashboard {
             token: None,
             changes: Changes::default(),
             remedy: None,
+            notices: Vec::new(),
             panels: Vec::new(),
             answers_max: usize::MAX,
         }
@@ -185,11 +190,43 @@ impl Dashboard {
         Dashboard { member: Some(name.to_owned()), ..self }
     }
 
-    /// Says what everybody who looks must know.
+    /// Says what everybody who looks must know, for as long as `notice` returns it: a sentence that
+    /// stands over the page and in `submeter top`, besides those that were added before. It is
+    /// asked for each look, as the rows of a [`Panel`] are, and must not wait for anything.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # use submeter::{Schema, Tree};
+    /// # use submeter_http::Dashboard;
+    /// static IS_FULL: AtomicBool = AtomicBool::new(false);
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let shown = Dashboard::new("worker", &tree).notice(|| {
+    ///     // Relaxed: a flag, and no more.
+    ///     IS_FULL.load(Ordering::Relaxed).then(|| "The disk is full: no job begins.".to_owned())
+    /// });
+    /// # let _ = shown;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn notice(mut self, notice: &str) -> Dashboard {
-        self.server.notice = Some(notice.to_owned());
+    pub fn notice(
+        mut self,
+        notice: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Dashboard {
+        self.notices.push(Arc::new(notice));
         self
+    }
+
+    /// Returns what everybody who looks must know now.
+    pub(super) fn notices(&self) -> Option<String> {
+        let notices: Vec<String> = self.notices.iter().filter_map(|notice| notice()).collect();
+        (!notices.is_empty()).then(|| notices.join(" "))
+    }
+
+    /// Describes the program as it is now.
+    pub(super) fn server(&self) -> ServerDoc {
+        ServerDoc { notice: self.notices(), ..self.server.clone() }
     }
 
     /// Says how the first group comes into being, with a line to paste into a shell; it is shown

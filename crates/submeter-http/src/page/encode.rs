@@ -26,7 +26,7 @@ const LINES_MAX: usize = 24;
 struct Full<'a, G> {
     number: u64,
     at_ms: u64,
-    server: &'a ServerDoc,
+    server: ServerDoc,
     schema: Vec<MetricDoc>,
     views: Vec<&'a ViewDoc>,
     groups: G,
@@ -50,6 +50,8 @@ struct Changed<'a, N, R> {
     new: N,
     rows: R,
     process: Figure,
+    /// What everybody who looks must know.
+    notice: Option<String>,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,
     #[serde(flatten)]
@@ -72,7 +74,7 @@ pub(super) fn full(
     json(&Full {
         number: sample.number,
         at_ms: sample.at_ms(),
-        server: &shown.server,
+        server: shown.server(),
         schema: api::schema(sample.now.snapshot.schema()),
         views: views.docs().collect(),
         groups: Each(|| groups().map(|(group, row)| named(views, group, row))),
@@ -111,6 +113,7 @@ pub(super) fn tick(
         new: Each(|| new().map(|(_, group, row)| named(views, group, row))),
         rows: Each(|| groups().filter_map(changed)),
         process: Figure(Some(sample.process)).rounded(Shape::Cores),
+        notice: shown.notices(),
         panels: panels(shown),
         verdicts: verdicts.said(sample.at_ms()),
         rest: verdicts.new_rest(),

@@ -14,8 +14,8 @@ const PANE_LEAST: usize = 4;
 /// The lines of the last frame, top to bottom.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Who is harmed and by whom, where there is anything to say.
-    pub(super) verdict: Range<usize>,
+    /// What everybody must know, and who is harmed and by whom, where there is anything to say.
+    pub(super) said: Range<usize>,
     /// The graph; the line below says what it is of.
     pub(super) graph: Range<usize>,
     pub(super) heading: usize,
@@ -30,9 +30,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Divides a screen of that height, where the verdicts have so many lines, and the detail would
+    /// Divides a screen of that height, where what is said has so many lines, and the detail would
     /// have.
-    pub(super) fn fit(&mut self, state: &State, height: usize, verdicts: usize, pane: usize) {
+    pub(super) fn fit(&mut self, state: &State, height: usize, said: usize, pane: usize) {
         let graph = match height {
             0..24 => 1,
             24..40 => 3,
@@ -40,11 +40,11 @@ impl Layout {
         };
         let above = TOTALS + 1;
         // What the rows leave is the graph's, where the screen is no small one.
-        let taken = above + graph + 3 + verdicts + pane;
+        let taken = above + said + graph + 3 + pane;
         let spare = height.saturating_sub(taken + state.rows().len());
         let graph = if height <= 24 { graph } else { graph + spare.min(height / 3) };
-        self.verdict = above..above + verdicts;
-        self.graph = self.verdict.end..self.verdict.end + graph;
+        self.said = above..above + said;
+        self.graph = self.said.end..self.said.end + graph;
         self.heading = self.graph.end + 1;
         let first = self.heading + 1;
         // Even a tiny terminal shows one row of tenants.

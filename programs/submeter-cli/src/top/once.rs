@@ -14,12 +14,10 @@ use submeter_terminal::Failure;
 pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failure> {
     let mut state = State::new();
     state.update(source.tree()?);
-    let notice = state.server.as_ref().and_then(|server| server.notice.as_ref());
-    if let (Source::Fleet(_), Some(notice)) = (source, notice) {
-        // Not in the table, whose figures are those of the others.
-        show::tell(&format!("{}\n", show::plain(notice)));
-    }
     // Beside the table, which scripts read.
+    if let Some(notice) = state.notice() {
+        show::tell(&format!("{notice}\n"));
+    }
     for verdict in &state.verdicts {
         show::tell(&format!("{}\n", sentence(verdict)));
     }

@@ -247,6 +247,11 @@ impl State {
         self.link = Link::Lost(plain(&why).into_owned());
     }
 
+    /// Returns what everybody who looks must know.
+    pub(super) fn notice(&self) -> Option<&str> {
+        self.server.as_ref()?.notice.as_deref()
+    }
+
     /// Returns the root's figures.
     pub(super) fn total(&self) -> Option<&Node> {
         self.nodes.first()

@@ -64,12 +64,12 @@ pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mu
         Pane::Closed => Vec::new(),
         _ => pane::lines(state, theme, screen.width()),
     };
-    let verdicts = verdicts(state, theme, screen);
-    layout.fit(state, screen.height(), verdicts.len(), pane.len());
+    let said = said(state, theme, screen);
+    layout.fit(state, screen.height(), said.len(), pane.len());
     layout.heads = columns.heads(state);
     screen.put(0, 0, &header(state, theme, screen.width()));
     screen.put(0, layout::TOTALS, &totals(state, theme, screen.width()));
-    layout.verdict.clone().zip(&verdicts).for_each(|(y, line)| screen.put(0, y, line));
+    layout.said.clone().zip(&said).for_each(|(y, line)| screen.put(0, y, line));
     draw_graph(screen, state, theme, layout);
     screen.put(0, layout.heading, &columns.heading(state, theme));
     draw_rows(screen, state, theme, layout, &columns);
@@ -95,9 +95,6 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
     if let Some(server) = server {
         let up = state.at_ms.saturating_sub(server.started_ms) / 1000;
         line.push(format!("  {}  up {}", server.listen, uptime(up)), theme.dim);
-        if let Some(notice) = &server.notice {
-            line.push(format!("  {notice}"), theme.warn);
-        }
     }
     let gap = width.saturating_sub(line.width() + word.width());
     // A long reason displaces the rest instead of being cut, because it matters more.
@@ -137,20 +134,23 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     line
 }
 
-/// Says who is harmed, by whom, and who is at a limit, on an eighth of the lines at most; what does
-/// not fit is the least of it.
-fn verdicts(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
-    if state.verdicts.is_empty() {
-        return Vec::new();
-    }
-    let mut line = Line::default();
+/// Says what everybody who looks must know, and who is harmed, by whom, and who is at a limit:
+/// verdicts on an eighth of the lines at most; what does not fit is the least of it.
+fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
+    let mut notice = Line::default();
+    notice.push(state.notice().unwrap_or_default(), theme.warn);
+    let mut verdicts = Line::default();
     for verdict in &state.verdicts {
         let style = if verdict.kind.is_blame() { theme.bad } else { theme.warn };
-        line.push(format!("{}  ", sentence(verdict)), style);
+        verdicts.push(format!("{}  ", sentence(verdict)), style);
     }
-    let mut lines = line.wrapped(screen.width());
-    lines.truncate((screen.height() / 8).max(1));
-    lines
+    let shown = |line: Line| match line.width() {
+        0 => Vec::new(),
+        _ => line.wrapped(screen.width()),
+    };
+    let mut verdicts = shown(verdicts);
+    verdicts.truncate((screen.height() / 8).max(1));
+    [shown(notice), verdicts].concat()
 }
 
 /// Puts a verdict after the name that it begins with, as people see both.

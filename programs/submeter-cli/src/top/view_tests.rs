@@ -65,24 +65,16 @@ fn a_narrow_terminal_shows_the_most_important_columns() {
     assert_eq!(lines[..9], expected, "\n{}\n", lines.join("\n"));
 }
 
+fn verdict(kind: VerdictKind, group: &str, text: &str) -> VerdictDoc {
+    let [group, text] = [group, text].map(str::to_owned);
+    let [short, why] = [(); 2].map(|()| String::new());
+    let (tenants, since_ms) = (1, 0);
+    VerdictDoc { kind, group, tenants, text, short, why, remedy: None, since_ms, ended_ms: None }
+}
+
 #[test]
 fn who_is_harmed_is_said_above_the_graph() {
     let mut doc = tree(&GROUPS);
-    let verdict = |kind, group: &str, text: &str| {
-        let (group, text) = (group.to_owned(), text.to_owned());
-        let (short, why) = (String::new(), String::new());
-        VerdictDoc {
-            kind,
-            group,
-            tenants: 1,
-            text,
-            short,
-            why,
-            remedy: None,
-            since_ms: 0,
-            ended_ms: None,
-        }
-    };
     doc.verdicts = vec![
         verdict(VerdictKind::Takes, "/a", " takes most:\u{a0}9\u{1b}."),
         verdict(VerdictKind::Waits, "/\u{202e}b", " waits."),
@@ -105,6 +97,23 @@ fn who_is_harmed_is_said_above_the_graph() {
     state.update(tree(&GROUPS));
     let (lines, _) = frame(&state, 80, 12);
     assert!(lines[4].starts_with("Tenant"), "no line where there is nothing to say: {lines:?}");
+}
+
+#[test]
+fn a_usual_terminal_has_the_notice_the_verdict_and_what_is_refused() {
+    let mut doc = tree(&GROUPS);
+    for group in &mut doc.groups {
+        group.overview.insert("refused_per_s".to_owned(), Figure(Some(15e3)));
+    }
+    doc.server.notice = Some("The bank learns.".to_owned());
+    doc.verdicts = vec![verdict(VerdictKind::Refused, "/b", " is refused: over its rate.")];
+    let mut state = state();
+    state.update(doc);
+    let lines = frame(&state, 80, 24).0;
+    assert_eq!(lines[2..4], ["The bank learns.", "/b is refused: over its rate."]);
+    assert!(lines[8].starts_with("Tenant") && lines[8].contains("Refused/s"), "{}", lines[8]);
+    let row = lines.iter().find(|line| line.trim_start().starts_with("b "));
+    assert!(row.is_some_and(|row| row.contains("15.0k")), "{}", lines.join("\n"));
 }
 
 #[test]

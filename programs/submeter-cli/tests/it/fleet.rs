@@ -187,6 +187,12 @@ fn the_operator_is_told_that_a_bank_lends_nothing_yet() {
     let output = SUBMETER.run(&["fleet", "status", "--bank", &address]);
     let table = text(&output.stdout);
     assert!(table.contains("memory of /acme") && table.contains("lends nothing new"), "{table}");
+    // Nor does a member leave it to the refusals.
+    let member = server(&address, &["--limit-fleet", "/acme=memory=1m"]);
+    let page = format!("http://{}", member.page);
+    until("the page says it", || get(member.page, "/api/tree").contains("learns what was lent"));
+    let output = SUBMETER.run(&["top", "--once", &page]);
+    assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
 }
 
 #[test]

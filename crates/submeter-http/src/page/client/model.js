@@ -82,6 +82,7 @@ const model = {
     }
     this.number = doc.number;
     this.at = doc.at_ms;
+    this.server.notice = doc.notice;
     this.judged(doc);
     push(this.process, doc.process);
     push(this.times, doc.at_ms);

@@ -1,7 +1,11 @@
 //! Tables of what is not in the tree.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::super::wire::{CellDoc, ColumnKind, Shape, TreeDoc};
 use super::World;
+use super::stream::Events;
 use crate::{Column, Panel};
 
 fn disks() -> Panel {
@@ -34,6 +38,26 @@ fn a_table_is_in_the_json_and_in_the_events() {
     assert_eq!(panel.rows, disks().doc().rows);
     let none: TreeDoc = serde_json::from_str(&World::start().get("/api/tree").body).expect("JSON");
     assert!(none.panels.is_empty());
+}
+
+#[test]
+fn a_notice_is_there_for_as_long_as_it_is_so() {
+    let is_so = Arc::new(AtomicBool::new(false));
+    let shown = is_so.clone();
+    let world = World::with(move |dashboard| {
+        // Relaxed, as below: a flag, and no more.
+        let learns = move || shown.load(Ordering::Relaxed).then(|| "The bank learns.".to_owned());
+        dashboard.notice(|| Some("Metering is off.".to_owned())).notice(learns)
+    });
+    let mut events = Events::join(&world);
+    let (_, first) = events.next().expect("an event");
+    assert_eq!(first["server"]["notice"], "Metering is off.");
+    is_so.store(true, Ordering::Relaxed);
+    let both = "Metering is off. The bank learns.";
+    events.find(|_, event| (event["notice"] == both).then_some(()));
+    assert_eq!(world.json("/api/tree")["server"]["notice"], both);
+    is_so.store(false, Ordering::Relaxed);
+    events.find(|_, event| (event["notice"] == "Metering is off.").then_some(()));
 }
 
 #[test]

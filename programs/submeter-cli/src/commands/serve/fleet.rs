@@ -33,6 +33,10 @@ const LEAST_PART: u64 = 32;
 /// the bank is told.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 
+/// What a bank does that may have forgotten what it has lent.
+const LEARNS: &str = "bank was started anew and learns what was lent before: it lends nothing new \
+                      for about the length of a lease, and refuses what needs more (--bank)";
+
 /// A server's part in a fleet.
 pub(super) struct Member {
     bank: submeter_address::Address,
@@ -354,10 +358,7 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
         if learns != learnt {
             learnt = learns;
             match learns {
-                true => log::warn!(
-                    "the bank was started anew and learns what was lent before: it lends nothing \
-                     new for about the length of a lease, and refuses what needs more (--bank)"
-                ),
+                true => log::warn!("the {LEARNS}"),
                 false => log::info!("the bank has learnt what was lent before"),
             }
         }
@@ -451,7 +452,10 @@ impl Member {
             };
             fleet.upgrade().map(row).into_iter().collect()
         });
-        shown.panel(leases).panel(bank)
+        let fleet = Arc::downgrade(&self.fleet);
+        let learns = move || fleet.upgrade().is_some_and(|fleet| fleet.learns());
+        let notice = move || learns().then(|| format!("The {LEARNS}."));
+        shown.panel(leases).panel(bank).notice(notice)
     }
 
     /// Returns the leases, so that other servers have them at once.

@@ -32,7 +32,8 @@ pub(super) fn shown(
     };
     match cache.config().metering {
         true => shown,
-        false => shown.notice("Metering is off (--no-metering): only memory is counted"),
+        false => shown
+            .notice(|| Some("Metering is off (--no-metering): only memory is counted.".to_owned())),
     }
 }
 
