@@ -44,6 +44,9 @@ fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
     let json: Value = serde_json::from_str(&out).expect("JSON");
     let (took, n) = (json["seconds"].as_f64(), json["total"]["requests"].as_u64());
     assert!(took.is_some_and(|s| s > 0.1) && n.is_some_and(|n| n < 40), "{took:?} s, {n:?}");
+    assert_eq!(json["config"]["warm_up"], 0.3);
+    let (code, _, err) = load(&fake, &csv, &["--ramp", "2", "--seconds", "2"]);
+    assert!(code == Some(2) && err.contains("ask for more --seconds"), "{err}");
     let (code, _, err) = load(&fake, &csv, &["--ratio", "1"]);
     assert!(code == Some(2) && err.contains("SET:GET, such as 1:10"), "{err}");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::cli::LoadArgs;
 use submeter_load::drive::{self, Plan};
 use submeter_load::hdr;
+use submeter_load::profile::Profile;
 use submeter_load::tenants_file::{self, VALUE_MAX};
 use submeter_load::verb::Verb;
 use submeter_terminal as show;
@@ -20,26 +21,14 @@ const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Runs the command. Corrupt values make the exit code 1.
 pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
-    let profiles = match &args.tenants_file {
-        Some(file) => tenants_file::read(file),
-        None => tenants_file::built_in(),
-    };
-    let tenants = drive::name_tenants(
-        profiles.map_err(Failure::new)?,
-        args.tenants.map(usize::from),
-        args.tenants_file.as_deref(),
-    );
-    let mut tenants = tenants.map_err(Failure::new)?;
-    for (_, profile) in &mut tenants {
-        if let Some((set, get)) = args.ratio {
-            profile.operations = vec![(Verb::Set, set), (Verb::Get, get)];
-        }
-        if let Some(size) = args.data_size {
-            profile.value_bytes =
-                u32::try_from(size).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
-                    Failure::new(format_args!("--data-size: {VALUE_MAX} bytes are the most"))
-                })?;
-        }
+    let tenants = tenants(args)?;
+    let (warm_up, ramp) = (args.warm_up.unwrap_or_default(), args.ramp.unwrap_or_default());
+    let seconds = args.seconds.or(args.requests.is_none().then_some(SECONDS_DEFAULT));
+    if seconds.is_some_and(|seconds| ramp >= warm_up + seconds) {
+        return Err(Failure::new(
+            "--ramp lasts as long as the run, in which not all connections would start: ask for \
+             more --seconds",
+        ));
     }
     let results = results(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -53,14 +42,14 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
             server: resolve(&args.connect).await?,
             tenants,
             delimiter: args.delimiter,
-            seconds: args.seconds.or(args.requests.is_none().then_some(SECONDS_DEFAULT)),
+            seconds,
             requests: args.requests,
             rate: args.rate,
             connections: usize::from(args.connections),
             pipeline: usize::from(args.pipeline),
             seed: args.seed,
-            warm_up: args.warm_up.unwrap_or_default(),
-            ramp: args.ramp.unwrap_or_default(),
+            warm_up,
+            ramp,
             burst: None,
         };
         let outcome = drive::drive(&plan, stop).await.map_err(Failure::new)?;
@@ -86,6 +75,32 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         }
         Ok(if total.corrupt == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
+}
+
+/// Returns the tenants with what each does, as a file and flags say.
+fn tenants(args: &LoadArgs) -> Result<Vec<(String, Profile)>, Failure> {
+    let profiles = match &args.tenants_file {
+        Some(file) => tenants_file::read(file),
+        None => tenants_file::built_in(),
+    };
+    let tenants = drive::name_tenants(
+        profiles.map_err(Failure::new)?,
+        args.tenants.map(usize::from),
+        args.tenants_file.as_deref(),
+    );
+    let mut tenants = tenants.map_err(Failure::new)?;
+    for (_, profile) in &mut tenants {
+        if let Some((set, get)) = args.ratio {
+            profile.operations = vec![(Verb::Set, set), (Verb::Get, get)];
+        }
+        if let Some(size) = args.data_size {
+            profile.value_bytes =
+                u32::try_from(size).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
+                    Failure::new(format_args!("--data-size: {VALUE_MAX} bytes are the most"))
+                })?;
+        }
+    }
+    Ok(tenants)
 }
 
 /// Returns where results go, each with its flag, as far as they can be written there.

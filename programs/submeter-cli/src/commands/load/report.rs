@@ -81,6 +81,8 @@ pub(crate) fn json(plan: &Plan, outcome: &Outcome, total: &Tally) -> Value {
             "tenants": plan.tenants.len(),
             "seconds": plan.seconds.map(|s| s.as_secs_f64()),
             "requests": plan.requests,
+            "warm_up": plan.warm_up.as_secs_f64(),
+            "ramp": plan.ramp.as_secs_f64(),
             "rate": plan.rate,
             "connections": plan.connections,
             "pipeline": plan.pipeline,
