@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use submeter_address::Address;
+use submeter_terminal::shell_word;
 
 /// What a server asks of those that look at its page.
 #[derive(Args, Clone, Debug, Default)]
@@ -17,6 +18,15 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// Writes what was given again, for a line to paste into a shell.
+    pub(crate) fn flags(&self) -> String {
+        let files = [("--token-file", &self.token_file), ("--ca-file", &self.ca_file)];
+        let given = files.iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+        given
+            .map(|(flag, file)| format!("{flag} {} ", shell_word(&file.to_string_lossy())))
+            .collect()
+    }
+
     /// Names the page of one of several servers.
     pub(crate) fn page(&self, url: &Address) -> PageArgs {
         PageArgs { access: self.clone(), url: url.clone() }
@@ -31,4 +41,18 @@ pub(crate) struct PageArgs {
     /// Address of the server's page
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
     pub(crate) url: Address,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_to_paste_has_the_files_that_were_named() {
+        assert_eq!(AccessArgs::default().flags(), "");
+        let token_file = Some(PathBuf::from("/etc/it's a token"));
+        let access = AccessArgs { token_file, ca_file: Some(PathBuf::from("ca.pem")) };
+        let flags = r"--token-file '/etc/it'\''s a token' --ca-file 'ca.pem' ";
+        assert_eq!(access.flags(), flags);
+    }
 }

@@ -17,7 +17,9 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     // The server's words, for a shell.
     let [undo, path_word] = [&now.undo, &now.path].map(|text| show::shell_word(text));
     let url = client.url();
-    let text = format!("{path}: {limits}\nundo: submeter limit set {url} {path_word} {undo}\n");
+    let access = args.access.flags();
+    let undo = format!("submeter limit set {access}{url} {path_word} {undo}");
+    let text = format!("{path}: {limits}\nundo: {undo}\n");
     show::print(&text).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }
