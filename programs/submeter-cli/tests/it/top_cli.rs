@@ -33,6 +33,8 @@ fn once_prints_one_table() {
     }
     assert!(lines[2].contains("1.00 MiB"), "the limit of /acme: {out}");
     assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
+    let is_plain = |c: char| !c.is_whitespace() || matches!(c, ' ' | '\n');
+    assert!(out.chars().all(is_plain), "nor spaces at which awk does not split: {out}");
 }
 
 #[test]
