@@ -30,8 +30,8 @@
 //!
 //!   A block of 8 bytes cannot have its owner for so little: 6.25 % of it is half a byte, which
 //!   names 15 owners. Two blocks would share that byte, and a thread that writes one half would
-//!   have to lock it. A byte for each 8 would be 12.5 % of every heap, whatever its sizes. For a
-//!   program of many such blocks an allocator that has a heap for each tenant is better.
+//!   have to lock it. A byte for each 8 would be 12.5 % of every heap, whatever its sizes.
+//!   For many such blocks an allocator that has a heap for each tenant is better.
 //! - **A switch**: an [observer](submeter::switch::observe) is called, which reads no clock; and an
 //!   update where the blocks of the group that is left grew or shrank. Nothing is looked up for a
 //!   group of another tree.
