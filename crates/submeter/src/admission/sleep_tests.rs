@@ -318,13 +318,16 @@ fn places_that_were_had_before_others_waited_are_paid_for_since_they_do() {
         joined.expect("no bound")
     };
     let of_heavy = [0; 2].map(|_| join(&mut fair, &heavy));
-    let of_light = [0; 2].map(|_| join(&mut fair, &light));
+    let of_light = [0; 3].map(|_| join(&mut fair, &light));
     fair.tick(start + 100 * SECOND + 8 * MS, 2);
     fair.complete_other(&heavy, Used::CpuTime(0));
-    fair.admit();
-    let expected = fair.granted(of_light[0]).expect("the other had a place");
-    // It has used more by now than what one of 8 ms that sleeps has to pay.
-    fair.complete(&light, expected, Used::CpuTime(MS.as_nanos() as u64 + 1000));
+    // One that sleeps for 8 ms has to pay for 1 ms of the CPU: more than the first of these turns
+    // uses, and less than both.
+    for (number, used_us) in of_light.into_iter().zip([900, 1_100]) {
+        fair.admit();
+        let expected = fair.granted(number).expect("the other had a place");
+        fair.complete(&light, expected, Used::CpuTime(used_us * 1000));
+    }
     fair.admit();
     assert!(fair.granted(of_heavy[0]).is_some(), "and for nothing before");
 }
