@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use submeter::checkpoint::CheckpointFile;
-use submeter::{Count, Metrics, Nanoseconds, Rate, RateLimit, Schema, SchemaError, Tree};
+use submeter::{
+    Count, Group, Metrics, Nanoseconds, Rate, RateLimit, Schema, SchemaError, Tree, limits,
+};
 use tokio::time::sleep;
 
 use super::checkpoint::Directory;
-use super::work::burn;
+use super::work::{burn, burn_ms};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: u64 = 1_000_000;
@@ -144,28 +146,68 @@ fn cpu_time_of_groups_that_end_is_spent_to_the_nanosecond() {
     assert!((used.saturating_sub(earned)..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// The bound that is stated: what the rate earns, a burst, what was in flight, and what CPUs have
-/// not spent yet.
+/// As an operator writes them: each level has its own, and the one above is for all below it.
+#[test]
+fn a_budget_below_another_refuses_its_own_and_spends_of_both() {
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let text = "/acme cpu=50m\n/acme/web cpu=1m\n";
+    for (_, limited) in limits::parse_lines(text).expect("as documented") {
+        let group = tree.get_or_create(&limited.path).expect("room");
+        group.set_rate(budget, limited.limits.cpu).expect("it can be kept");
+    }
+    let since = Instant::now();
+    let [web, mail, other] =
+        ["/acme/web", "/acme/mail", "/other"].map(|path| tree.get_or_create(path).expect("room"));
+    let acme = web.parent().expect("below the root");
+    let until_refused = |asks: &Group, ms| loop {
+        match asks.try_admit(budget) {
+            Ok(()) => _ = web.run(|| burn_ms(ms)),
+            Err(refused) => return refused,
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{asks} is still admitted");
+    };
+    assert_eq!(until_refused(&web, 1).limiting(), &web);
+    mail.try_admit(budget).expect("what is above them has some left");
+    // As work does that is in flight.
+    assert_eq!(until_refused(&mail, 20).limiting(), acme, "of what its sibling used");
+    other.try_admit(budget).expect("it is below no budget");
+
+    let left = acme.balance(budget).expect("it has one");
+    let spent = (5 * MS).saturating_add_signed(-left);
+    let (earned, used) = (since.elapsed().as_nanos() as u64 / 20 + 2, acme.sum(cpu));
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let least = used.saturating_sub(2 * cpus * UNSPENT_NS + earned);
+    assert!((least..=used).contains(&spent), "{spent} of {used}");
+}
+
+/// The bound that is stated, between any two moments: what the rate earns, a burst, what was in
+/// flight, and what CPUs have not spent yet.
 #[test]
 fn threads_that_ask_keep_within_the_bound_of_a_budget() {
     let (tree, budget) = with_budget();
     let cpu = tree.schema().cpu_time().expect("declared");
     let acme = tree.create("/acme").expect("new");
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let since = Instant::now();
-    // So little that it is used up wherever this runs.
-    let rate = Rate { burst: 10 * MS, ..Rate::new(20 * MS, Duration::from_secs(1)) };
+    let now_ns = || since.elapsed().as_nanos() as u64;
+    // More than all else of the bound, and a rate of so little that it is used up anywhere.
+    let burst = 8 * cpus * UNSPENT_NS;
+    let rate = Rate { burst, ..Rate::new(20 * MS, Duration::from_secs(1)) };
     acme.set_rate(budget, Some(rate)).expect("it can be kept");
     let (longest, refusals, threads) = (AtomicU64::new(0), AtomicU64::new(0), 3);
+    let has_ended = || {
+        // Relaxed, here and below: they are joined before it counts.
+        now_ns() > 400 * MS && refusals.load(Ordering::Relaxed) > 0
+    };
+    let mut looks = Vec::new();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                // Relaxed, all: they are joined before it counts.
-                while since.elapsed() < Duration::from_millis(400)
-                    || refusals.load(Ordering::Relaxed) == 0
-                {
+                while !has_ended() {
                     match acme.try_admit(budget) {
                         Ok(()) => {
-                            let used = acme.run(|| burn(Duration::from_micros(1_500)));
+                            let used = acme.run(|| burn(Duration::from_micros(300)));
                             longest.fetch_max(used, Ordering::Relaxed);
                         }
                         Err(refused) => {
@@ -177,13 +219,22 @@ fn threads_that_ask_keep_within_the_bound_of_a_budget() {
                 }
             });
         }
+        while !has_ended() {
+            std::thread::sleep(Duration::from_micros(fastrand::u64(0..5_000)));
+            looks.push([now_ns(), acme.sum(cpu), now_ns()]);
+        }
     });
-    let (used, time) = (acme.sum(cpu), since.elapsed().as_nanos() as u64);
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    looks.push([now_ns(), acme.sum(cpu), now_ns()]);
     // A stay is longer than what it computes: by less than half of it.
     let in_flight = threads * longest.into_inner() * 3 / 2;
-    let bound = time / 50 + 10 * MS + in_flight + cpus * UNSPENT_NS;
-    assert!(used <= bound, "{used} of {bound} in {time}");
+    let bound = burst + in_flight + cpus * UNSPENT_NS;
+    let ahead = |used: u64, ns: u64| used.cast_signed() - (ns / 50).cast_signed();
+    let (mut least, mut most) = (0, 0);
+    for [before, used, after] in looks {
+        most = most.max(ahead(used, after) - least);
+        least = least.min(ahead(used, before));
+    }
+    assert!(most <= bound.cast_signed(), "{most} beyond the rate, of {bound}");
     assert_eq!(acme.sum(budget.throttled()), refusals.into_inner());
 }
 
