@@ -383,7 +383,9 @@ impl Bucket {
     /// Takes `n` whether there is as much or not, for the level below if it comes through one. Of
     /// one that is soft it takes nothing after a look that an enforced one would have refused, as
     /// that would not have admitted the work. That a soft one owes nothing was rejected: it would
-    /// have earned something by the next look, however little, and would count nothing.
+    /// have earned something by the next look, however little, and would count nothing. So was a
+    /// mark that work hands from its look to what it spends: CPU time is spent for a group and not
+    /// for a piece of it. So of pieces at the same time one is taken for another.
     fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
         let (mut word, mut terms) = self.look();
         // Relaxed: see `set_soft`.

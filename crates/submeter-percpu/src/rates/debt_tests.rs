@@ -156,30 +156,68 @@ fn what_is_owed_is_earned_before_anything_is_granted() {
     assert_eq!(bucket.balance(100 * 1000 * MS), Some(100_000_000), "no more than a burst");
 }
 
-/// The bound that is stated: what was admitted while there was something runs on.
-#[test]
-fn work_in_flight_alone_exceeds_a_budget() {
-    let bucket = bucket(half_a_cpu());
-    // Four CPUs, each with work of 30 ms as soon as it is admitted.
-    let (cpus, work) = (4, 30 * MS);
-    let (mut free_at, mut used) = ([0_u64; 4], 0);
-    for now_ns in (0..10_000 * MS).step_by(MS as usize) {
-        for free_at in &mut free_at {
-            if *free_at > now_ns {
-                continue;
-            }
-            if *free_at == now_ns && now_ns > 0 {
-                spend(&bucket, work, now_ns);
+/// Has work be done on four CPUs for 20 s, which others keep from it now and then: each piece once
+/// it is admitted, of 0.1 to 3 ms and spent at its end. Calls `look` at random moments with what
+/// was used, and `end` with each piece and whether it was beyond. Returns what was used.
+fn worked(bucket: &Bucket, mut look: impl FnMut(u64, u64), mut end: impl FnMut(u64, bool)) -> u64 {
+    const STEP_NS: u64 = MS / 10;
+    let mut rng = fastrand::Rng::with_seed(7);
+    // When each ends, how long it is, and whether it is beyond.
+    let (mut cpus, mut used, mut idle_until) = ([None::<(u64, u64, bool)>; 4], 0, 0);
+    for now_ns in (0..20_000 * MS).step_by(STEP_NS as usize) {
+        for cpu in &mut cpus {
+            if let Some((_, work, is_beyond)) = cpu.take_if(|(ends, ..)| *ends == now_ns) {
+                spend(bucket, work, now_ns);
                 used += work;
+                end(work, is_beyond);
             }
-            if wait_ns(&bucket, now_ns) == 0 {
-                *free_at = now_ns + work;
+            let mut is_beyond = false;
+            let mut ask = || admit_all([Some(bucket)].into_iter(), || now_ns, |_| is_beyond = true);
+            if cpu.is_none() && now_ns >= idle_until && ask().is_ok() {
+                let work = rng.u64(1..=30) * STEP_NS;
+                *cpu = Some((now_ns + work, work, is_beyond));
             }
         }
-        let bound = now_ns / 2 + 100 * MS + cpus * work;
-        assert!(used <= bound, "{used} of {bound} at {now_ns}");
+        match rng.u32(0..10_000) {
+            // Until a part of the burst, or all of it, is there again.
+            0..2 => idle_until = now_ns + rng.u64(0..300) * MS,
+            2..500 => look(now_ns, used),
+            _ => {}
+        }
     }
-    assert!(used >= 4_900 * MS, "{used}: it gets what it may use");
+    used
+}
+
+/// The bound that is stated, between any two moments: what was admitted while there was something
+/// runs on.
+#[test]
+fn work_in_flight_alone_exceeds_a_budget() {
+    let (bucket, in_flight) = (bucket(half_a_cpu()), 4 * 3 * MS);
+    // How far what is used is ahead of what the rate earns: the least before, and the most since.
+    let (mut least, mut most) = (0, 0);
+    let look = |now_ns: u64, used: u64| {
+        let ahead = used.cast_signed() - (now_ns / 2).cast_signed();
+        least = least.min(ahead);
+        most = most.max(ahead - least);
+    };
+    let used = worked(&bucket, look, |_, _| ());
+    assert!(used >= 8_000 * MS, "{used}: it gets what it may use");
+    let [burst, bound] = [100 * MS, 100 * MS + in_flight].map(u64::cast_signed);
+    assert!((burst..=bound).contains(&most), "{most} of {bound} beyond the rate");
+}
+
+/// A piece that is spent counts as the one that asked last. Those that are spent as others are
+/// longer than average, so that fewer count as admitted: a sixth of them at most.
+#[test]
+fn a_soft_budget_counts_work_at_once_about_as_an_enforced_one() {
+    let enforced = bucket(half_a_cpu());
+    let admitted = worked(&enforced, |_, _| (), |_, _| ());
+    let soft = bucket(half_a_cpu());
+    soft.set_soft(true);
+    let mut within = 0;
+    worked(&soft, |_, _| (), |work, is_beyond| within += if is_beyond { 0 } else { work });
+    let part = within as f64 / admitted as f64;
+    assert!((0.83..1.03).contains(&part), "{part} of what an enforced one admits");
 }
 
 /// As many milliseconds of work as an enforced budget admits are those that a soft one does not

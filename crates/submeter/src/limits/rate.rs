@@ -75,8 +75,9 @@ impl Group {
     ///
     /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
     /// enforced one would refuse: of a budget, nothing that is [spent](Group::spend) after work
-    /// that it would not have admitted, until it admits some. Rates of ancestors keep their own
-    /// modes. Costs an allocation the first time.
+    /// that it would not have admitted, until it admits some. That is an estimate where work of the
+    /// group goes on at the same time, as what is spent does not say whose it is. Rates of
+    /// ancestors keep their own modes. Costs an allocation the first time.
     ///
     /// # Examples
     /// ```
