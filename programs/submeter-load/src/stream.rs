@@ -89,11 +89,11 @@ impl Tenant {
         let keys = profile.keys();
         let popularity = Zipf::new(f64::from(keys), profile.zipf_alpha)
             .map_err(|e| format!("tenant {name:?}: zipf_alpha: {e}"))?;
-        let pieces = profile.uses(&[Verb::Append, Verb::Prepend]);
+        let pieces = profile.knows(&[Verb::Append, Verb::Prepend]);
         Ok(Tenant {
             prefix_hash: hash_bytes(&prefix),
             prefix,
-            counters: profile.uses(&[Verb::Incr, Verb::Decr]),
+            counters: profile.knows(&[Verb::Incr, Verb::Decr]),
             // An eighth of the value: it grows noticeably, and stays below 1 MiB between two
             // stores.
             piece: if pieces { (profile.value_bytes as usize / 8).max(1) } else { 0 },

@@ -26,6 +26,28 @@ fn the_seed_decides_everything_and_connections_differ() {
 }
 
 #[test]
+fn a_ratio_changes_the_commands_and_no_value() {
+    let own = tenants();
+    let ratio = |(at, tenant): (usize, &Tenant)| {
+        let mut profile = tenant.profile.clone();
+        profile.set_ratio(1.0, 3.0);
+        Tenant::new(&format!("tenant{}", at + 1), profile, b':').expect("valid")
+    };
+    let tenants: Vec<Tenant> = own.iter().enumerate().map(ratio).collect();
+    let mut stream = Stream::new(&tenants, 42, 0).expect("valid");
+    let mut sets = 0;
+    for _ in 0..4000 {
+        let Request { tenant, verb, key, .. } = stream.draw();
+        assert!(matches!(verb, Verb::Set | Verb::Get), "{verb:?}");
+        sets += usize::from(verb == Verb::Set);
+        let tenant = usize::from(tenant);
+        assert_eq!(tenants[tenant].shape(key), own[tenant].shape(key), "{tenant}, key {key}");
+    }
+    assert!((900..1100).contains(&sets), "{sets} of 4000");
+    assert!(own[1].shape(1).counter && own[4].shape(0).piece > 0, "numbers, and lists");
+}
+
+#[test]
 fn a_stream_of_one_tenant_has_no_other() {
     let tenants = tenants();
     let mut stream = Stream::of(&tenants, 2, 42, 0).expect("valid");

@@ -11,7 +11,6 @@ use submeter_load::drive::{self, Plan};
 use submeter_load::hdr;
 use submeter_load::profile::Profile;
 use submeter_load::tenants_file::{self, VALUE_MAX};
-use submeter_load::verb::Verb;
 use submeter_terminal as show;
 use submeter_terminal::signals;
 use submeter_terminal::{Destination, Failure};
@@ -91,7 +90,7 @@ fn tenants(args: &LoadArgs) -> Result<Vec<(String, Profile)>, Failure> {
     let mut tenants = tenants.map_err(Failure::new)?;
     for (_, profile) in &mut tenants {
         if let Some((set, get)) = args.ratio {
-            profile.operations = vec![(Verb::Set, set), (Verb::Get, get)];
+            profile.set_ratio(set, get);
         }
         if let Some(size) = args.data_size {
             profile.value_bytes =
