@@ -66,12 +66,17 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
                 _ => (format!("{name}_per_s"), format!("{title}/s")),
             };
             let view = View::new(&key, &title, shape, Source::Rate { total, per });
+            // Beside the CPU time, and none that others lack.
+            let beside = [schema.off_cpu(), schema.cpu_error()];
             vec![match of_rate_limit(schema, name) {
                 Some((limit, "_throttled")) => {
                     let noun = format!("over its rate of {}", noun_of(&self::title(limit)));
                     view.noun(&noun).place(Placement::Table).trouble()
                 }
                 Some(_) => view.place(Placement::Detail),
+                None if beside.into_iter().flatten().any(|beside| metric.is(beside)) => {
+                    view.place(Placement::Detail)
+                }
                 None => view,
             }]
         }

@@ -188,6 +188,26 @@ fn a_rate_limit_is_shown_as_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
 }
 
 #[test]
+fn of_the_times_beside_cpu_time_others_lack_nothing() {
+    let mut s = Schema::builder();
+    s.off_cpu("off", "Time without a processor");
+    s.cpu_error("error", "What CPU time may be wrong by");
+    s.cpu_time("cpu", "CPU time");
+    s.counter::<Count>("jobs", "Jobs");
+    let views = Views::of(&s.build().expect("distinct names"));
+    let shown: Vec<_> = views.docs().map(|doc| (&*doc.key, doc.place, doc.is_contended)).collect();
+    assert_eq!(
+        shown,
+        [
+            ("off_cores", Placement::Detail, false),
+            ("error_cores", Placement::Detail, false),
+            ("cpu_cores", Placement::Headline, true),
+            ("jobs_per_s", Placement::Headline, false),
+        ]
+    );
+}
+
+#[test]
 fn who_waits_for_room_has_pressure_in_views_and_in_json() {
     let program = Program::new();
     let group = program.group();

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::keys::{Key, Section};
+use super::keys::{Counter, Key, Section};
 use crate::metric::histogram::Buckets;
-use crate::metric::unit::UnitKind;
+use crate::metric::unit::{Unit, UnitKind};
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +58,22 @@ impl Metric {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is what a counter's key belongs to.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::Schema;
+    /// let mut schema = Schema::builder();
+    /// schema.cpu_time("cpu", "CPU time");
+    /// let schema = schema.build()?;
+    /// assert!(schema.cpu_time().is_some_and(|cpu_time| schema.metrics()[0].is(cpu_time)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is<U: Unit>(&self, counter: Counter<U>) -> bool {
+        self.kind == MetricKind::Counter && self.key == counter.key
     }
 
     /// Returns the one-line description.
