@@ -101,6 +101,7 @@ impl Dashboard {
                 first_steps: None,
                 limit_example: None,
                 sets_limits: false,
+                asks_token: false,
             },
             member: None,
             hosts: Vec::new(),
@@ -248,7 +249,8 @@ impl Dashboard {
 
     /// Answers only those who show the token, except to `/healthz`.
     #[must_use]
-    pub fn token(self, token: Token) -> Dashboard {
+    pub fn token(mut self, token: Token) -> Dashboard {
+        self.server.asks_token = true;
         Dashboard { token: Some(token), ..self }
     }
 

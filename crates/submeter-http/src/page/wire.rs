@@ -70,6 +70,9 @@ pub struct ServerDoc {
     /// Whether clients may set a group's limits, by `POST /api/limit?path=`. Left out where not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sets_limits: bool,
+    /// Whether all but the health check asks for a token. Left out where not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks_token: bool,
 }
 
 /// The answer of `POST /api/limit?path=…`.

@@ -77,6 +77,7 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
             first_steps: None,
             limit_example: None,
             sets_limits: false,
+            asks_token: false,
         },
         at_ms: trees().map(|tree| tree.at_ms).max().unwrap_or_default(),
         window_s: trees().map(|tree| tree.window_s).fold(0.0, f64::max),

@@ -143,6 +143,7 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
             first_steps: None,
             limit_example: None,
             sets_limits: false,
+            asks_token: false,
         },
         at_ms: 75_000,
         window_s: 1.0,
@@ -282,8 +283,8 @@ fn the_selection_stays_within_the_rows_and_with_its_tenant() {
 #[test]
 fn a_lost_server_leaves_its_last_figures() {
     let mut state = state();
-    state.set_lost("cannot watch".to_owned());
-    assert_eq!(state.link, Link::Lost("cannot watch".to_owned()));
+    state.set_lost("cannot reach".to_owned());
+    assert_eq!(state.link, Link::Lost("cannot reach".to_owned()));
     assert_eq!(paths(&state).len(), 6);
     state.update(tree(&GROUPS));
     assert_eq!(state.link, Link::Live);

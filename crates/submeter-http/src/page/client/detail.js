@@ -319,10 +319,9 @@ function limiter(path) {
   const said = el("p", { class: "said", role: "status" });
   const button = (text, click) => el("button", { type: "button", class: "quiet framed", text, on: { click } });
   const limits = () => input.value.trim() || limit_example;
-  const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
   const line = () => `${inFile(path)} ${limits()}`;
   const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
-  const command = () => `curl -H 'X-Submeter: 1' --data-raw ${quoted(limits())} ${quoted(address)}`;
+  const command = () => curl(address, limits(), model.server.asks_token);
   const copy = async (text) => {
     try { await navigator.clipboard.writeText(text); setText(said, `Copied: ${text}`); } catch { setText(said, text); }
   };

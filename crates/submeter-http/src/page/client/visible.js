@@ -23,3 +23,10 @@ const inFile = (path) => {
   const unit = (u) => `\\u${u.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return /[\s#]/.test(path) || ANY.test(path) ? JSON.stringify(path).replace(UNSEEN, (c) => c.split("").map(unit).join("")) : path;
 };
+
+// A command that sets limits. The token stays where the shell has it: what is copied is pasted anywhere.
+const curl = (address, limits, asksToken) => {
+  const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
+  const token = asksToken ? ' -H "Authorization: Bearer $TOKEN"' : "";
+  return `curl -H 'X-Submeter: 1'${token} --data-raw ${quoted(limits)} ${quoted(address)}`;
+};

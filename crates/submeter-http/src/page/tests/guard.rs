@@ -161,9 +161,12 @@ fn a_token_is_asked_for_on_every_route_but_the_servers_health() {
         }
     }
     assert!(world.tree().get("/acme").is_some());
+    assert!(!World::start().get("/api/tree").body.contains("asks_token"), "nor asked for");
     for shown in [right, browsers] {
         let with = [&own[..], &[shown]].concat();
-        assert_eq!(world.request_with("GET", "/api/tree", &with).status, 200, "{shown}");
+        let tree = world.request_with("GET", "/api/tree", &with);
+        assert_eq!(tree.status, 200, "{shown}");
+        assert!(tree.body.contains(r#""asks_token":true"#), "copied commands have it");
         // A browser sends it for a page of another site too.
         let crossed = [&with[..], &["Sec-Fetch-Site: cross-site"]].concat();
         assert_eq!(world.request_with("GET", "/api/tree", &crossed).status, 403, "{shown}");

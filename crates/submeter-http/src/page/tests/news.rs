@@ -187,3 +187,12 @@ fn a_name_turns_no_sentence_around_and_none_looks_like_another() {
         assert.ok(model.byPath('/ac\u200bme'), 'asked for by its own name');
         ");
 }
+
+#[test]
+fn a_copied_command_has_the_tokens_header_where_one_is_asked_for() {
+    run(r#"
+        const of = (token) => curl('http://h/api/limit?path=%2Fa', `it's`, token);
+        assert.equal(of(), String.raw`curl -H 'X-Submeter: 1' --data-raw 'it'\''s' 'http://h/api/limit?path=%2Fa'`);
+        assert.equal(of(true), of().replace(' --data', ' -H "Authorization: Bearer $TOKEN" --data'));
+        "#);
+}
