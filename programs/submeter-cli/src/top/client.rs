@@ -96,7 +96,7 @@ impl Client {
                 let url = self.url();
                 let line = text.trim().lines().next().unwrap_or_default();
                 let line: String = line.chars().take(WHY_MAX).collect();
-                Err(Failure::new(format_args!("cannot watch {url}: {line}")))
+                Err(Failure::new(format_args!("{url}: {line}")))
             }
             status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
         }
@@ -210,7 +210,7 @@ fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, F
             true => "it needs --ca-file FILE, whose authorities are trusted",
             false => NO_TLS,
         };
-        return Err(Failure::new(format_args!("cannot watch {url}: {why}, or use http://")));
+        return Err(Failure::new(format_args!("cannot reach {url}: {why}, or use http://")));
     }
     Ok(config)
 }
@@ -221,7 +221,7 @@ fn url(address: &Address) -> Result<Url, Failure> {
     let wrong = |why: &str| {
         let shown = address.to_string();
         let remedy = "give the page's address, as in http://127.0.0.1:9411";
-        Failure::new(format_args!("cannot watch {shown:?}: {why}{remedy}"))
+        Failure::new(format_args!("cannot reach {shown:?}: {why}{remedy}"))
     };
     let text = address.secret();
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -229,7 +229,7 @@ fn url(address: &Address) -> Result<Url, Failure> {
     if !["http", "https"].contains(&url.scheme()) {
         let scheme = url.scheme();
         return Err(Failure::new(format_args!(
-            "cannot watch {url}: {scheme} is not supported, use http:// or https://"
+            "cannot reach {url}: {scheme} is not supported, use http:// or https://"
         )));
     }
     if url.hosts().is_none_or(|hosts| hosts.len() > 1) || url.query().is_some() {
@@ -262,7 +262,7 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
         }
         _ => (&*other, remedy(&other).unwrap_or(START)),
     };
-    Failure::new(format_args!("cannot watch {url}: {why}; {remedy}"))
+    Failure::new(format_args!("cannot reach {url}: {why}; {remedy}"))
 }
 
 /// Returns what helps against an error that is known by its text alone: those of certificates are

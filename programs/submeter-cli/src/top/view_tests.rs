@@ -144,9 +144,9 @@ fn the_selected_row_stands_out_and_stays_in_view() {
 #[test]
 fn a_lost_server_is_reported_at_the_top_and_the_figures_stay() {
     let mut state = state();
-    state.set_lost("cannot watch http://x: nothing listens there; start it".to_owned());
+    state.set_lost("cannot reach http://x: nothing listens there; start it".to_owned());
     let (lines, _) = frame(&state, 80, 12);
-    assert!(lines[0].contains("lost, retrying: cannot watch http://x"), "{lines:?}");
+    assert!(lines[0].contains("lost, retrying: cannot reach http://x"), "{lines:?}");
     assert!(lines[5].contains("All tenants"), "{lines:?}");
     let (lines, _) = frame(&State::new(), 80, 12);
     assert!(lines[5].contains("Waiting"), "{lines:?}");
