@@ -65,6 +65,58 @@
 //!   need not look at all of them. The first end after a pause may.
 //! - No thread, no timer; an idle tenant has nothing here.
 //!
+//! # Work that takes long
+//! Work that is let in keeps its place to its end, also where it yields at a
+//! [checkpoint](crate::switch::TimeSlice::checkpoint): that is its thread alone. So a light request
+//! may wait for as long as a heavy one takes. Where heavy work could stop, it can give its place
+//! back and ask for another:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use submeter::admission::{Admission, AdmissionError};
+//! use submeter::switch::{InGroup, TimeSlice};
+//! use submeter::{Group, Schema, Tree};
+//!
+//! async fn report(admission: Admission, group: Group) -> Result<u64, AdmissionError> {
+//!     let slice = TimeSlice::new(Duration::from_micros(100));
+//!     let (mut admitted, mut sum) = (admission.acquire(&group).await?, 0_u64);
+//!     for row in 0..3_000_000 {
+//!         sum = sum.wrapping_add(row);
+//!         if row % 1000 == 0 && slice.should_yield() {
+//!             if admission.waiting() > 0 {
+//!                 drop(admitted);
+//!                 admitted = admission.acquire(&group).await?;
+//!             }
+//!             slice.checkpoint().await;
+//!         }
+//!     }
+//!     Ok(sum)
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let tree = Tree::new(Schema::builder().build()?)?;
+//! let [heavy, light] = [tree.create("/heavy")?, tree.create("/light")?];
+//! let admission = Admission::new(1);
+//! let long = tokio::spawn(report(admission.clone(), heavy.clone()).in_group(&heavy));
+//! tokio::task::yield_now().await; // it has the place
+//! let short = admission.acquire(&light).await?;
+//! assert!(!long.is_finished(), "it waits for the next");
+//! drop(short);
+//! assert!(long.await?? > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Each slice is a turn then: requests of the heavy group itself come between, and it may be
+//! refused in the middle, as when too many wait.
+//!
+//! **Before it asks here** a task waits for its runtime. While all workers of tokio are busy, they
+//! look for tasks from outside and for sockets that are ready once in many polls, 61 at first:
+//! where polls take a part of a millisecond, set `global_queue_interval` and `event_interval` of
+//! its `Builder` to 1.
+//!
 //! # When not to use it
 //! For work that is shorter than some microseconds, or where nothing is ever scarce. For what is
 //! held and not worked on, such as memory: that is a [`Quota`](crate::Quota). For how much per
