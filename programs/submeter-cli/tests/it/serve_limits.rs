@@ -55,6 +55,17 @@ fn until_refused(client: &TcpStream) -> String {
     }
 }
 
+fn tree(page: &str) -> Value {
+    let (_, tree) = get_as(&format!("http://{page}/api/tree"), "application/json");
+    serde_json::from_str(&tree).expect("JSON")
+}
+
+/// Returns what the page shows of a tenant.
+fn overview<'a>(tree: &'a Value, path: &str) -> &'a Value {
+    let groups = tree["groups"].as_array().expect("a list");
+    &groups.iter().find(|group| group["path"] == path).expect(path)["overview"]
+}
+
 #[test]
 fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
     let limits = ["--tenant-limit", "/acme=cpu=1m", "--limits-api"];
@@ -68,14 +79,12 @@ fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
     let began = Instant::now();
     let verdict = loop {
         (0..100).for_each(|_| _ = ask(&client, STORE));
-        let (_, tree) = get_as(&format!("http://{page}/api/tree"), "application/json");
-        let tree: Value = serde_json::from_str(&tree).expect("JSON");
+        let tree = tree(&page);
         if let Some(verdict) = tree["verdicts"].as_array().and_then(|all| all.first()) {
-            let acme = tree["groups"].as_array().expect("a list").iter();
-            let acme = acme.into_iter().find(|group| group["path"] == "/acme").expect("limited");
-            assert_eq!(acme["overview"]["cpu_limit_cores"], 0.001);
-            assert!(acme["overview"]["over_cpu_per_s"].as_f64() > Some(0.0), "{acme}");
-            assert!(acme["overview"]["cpu_owing"].as_f64() > Some(0.0), "{acme}");
+            let acme = overview(&tree, "/acme");
+            assert_eq!(acme["cpu_limit_cores"], 0.001);
+            assert!(acme["over_cpu_per_s"].as_f64() > Some(0.0), "{acme}");
+            assert!(acme["cpu_owing"].as_f64() > Some(0.0), "{acme}");
             break verdict.clone();
         }
         assert!(began.elapsed() < Duration::from_secs(60), "no verdict: {tree}");
@@ -96,6 +105,17 @@ fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
     let told = set("mode=soft");
     assert!(told.contains("cpu=1m,mode=soft") && told.contains("mode=none"), "{told}");
     assert_eq!(ask(&client, STORE), "STORED", "what exceeds it is only counted");
+    let began = Instant::now();
+    while overview(&tree(&page), "/acme")["would_refuse_per_s"].as_f64() <= Some(0.0) {
+        (0..100).for_each(|_| assert_eq!(ask(&client, STORE), "STORED"));
+        assert!(began.elapsed() < Duration::from_secs(60), "the page shows none of it");
+    }
+    let metrics = get(at, "/metrics");
+    let series = "submeter_cache_cpu_budget_overdrafts_total{group=\"/acme\"} ";
+    let counted = metrics.lines().find_map(|line| line.strip_prefix(series)).expect(series);
+    assert!(counted.parse::<f64>().is_ok_and(|counted| counted > 0.0), "{counted}");
+    let none = ["limit", "set", &page, "/acme", "cpu=0"];
+    SUBMETER.refuses(&none, &["\"0\" are no CPUs: 0 would admit nothing", "stay as they were"]);
     assert!(set("cpu=none").contains("cpu=1m"), "what undoes it");
 }
 
