@@ -9,10 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering, compiler_fence};
 
 use submeter_sys::add_to_own;
 
-use super::owners;
-
-/// What a thread may keep to itself: as much as a batch of bytes.
-pub(super) const KEPT_MAX: i64 = 64 << 10;
+use super::owners::{self, KEPT_MAX};
 
 struct Here {
     /// The owner of what is allocated here; 0 outside of all groups.

@@ -9,8 +9,6 @@ use std::sync::atomic::{Ordering, fence};
 
 use submeter_percpu::{Area, Block};
 
-use super::books::KEPT_MAX;
-
 /// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
 pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
@@ -18,6 +16,9 @@ pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 pub(crate) const PROBE: u32 = OWNERS_MAX as u32;
 
 const CHUNK: usize = 256;
+
+/// What a thread may keep to itself before it posts it: as much as a batch of bytes.
+pub(super) const KEPT_MAX: i64 = 64 << 10;
 
 type Chunk = Box<[OnceLock<Block>; CHUNK]>;
 
