@@ -34,8 +34,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
-use super::guard::HEALTH;
 use super::pace::Paced;
+
+/// The address that says whether the server runs: to every client, also when all places are taken.
+pub(super) const HEALTH: &str = "/healthz";
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -61,8 +63,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-/// let door = Endpoint::from(port).grace(Duration::from_secs(1));
-/// # let _ = door;
+/// let endpoint = Endpoint::from(port).grace(Duration::from_secs(1));
+/// # let _ = endpoint;
 /// # Ok(())
 /// # }
 /// ```
@@ -188,7 +190,7 @@ impl Crowd {
 }
 
 /// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
-/// that are under way then may take for as long as the door says.
+/// that are under way then may take for as long as the endpoint says.
 pub(super) async fn serve(
     door: Endpoint,
     app: Router,

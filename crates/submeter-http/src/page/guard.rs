@@ -29,11 +29,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::connections::Seat;
+use super::connections::{HEALTH, Seat};
 use super::token::Token;
-
-/// The address that says whether the server runs: to every client, also when all places are taken.
-pub(super) const HEALTH: &str = "/healthz";
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -17,10 +17,11 @@ use submeter::export::Format;
 use submeter_documents::Document;
 
 use super::client;
+use super::connections::HEALTH;
 use super::dashboard::Changes;
 use super::deletion;
 use super::events;
-use super::guard::{self, Guard, HEALTH};
+use super::guard::{self, Guard};
 use super::gzip::Coding;
 use super::limits;
 use super::query;

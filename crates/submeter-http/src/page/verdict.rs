@@ -9,6 +9,7 @@ mod judge;
 mod say;
 #[cfg(test)]
 mod tests;
+mod track;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,13 +18,10 @@ use submeter::GroupValues;
 use submeter::export::Format;
 
 pub(super) use self::judge::Case;
-use self::judge::Finding;
 use self::say::Said;
+use self::track::Track;
 use super::panel::{self, Column, Panel};
 use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
-
-/// How many samples in a row a finding must last to be said: a second of noise says nothing.
-const SAMPLES: u8 = 2;
 
 /// How many samples in a row it must be away to be taken back: what comes and goes at the edge of
 /// an overload is one verdict, not one every few seconds.
@@ -38,30 +36,6 @@ const BEFORE_MS: u64 = 600_000;
 
 /// How many verdicts that are over are kept.
 const KEPT: usize = 20;
-
-/// What is known of one finding about one group.
-#[derive(Debug)]
-struct Track {
-    finding: Finding,
-    path: Box<str>,
-    /// Samples in a row in which it was found, or was not.
-    found: u8,
-    missed: u8,
-    since_ms: u64,
-    /// What was usual when it began.
-    usual: Option<f64>,
-}
-
-impl Track {
-    fn is_said(&self) -> bool {
-        self.found >= SAMPLES
-    }
-
-    /// Whether a sentence begins with it.
-    fn is_named_in(&self, doc: &VerdictDoc) -> bool {
-        self.finding.kind == doc.kind && *self.path == *doc.group
-    }
-}
 
 /// What a page shows beside the sentences, which seldom changes.
 #[derive(Debug, Serialize)]

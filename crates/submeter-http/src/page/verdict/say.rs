@@ -3,8 +3,8 @@
 use super::super::dashboard::Offence;
 use super::super::views::Views;
 use super::super::wire::{Shape, VerdictDoc, VerdictKind};
-use super::Track;
 use super::judge::{Case, Finding};
+use super::track::Track;
 
 /// A space at which no line is broken.
 const NBSP: char = '\u{a0}';

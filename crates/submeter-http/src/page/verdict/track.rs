@@ -1,0 +1,31 @@
+//! For how long something has been found.
+
+use super::super::wire::VerdictDoc;
+use super::judge::Finding;
+
+/// How many samples in a row a finding must last to be said: a second of noise says nothing.
+const SAMPLES: u8 = 2;
+
+/// What is known of one finding about one group.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) finding: Finding,
+    pub(super) path: Box<str>,
+    /// Samples in a row in which it was found, or was not.
+    pub(super) found: u8,
+    pub(super) missed: u8,
+    pub(super) since_ms: u64,
+    /// What was usual when it began.
+    pub(super) usual: Option<f64>,
+}
+
+impl Track {
+    pub(super) fn is_said(&self) -> bool {
+        self.found >= SAMPLES
+    }
+
+    /// Returns whether a sentence begins with it.
+    pub(super) fn is_named_in(&self, doc: &VerdictDoc) -> bool {
+        self.finding.kind == doc.kind && *self.path == *doc.group
+    }
+}
