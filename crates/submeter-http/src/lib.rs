@@ -82,7 +82,7 @@
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
 //! | `DELETE /api/group?path=` | where [`Dashboard::on_delete`] is asked for: the program's own |
 //! | `POST /api/limits` | where [`Dashboard::on_limits`] is asked for: the program's own |
-//! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
+//! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::StatDoc`] |
 //! | `/metrics` | OpenMetrics or Prometheus' text, whichever the client accepts |
 //! | `/healthz` | `ok` |
 //!

@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use super::guard;
 use super::query;
 use super::sampler::Sampler;
-use super::wire::stat::{CountDoc, NDJSON, StateDoc, TotalsDoc};
+use super::wire::stat::{CountDoc, NDJSON, StatDoc, StateDoc};
 
 /// The most counts at once: each makes every switch dearer.
 pub(super) const COUNTS_MAX: usize = 8;
@@ -107,7 +107,7 @@ impl Count {
             self.due = ended.saturating_add(1);
         }
         let counts = self.session.counts();
-        let totals = TotalsDoc {
+        let totals = StatDoc {
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             is_due,
             threads: self.session.threads(),

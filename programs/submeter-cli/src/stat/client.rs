@@ -10,10 +10,10 @@ use ureq::Agent;
 use super::plan::Wanted;
 use crate::cli::PageArgs;
 use crate::top::client::{Page, unreachable};
-use submeter_http::wire::stat::{NDJSON, TotalsDoc};
+use submeter_http::wire::stat::{NDJSON, StatDoc};
 use submeter_terminal::Failure;
 
-type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
+type Sender = mpsc::Sender<Result<StatDoc, Failure>>;
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl Client {
     }
 
     /// Starts to count; the channel closes when the server ends the count.
-    pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
+    pub(super) fn connect(&self) -> mpsc::Receiver<Result<StatDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
         let (page, query, agent) = (self.page.clone(), self.query.clone(), self.agent.clone());
         tokio::task::spawn_blocking(move || {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::figure::{Figure, between};
 use submeter::visible;
-use submeter_http::wire::stat::{CountDoc, StateDoc, TotalsDoc};
+use submeter_http::wire::stat::{CountDoc, StatDoc, StateDoc};
 use submeter_terminal::{self as show, Destination, Failure, plain};
 
 /// Names the file that the counts go to.
@@ -28,12 +28,12 @@ pub(super) struct Printer {
     format: Format,
     url: String,
     intervals: bool,
-    last: Option<TotalsDoc>,
+    last: Option<StatDoc>,
     /// The totals at the end of the last printed interval.
-    shown: Option<TotalsDoc>,
+    shown: Option<StatDoc>,
     printed: u64,
     /// The totals of runs before this one.
-    runs: Vec<TotalsDoc>,
+    runs: Vec<StatDoc>,
     out: Destination,
     /// The file that intervals go to, since the first: what was there before is kept until there is
     /// something to write.
@@ -56,7 +56,7 @@ impl Printer {
 
     /// Adds the next totals, and prints them if each interval is printed. Returns false if the
     /// output was closed.
-    pub(super) fn add(&mut self, totals: TotalsDoc) -> Result<bool, Failure> {
+    pub(super) fn add(&mut self, totals: StatDoc) -> Result<bool, Failure> {
         self.explain(&totals);
         let text = if self.intervals && totals.is_due {
             self.interval(totals.clone())
@@ -86,7 +86,7 @@ impl Printer {
     }
 
     /// Formats the counts since the previous interval.
-    fn interval(&mut self, totals: TotalsDoc) -> String {
+    fn interval(&mut self, totals: StatDoc) -> String {
         let mut text = String::new();
         if let (Format::People, 0) = (&self.format, self.printed) {
             text.push_str("#           time             counts unit events\n");
@@ -149,7 +149,7 @@ impl Printer {
     }
 
     /// Prints once on standard error why numbers are missing, in one line for one reason.
-    fn explain(&mut self, totals: &TotalsDoc) {
+    fn explain(&mut self, totals: &StatDoc) {
         let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
         for CountDoc { event, state, .. } in &totals.counts {
             let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = state else {
@@ -267,7 +267,7 @@ fn tell(line: &str) {
 /// Returns the mean of several runs, and by which part of itself each mean may be wrong: the
 /// standard deviation over the root of their number, as perf has it. None where there is one run,
 /// or an event was not counted in each.
-fn repeated(runs: &[TotalsDoc]) -> (TotalsDoc, Vec<Option<f64>>) {
+fn repeated(runs: &[StatDoc]) -> (StatDoc, Vec<Option<f64>>) {
     let n = runs.len() as u64;
     let mut mean = runs.last().expect("one run at least").clone();
     mean.elapsed_ns = runs.iter().map(|run| run.elapsed_ns).sum::<u64>() / n;

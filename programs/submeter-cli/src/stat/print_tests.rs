@@ -71,8 +71,8 @@ fn json_has_perfs_names() {
     );
 }
 
-fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> TotalsDoc {
-    TotalsDoc { elapsed_ns, is_due, threads: 1, counts: vec![clock(counted_ns)] }
+fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> StatDoc {
+    StatDoc { elapsed_ns, is_due, threads: 1, counts: vec![clock(counted_ns)] }
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn several_runs_are_their_mean_and_how_much_it_varies() {
     let part = varies[0].expect("counted in each");
     assert!((part - 10.0 / 3f64.sqrt() / 100.0).abs() < 1e-9, "{part}");
     assert_eq!(repeated(&[run(90)]), (run(90), vec![None]));
-    let lacks = TotalsDoc { counts: vec![missing()], ..run(5) };
+    let lacks = StatDoc { counts: vec![missing()], ..run(5) };
     assert_eq!(repeated(&[lacks.clone(), lacks]).1, [None]);
 }
 
@@ -110,7 +110,7 @@ fn events_that_lack_for_one_reason_are_one_line() {
     let lacks = |event: &str| CountDoc { event: event.to_owned(), ..missing() };
     let counts = vec![lacks("cycles"), clock(7), lacks("branches"), lacks("cycles")];
     let mut printer = Printer::new(Format::Json, String::new(), true, Destination::Output);
-    let totals = TotalsDoc { counts, ..totals(1, false, 0) };
+    let totals = StatDoc { counts, ..totals(1, false, 0) };
     printer.explain(&totals);
     printer.explain(&totals);
     assert_eq!(printer.told, ["cycles, branches: no such counter"]);

@@ -10,7 +10,7 @@ pub const NDJSON: &str = "application/x-ndjson";
 
 /// All totals at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TotalsDoc {
+pub struct StatDoc {
     /// The time since the count began.
     pub elapsed_ns: u64,
     /// Whether an interval ends here. If not, the totals are for a reader that stops before the
@@ -61,7 +61,7 @@ pub enum StateDoc {
     },
 }
 
-impl TotalsDoc {
+impl StatDoc {
     /// Returns the time since the count began.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
