@@ -20,6 +20,9 @@ use tokio::net::TcpListener;
 
 const TICK: Duration = Duration::from_millis(100);
 
+/// How many bytes change hands in a tick: no cache loses all at once.
+const MOVES: u64 = 2 << 20;
+
 /// How long each half of a scene lasts.
 const BEFORE: Duration = Duration::from_secs(8);
 const AFTER: Duration = Duration::from_secs(5);
@@ -170,9 +173,11 @@ fn act(group: &Group, m: Metrics, does: Does, held: &mut Option<Charge>) {
             _ = group.try_take(m.over, 1);
         }
     }
-    *held = None;
-    let mib = group.usage(m.memory).limit.map_or(mib, |limit| limit >> 20);
-    *held = Some(group.charge_forced(m.memory, mib << 20));
+    let usage = group.usage(m.memory);
+    let wanted = usage.limit.unwrap_or(mib << 20);
+    let now = held.take().map_or(wanted, |_| usage.current);
+    let bytes = wanted.clamp(now.saturating_sub(MOVES), now + MOVES);
+    *held = Some(group.charge_forced(m.memory, bytes));
     if group.usage(m.memory).limit.is_some() {
         group.try_charge(m.memory, 4096).expect_err("all is held");
     }

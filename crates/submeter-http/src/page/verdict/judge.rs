@@ -59,6 +59,10 @@ const STARVED: f64 = 0.5;
 const LOST_FROM: f64 = 0.95;
 const GAINED_OF_LOST: f64 = 0.5;
 
+/// Such a part of it beside the most of one sample: who deletes its own loses it at once, in which
+/// sample another may gain as much by chance.
+const LOST_ON: f64 = 0.05;
+
 /// The weight of a group that has none.
 const WEIGHT: f64 = 100.0;
 
@@ -542,7 +546,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether a tenant holds less than it did lately because another took it, and so gained while
-    /// it lost: who deletes its own loses it at once, and others fill the room later.
+    /// it lost, in more than one sample: others fill later the room of what was deleted.
     fn has_lost_to(&self, blamed: usize, row: usize, view: usize) -> bool {
         let line = |row: usize| {
             let line = self.history.line(self.rows[row].id, view);
@@ -557,6 +561,8 @@ impl<'a> Scene<'a> {
         let began = both.iter().rposition(|(held, _)| *held >= most * LOST_FROM).unwrap_or(0);
         let steps = both[began..].windows(2);
         let took = |of: &[(f64, f64)]| (of[0].0 - of[1].0).min(of[1].1 - of[0].1).max(0.0);
-        steps.map(took).sum::<f64>() >= lost * GAINED_OF_LOST
+        let add = |(all, most): (f64, f64), took: f64| (all + took, took.max(most));
+        let (all, most) = steps.map(took).fold((0.0, 0.0), add);
+        all >= lost * GAINED_OF_LOST && all - most >= lost * LOST_ON
     }
 }

@@ -275,6 +275,7 @@ fn who_fills_the_memory_that_others_find_less_in_is_named() {
     let before = [memory(victim, 5e7, 0.95), memory(thief, 1e7, 0.5)];
     assert!(server.seconds(20, &before).is_empty());
     let after = [memory(victim, 1e7, 0.4), memory(thief, 5e7, 0.5)];
+    server.second(&[memory(victim, 3e7, 0.7), memory(thief, 3e7, 0.5)]);
     let said = server.seconds(3, &after);
     assert_eq!(said[0], "/thief takes most: 83 % of all memory.");
     assert_eq!(said[1..], ["/victim finds less: 40 % hits, usually 95 %."]);
@@ -282,6 +283,9 @@ fn who_fills_the_memory_that_others_find_less_in_is_named() {
     let mut server = Server::new(["/victim", "/thief"]);
     server.seconds(20, &before);
     assert!(server.seconds(5, &fewer).is_empty(), "other keys are asked for, and nobody took any");
+    let mut server = Server::new(["/victim", "/thief"]);
+    server.seconds(20, &before);
+    assert!(server.seconds(5, &after).is_empty(), "deleted at once, and the other gains by chance");
 }
 
 #[test]
@@ -476,6 +480,7 @@ fn what_is_fair_is_as_weights_and_protection_say() {
         let mut server = Server::new(["/victim", "/thief"]);
         let memory = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
         server.seconds(20, &[memory(5e7, 0.95), memory(1e7, 0.5)]);
+        server.second(&[memory(3e7, 0.7), Second { protected, ..memory(3e7, 0.5) }]);
         server.seconds(3, &[memory(1e7, 0.4), Second { protected, ..memory(5e7, 0.5) }])
     };
     assert!(scene(None)[0].starts_with("/thief takes most"));
