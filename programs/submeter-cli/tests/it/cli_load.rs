@@ -52,6 +52,19 @@ fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
 }
 
 #[test]
+fn connections_start_one_after_the_other_within_the_time_asked_for() {
+    let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-ramp", CSV));
+    let addr = fake.addr.to_string();
+    let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--requests", "20"];
+    let more = ["--connections", "2", "--ramp", "1.2", "--json", "-"];
+    let output = SUBMETER.run(&[&args[..], &more].concat());
+    let json: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+    // The second of two begins after half of it.
+    assert!(json["seconds"].as_f64().is_some_and(|s| s >= 0.6), "{json:#}");
+    assert_eq!((&json["total"]["requests"], &json["config"]["ramp"]), (&20.into(), &1.2.into()));
+}
+
+#[test]
 fn latencies_go_to_standard_output_alone_and_no_two_results_to_one_place() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-hdr-out", CSV));
     let (code, out, err) = load(&fake, &csv, &["--requests", "40", "--hdr", "-"]);

@@ -357,6 +357,8 @@ fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
     let page = other.line_with("http://");
     let page = page.split_whitespace().last().expect("an address");
     SUBMETER.refuses(&["limit", "set", page, "/acme", "rate=5/s"], &["--limits-api"]);
+    let gone = ["limit", "set", "127.0.0.1:1", "/acme", "rate=5/s"];
+    SUBMETER.refuses(&gone, &["cannot reach http://127.0.0.1:1: nothing listens there"]);
 }
 
 /// Has the page's own script write lines of a limit for each name, as its button copies them.
