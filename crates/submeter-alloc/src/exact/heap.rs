@@ -65,12 +65,46 @@ pub struct Balance {
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
+/// How many groups' numbers a thread remembers.
+const SEEN: usize = 16;
+
+/// The id of no group.
+const UNSEEN: u64 = u64::MAX;
+
 /// What one thread needs.
-struct Follower(Arc<Numbering>);
+struct Follower {
+    numbering: Arc<Numbering>,
+    /// Numbers of groups that the thread was in, at the last bits of their ids: the way from a
+    /// group to its number is five loads and a call. They stay true, as a group keeps its number
+    /// for as long as a thread can enter it, and its id is never another's.
+    seen: [(u64, u32); SEEN],
+}
+
+impl Follower {
+    fn new(numbering: Arc<Numbering>) -> Follower {
+        Follower { numbering, seen: [(UNSEEN, 0); SEEN] }
+    }
+
+    /// Returns the number of a group; 0 where it has none, as where it is of another tree.
+    #[inline(always)]
+    fn number_of(&mut self, group: &Group) -> u32 {
+        let id = group.id();
+        let (seen, number) = self.seen[id as usize % SEEN];
+        if seen == id { number } else { self.look_up(id, group) }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, id: u64, group: &Group) -> u32 {
+        // Not remembered where it has none: it may get one later.
+        let Some(owner) = self.numbering.owner_of(group) else { return 0 };
+        self.seen[id as usize % SEEN] = (id, owner.number);
+        owner.number
+    }
+}
 
 impl Observer for Follower {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, _: u64) {
-        books::works_for(next.map_or(0, |group| self.0.number_of(group)));
+        books::works_for(next.map_or(0, |group| self.number_of(group)));
     }
 
     fn parked(&mut self, _: Option<&Group>, _: u64) {
@@ -117,7 +151,8 @@ impl Heap {
         }
         let numbering = Arc::new(Numbering::of(tree));
         let shared = Arc::clone(&numbering);
-        let observation = switch::observe(move |_| Some(Box::new(Follower(Arc::clone(&shared)))));
+        let observation =
+            switch::observe(move |_| Some(Box::new(Follower::new(Arc::clone(&shared)))));
         let entries = ProcessMutex::default();
         Ok(Heap {
             tree: tree.clone(),

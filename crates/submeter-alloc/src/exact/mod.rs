@@ -33,8 +33,8 @@
 //!   have to lock it. A byte for each 8 would be 12.5 % of every heap, whatever its sizes.
 //!   For many such blocks an allocator that has a heap for each tenant is better.
 //! - **A switch**: an [observer](submeter::switch::observe) is called, which reads no clock; and an
-//!   update where the blocks of the group that is left grew or shrank. Nothing is looked up for a
-//!   group of another tree.
+//!   update where the blocks of the group that is left grew or shrank. A thread remembers the
+//!   numbers of 16 groups; for others a switch looks up what the group has.
 //! - **A group**: a line of per-CPU words and an entry, from its first thread on until it has ended
 //!   and its last block was freed. 65,534 groups may have them at once: the blocks of more are
 //!   nobody's.

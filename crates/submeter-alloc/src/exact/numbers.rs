@@ -81,12 +81,6 @@ impl Numbering {
         Numbering { root: tree.root().clone(), numbers: ProcessMutex::default() }
     }
 
-    /// Returns the number of a group; 0 where it has none, as where it is of another tree.
-    #[inline]
-    pub(super) fn number_of(&self, group: &Group) -> u32 {
-        self.owner_of(group).map_or(0, |owner| owner.number)
-    }
-
     /// Returns what a group knows of its number, after giving it one if it can have one.
     #[inline]
     pub(super) fn owner_of<'a>(&self, group: &'a Group) -> Option<&'a Owner> {
