@@ -66,9 +66,9 @@ impl AdmissionLayer {
         AdmissionLayer { admission, timeout: None }
     }
 
-    /// Has no request wait for longer: see [`Admitting::within`].
+    /// Has no request wait for longer: see [`Admitting::max_wait`].
     #[must_use]
-    pub fn within(mut self, timeout: Duration) -> AdmissionLayer {
+    pub fn max_wait(mut self, timeout: Duration) -> AdmissionLayer {
         self.timeout = Some(timeout);
         self
     }
@@ -108,7 +108,7 @@ where
         };
         let mut acquire = self.layer.admission.acquire(&group);
         if let Some(timeout) = self.layer.timeout {
-            acquire = acquire.within(timeout);
+            acquire = acquire.max_wait(timeout);
         }
         HoldingFuture::waits(&mut self.inner, request, acquire, not_admitted)
     }
@@ -221,7 +221,7 @@ mod tests {
         let web = tree.create("/web").expect("new");
         let handler =
             |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) };
-        let layer = AdmissionLayer::new(Admission::new(0)).within(Duration::ZERO);
+        let layer = AdmissionLayer::new(Admission::new(0)).max_wait(Duration::ZERO);
         let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
         for (kill, status) in [(false, 503), (true, 410)] {
             if kill {

@@ -101,12 +101,12 @@ impl Admitting {
         Admitting { asks: Some(Asks { shared, group, waits: None }), deadline: None }
     }
 
-    /// Has it wait for `timeout` at most, from now on; of no time, it is let in at once or not at
-    /// all. The deadline is the queue's: what is late is never let in.
+    /// Waits for `timeout` at most, from now on; with a timeout of zero it is let in at once or not
+    /// at all. The queue keeps the deadline: it never lets in what is late.
     ///
-    /// There is no timer in this crate. A future whose deadline passes is woken by the next that
-    /// comes to the queue or leaves a place. To be woken at that moment, give it
-    /// [`until`](Self::until) a runtime's timer as well.
+    /// This crate has no timer. A future whose deadline passes is woken by the next that comes to
+    /// the queue or leaves a place. To be woken at that moment, wait [`until`](Self::until) a
+    /// runtime's timer as well.
     ///
     /// # Examples
     /// ```
@@ -116,19 +116,19 @@ impl Admitting {
     /// # let tree = Tree::new(Schema::builder().build()?)?;
     /// let admission = submeter::admission::Admission::new(1);
     /// let held = admission.acquire(tree.root()).await?;
-    /// let late = admission.acquire(tree.root()).within(Duration::ZERO).await;
+    /// let late = admission.acquire(tree.root()).max_wait(Duration::ZERO).await;
     /// assert!(late.expect_err("one is in flight").is_late());
     ///
     /// let ms = Duration::from_millis(1);
-    /// let late = admission.acquire(tree.root()).within(ms).until(tokio::time::sleep(ms)).await;
+    /// let late = admission.acquire(tree.root()).max_wait(ms).until(tokio::time::sleep(ms)).await;
     /// assert!(late.expect_err("still").is_late());
     /// # drop(held);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn within(mut self, timeout: Duration) -> Admitting {
-        // One that is too far away to be told is none.
+    pub fn max_wait(mut self, timeout: Duration) -> Admitting {
+        // A deadline too far away for the clock is none.
         self.deadline = Instant::now().checked_add(timeout);
         self
     }
@@ -156,7 +156,7 @@ impl Admitting {
         if !asks.group.is_killed() && asks.shared.slots().try_enter() {
             return Ok(self.admitted(None));
         }
-        self.within(timeout).park()
+        self.max_wait(timeout).park()
     }
 
     #[cold]

@@ -237,8 +237,8 @@ impl Admission {
     ///
     /// # Errors
     /// When too many wait, of this group or of all together; when the group was killed before, or
-    /// is while it waits; when its [deadline](Admitting::within) passes. In a forked child in which
-    /// another thread of the parent stayed behind with the lock, if it would have to wait.
+    /// is while it waits; when its [deadline](Admitting::max_wait) passes. In a forked child, when
+    /// it would have to wait and another thread of the parent stayed behind with the lock.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn acquire(&self, group: &Group) -> Admitting {
         Admitting::new(Arc::clone(&self.shared), group.clone())

@@ -152,7 +152,7 @@ fn one_that_fills_the_queue_takes_no_places_of_others() {
 fn what_is_late_is_never_let_in() {
     let (tree, admission) = (tree(), Admission::new(1));
     let held = admission.try_acquire(tree.root()).expect("free");
-    let mut late = Box::pin(admission.acquire(tree.root()).within(Duration::from_millis(1)));
+    let mut late = Box::pin(admission.acquire(tree.root()).max_wait(Duration::from_millis(1)));
     assert!(poll(&mut late.as_mut()).is_pending());
     let mut patient = waits(&admission, tree.root());
     std::thread::sleep(Duration::from_millis(2));
