@@ -73,6 +73,8 @@
 //! # }
 //! ```
 //!
+//! In a program that serves no HTTP otherwise, [`serve`] has it on a port of its own.
+//!
 //! | Address | Answer |
 //! |---|---|
 //! | `/` | the page |

@@ -43,7 +43,7 @@ pub(super) struct Changes {
     pub(super) limit: Option<SetLimit>,
 }
 
-/// A program as its page shows it: what is not said has a default.
+/// A program as its page shows it. What is left out has a default.
 ///
 /// # Examples
 /// ```
@@ -191,9 +191,9 @@ impl Dashboard {
         Dashboard { member: Some(name.to_owned()), ..self }
     }
 
-    /// Says what everybody who looks must know, for as long as `notice` returns it: a sentence that
-    /// stands over the page and in `submeter top`, besides those that were added before. It is
-    /// asked for each look, as the rows of a [`Panel`] are, and must not wait for anything.
+    /// Shows a sentence over the page and in `submeter top`, for as long as `notice` returns one,
+    /// besides those that were added before. It is called for each look, as the rows of a [`Panel`]
+    /// are, and must not wait for anything.
     ///
     /// # Examples
     /// ```

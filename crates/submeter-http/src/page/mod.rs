@@ -49,16 +49,16 @@ pub use self::views::{View, Views, Worse};
 ///
 /// # Panics
 /// Outside of a tokio runtime, on which the sampler runs.
-pub fn router(shown: Dashboard) -> Router {
-    let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
-    let changes = shown.changes.clone();
-    routes::router(Sampler::start(shown), changes, guard)
+pub fn router(dashboard: Dashboard) -> Router {
+    let guard = Guard::new(None, dashboard.hosts.clone(), dashboard.token.clone());
+    let changes = dashboard.changes.clone();
+    routes::router(Sampler::start(dashboard), changes, guard)
 }
 
 /// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
 /// streams and returns within seconds.
 ///
-/// Other than a server of axum, it bounds the number of connections, and the time for which a
+/// Unlike a server of axum, it bounds the number of connections, and the time for which a
 /// silent or slow client may hold one.
 ///
 /// # Examples
@@ -83,16 +83,16 @@ pub fn router(shown: Dashboard) -> Router {
 /// # Panics
 /// Outside of a tokio runtime.
 pub async fn serve(
-    door: impl Into<Endpoint>,
-    shown: Dashboard,
+    endpoint: impl Into<Endpoint>,
+    dashboard: Dashboard,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let door = door.into();
-    let page = Some((door.scheme(), door.local_addr()?));
-    let guard = Guard::new(page, shown.hosts.clone(), shown.token.clone());
-    let changes = shown.changes.clone();
-    let sampler = Sampler::start(shown);
+    let endpoint = endpoint.into();
+    let page = Some((endpoint.scheme(), endpoint.local_addr()?));
+    let guard = Guard::new(page, dashboard.hosts.clone(), dashboard.token.clone());
+    let changes = dashboard.changes.clone();
+    let sampler = Sampler::start(dashboard);
     let app = routes::router(sampler.clone(), changes, guard);
-    connections::serve(door, app, shutdown, || sampler.close()).await;
+    connections::serve(endpoint, app, shutdown, || sampler.close()).await;
     Ok(())
 }

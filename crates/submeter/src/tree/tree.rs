@@ -273,6 +273,9 @@ impl Tree {
     /// find it by [`Group::get_or_create_child`] or among [`Group::children`], which wait for its
     /// creation. Lasts as long as the hook does; the tree does not keep it alive.
     ///
+    /// The type of a closure has no name: a struct keeps one as an `Arc<dyn Any + Send + Sync>`,
+    /// made of `hook` after the call.
+    ///
     /// Costs each creation a lock and a call. Not needed where one place of the program creates all
     /// groups and hands them on when they are set up.
     ///

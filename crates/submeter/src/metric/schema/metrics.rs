@@ -24,7 +24,7 @@ use crate::metric::unit::Unit;
 /// # Examples
 /// ```
 /// use submeter::{Buckets, Bytes, Count, Counter, Histogram, Metrics, Nanoseconds, Quota};
-/// use submeter::{Schema, Tree};
+/// use submeter::{RateLimit, Schema, Tree};
 ///
 /// #[derive(Metrics)]
 /// struct Keys {
@@ -35,6 +35,8 @@ use crate::metric::unit::Unit;
 ///     latency: Histogram<Nanoseconds>,
 ///     /// Memory that requests hold.
 ///     memory: Quota<Bytes>,
+///     /// Requests taken.
+///     taken: RateLimit<Count>,
 ///     /// CPU time used.
 ///     #[metric(cpu_time)]
 ///     cpu: Counter<Nanoseconds>,
