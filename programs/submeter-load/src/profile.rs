@@ -74,8 +74,8 @@ impl Profile {
         keys.clamp(KEYS_MIN, KEYS_MAX) as u32
     }
 
-    /// Replaces the mix by stores and retrievals. Values stay as its own commands make them, so that
-    /// runs with and without it take each other's for right, and `incr` finds the numbers it counts.
+    /// Replaces the mix by stores and retrievals. Values stay as its own commands make them: runs
+    /// with and without it take each other's for right, and `incr` finds the numbers it counts.
     pub fn set_ratio(&mut self, set: f64, get: f64) {
         self.operations.retain(|(verb, _)| !matches!(verb, Verb::Set | Verb::Get));
         self.operations.iter_mut().for_each(|(_, share)| *share = 0.0);
