@@ -50,8 +50,8 @@ pub(super) fn run(
     // Dropping it at the end stops the thread.
     let (selected, asked) = channel();
     let asking = std::thread::spawn(move || ask(&source, &answers, &asked));
-    // Apart, because a terminal that is gone is read for ever: the loop finds that it is, or that a
-    // signal came, and the process takes the thread with it.
+    // In a thread of its own, as crossterm never returns from reading a terminal that is gone. The
+    // loop notices that, or a signal, and the thread ends with the process.
     let (typed, events) = channel();
     std::thread::spawn(move || read(&typed));
     let theme = match std::env::var_os("NO_COLOR") {

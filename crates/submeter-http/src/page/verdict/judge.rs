@@ -16,7 +16,7 @@ const BURST_PART: f64 = 0.25;
 const LOST: f64 = 0.3;
 
 /// A tenant takes most that has its fair part, and such a part of the rest: of time, and of what is
-/// held. Somebody always holds what is there; less would accuse who holds much of what others lack.
+/// held. Memory in use always has a holder: a smaller part would accuse any large one.
 const UNFAIR: f64 = 0.25;
 const UNFAIR_HELD: f64 = 1.0 / 3.0;
 
@@ -59,8 +59,8 @@ const STARVED: f64 = 0.5;
 const LOST_FROM: f64 = 0.95;
 const GAINED_OF_LOST: f64 = 0.5;
 
-/// Such a part of it beside the most of one sample: who deletes its own loses it at once, in which
-/// sample another may gain as much by chance.
+/// It has gained such a part of the loss outside of the sample with the largest gain. A tenant that
+/// deletes its own items loses them in one sample, in which another may gain as much by chance.
 const LOST_ON: f64 = 0.05;
 
 /// The weight of a group that has none.

@@ -44,11 +44,11 @@ impl Views {
 }
 
 /// Returns the rate limit of which a counter is one of three, and which it is.
-fn of_rate_limit<'a>(schema: &Schema, name: &'a str) -> Option<(&'a str, &'static str)> {
-    const COUNTERS: [&str; 3] = ["_throttled", "_throttled_time", "_overdrafts"];
-    let (limit, of) = COUNTERS.iter().find_map(|of| Some((name.strip_suffix(of)?, *of)))?;
-    let has = |of: &&str| schema.metric(&format!("{limit}{of}")).is_some();
-    COUNTERS.iter().all(has).then_some((limit, of))
+fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, &'a str)> {
+    schema.rate_limits().iter().find_map(|limit| {
+        let of = name.strip_prefix(limit.as_str())?.strip_prefix('_')?;
+        ["throttled", "throttled_time", "overdrafts"].contains(&of).then_some((limit.as_str(), of))
+    })
 }
 
 fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
@@ -69,7 +69,7 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
             // Beside the CPU time, and none that others lack.
             let beside = [schema.off_cpu(), schema.cpu_error()];
             vec![match of_rate_limit(schema, name) {
-                Some((limit, "_throttled")) => {
+                Some((limit, "throttled")) => {
                     let noun = format!("over its rate of {}", noun_of(&self::title(limit)));
                     view.noun(&noun).place(Placement::Table).trouble()
                 }

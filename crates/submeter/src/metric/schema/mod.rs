@@ -196,6 +196,12 @@ impl Schema {
         self.inner.cpu_budget
     }
 
+    /// Returns the names of the rate limits, in the order in which they were declared.
+    #[must_use]
+    pub fn rate_limits(&self) -> &[String] {
+        &self.inner.rate_limits
+    }
+
     /// Returns the counters of perf events, in the order in which they were declared.
     #[inline]
     #[cfg(feature = "perf")]
@@ -249,11 +255,6 @@ impl Schema {
     /// Returns the word that counts the charges beyond a quota's limits, in the first section.
     pub(crate) fn overdrafts_word(&self, quota: Key) -> usize {
         self.paused_word(quota) + self.inner.quotas
-    }
-
-    /// Returns the names of the rate limits.
-    pub(crate) fn rate_limits(&self) -> &[String] {
-        &self.inner.rate_limits
     }
 
     pub(crate) fn quotas(&self) -> usize {
