@@ -66,9 +66,9 @@ pub(super) fn run(
     drop((terminal, inputs));
     drop(asking);
     let ended = ended.and_then(|()| print_summary(&state, &show::plain(&name)));
-    // A terminal that hangs up fails too, which nobody can read any more. Relaxed: the flag brings
-    // nothing along.
-    if !stop.load(Ordering::Relaxed) {
+    // A terminal that hangs up fails too, and shows no error. Its signal may come before or after,
+    // or never. Relaxed: the flag brings nothing along.
+    if !stop.load(Ordering::Relaxed) && io::stdout().is_terminal() {
         ended?;
     }
     Ok(ExitCode::SUCCESS)
@@ -135,8 +135,9 @@ fn interact(
     let mut layout = Layout::default();
     let mut asked = "/".to_owned();
     let mut is_stale = true;
-    // Relaxed: the flag brings nothing along, and is looked at again soon.
-    while !state.is_done && !stop.load(Ordering::Relaxed) {
+    // Relaxed: the flag brings nothing along, and is looked at again soon. Nothing fails where the
+    // terminal is gone, no key is read and nothing is drawn.
+    while !state.is_done && !stop.load(Ordering::Relaxed) && io::stdout().is_terminal() {
         for answer in inputs.answers.try_iter() {
             is_stale = true;
             match answer {
@@ -165,10 +166,6 @@ fn interact(
             is_stale = false;
         }
         is_stale |= act(state, &layout, &inputs.events).map_err(failed)?;
-        // Nothing fails where no key is read and nothing is drawn.
-        if !io::stdout().is_terminal() {
-            return Err(Failure::new("the terminal is gone"));
-        }
     }
     Ok(())
 }
