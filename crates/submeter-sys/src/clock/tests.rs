@@ -93,7 +93,8 @@ fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
                         (sum + clock.ask(Ends::Interval) - last, thread_cpu_ns() - oracle);
                     let off = sum.abs_diff(truth);
                     // What the two calls take, and an interrupt between them.
-                    assert!(off < truth / 20 + 2_000_000, "{sum} against {truth}");
+                    let name = clock.source().name();
+                    assert!(off < truth / 20 + 2_000_000, "{name}: {sum} against {truth}");
                 }
             });
         }
@@ -103,27 +104,32 @@ fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
 #[cfg(not(miri))]
 #[test]
 fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
-    // As above, but each interval follows a wait, and some are cut by a preemption.
+    // As above, but each interval follows a wait, and some are cut by a preemption. The kernel is
+    // asked on both sides of each end: what its calls take, 5 µs an interval on some machines, is
+    // between the two.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for mut clock in clocks() {
-                    let (mut sum, mut truth, until) = (0, 0, Instant::now());
+                    let (mut sum, mut least, mut most) = (0, 0, 0);
+                    let until = Instant::now();
                     while until.elapsed() < Duration::from_millis(300) {
                         std::thread::sleep(Duration::from_micros(1));
-                        // Outside of both: it is the clock that must find out about the wait.
-                        let (oracle, begin) = (thread_cpu_ns(), clock.begin_ns());
-                        // Long beside the kernel's two calls, which are in the truth alone.
+                        // Outside of all: it is the clock that must find out about the wait.
+                        let outer = thread_cpu_ns();
+                        let begin = clock.begin_ns();
+                        let inner = thread_cpu_ns();
                         let start = Instant::now();
                         while start.elapsed() < Duration::from_micros(30) {
                             burn_a_little();
                         }
+                        least += thread_cpu_ns() - inner;
                         sum += clock.now_ns() - begin;
-                        truth += thread_cpu_ns() - oracle;
+                        most += thread_cpu_ns() - outer;
                     }
-                    // The kernel's two calls are in the truth, and an interrupt in either.
-                    let off = sum.abs_diff(truth);
-                    assert!(off < truth / 10 + 2_000_000, "{sum} against {truth}");
+                    let (name, off) = (clock.source().name(), most / 20 + 2_000_000);
+                    let range = least - off..most + off;
+                    assert!(range.contains(&sum), "{name}: {sum}, not in {least}..{most}");
                 }
             });
         }
