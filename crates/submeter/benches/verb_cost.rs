@@ -1,4 +1,4 @@
-//! What each verb costs on one thread, in nanoseconds: those that the other examples leave out too.
+//! What each verb costs on one thread, in nanoseconds.
 //!
 //! `cargo bench -p submeter --bench verb_cost [rounds]`
 //!
