@@ -18,7 +18,7 @@ use submeter_sys::membarrier;
 use super::record::Reading;
 use super::runner::{Cell, Plan, Sample};
 use super::threads::Preemptions;
-use crate::row::{Param, Row};
+use crate::row::Param;
 
 /// Kills per sample: few, because a sample is discarded if one thread was preempted.
 const KILLS: usize = 10;
@@ -60,20 +60,6 @@ pub(crate) fn plan() -> io::Result<Plan> {
         notes,
         absent: Vec::new(),
     })
-}
-
-/// Returns what one count of a hammered batch costs, compared with the kill of a single one.
-pub(crate) fn per_reference(rows: &[Row]) -> Option<String> {
-    let params = [("load", Param::word("hammered")), ("quantile", Param::word("p50"))].into();
-    let value = |variant| {
-        rows.iter().find(|row| row.variant == variant && row.params == params).map(|row| row.value)
-    };
-    let (one, batch) = (value("kill")?, value("kill_many_1000")? / BATCH as f64);
-    Some(format!(
-        "hammered, one of 1,000 counts killed together takes {:.1} ns: {:.4}× the kill of a single one",
-        batch * 1e3,
-        batch / one
-    ))
 }
 
 /// The operation that is timed.
@@ -255,7 +241,6 @@ fn pair(count: &PercpuRef) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Name;
 
     #[test]
     fn each_act_is_timed_idle_and_hammered() {
@@ -268,21 +253,5 @@ mod tests {
                 assert!(values.iter().all(|&us| us > 0.0), "{variant}: {values:?}");
             }
         }
-    }
-
-    #[test]
-    fn one_count_of_a_batch_costs_a_thousandth() {
-        let row = |variant, value| Row {
-            table: "kill".into(),
-            params: [("load", Param::word("hammered")), ("quantile", Param::word("p50"))].into(),
-            variant: Name::from(variant),
-            value,
-            unit: "us".into(),
-            samples: vec![value],
-        };
-        let rows = [row("membarrier", 20.0), row("kill", 25.0), row("kill_many_1000", 50.0)];
-        let text = per_reference(&rows).expect("both are there");
-        assert!(text.contains("50.0 ns: 0.0020×"), "{text}");
-        assert_eq!(per_reference(&rows[..2]), None);
     }
 }

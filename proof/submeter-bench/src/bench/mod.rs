@@ -32,7 +32,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::row::Row;
 use progress::Progress;
 use runner::Plan;
 
@@ -56,8 +55,6 @@ pub(crate) struct Table {
     full: u64,
     /// Seconds that the fewest rounds take on two CPUs, for the estimate of a quick run.
     quick: u64,
-    /// A conclusion from all its rows together.
-    conclusion: fn(&[Row]) -> Option<String>,
     plan: fn(&Inputs) -> io::Result<Plan>,
 }
 
@@ -112,51 +109,21 @@ pub(crate) struct Inputs {
 
 /// All tables, in the order in which they are measured.
 pub(crate) const TABLES: [Table; 14] = [
-    Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
-    Table {
-        name: "percpu_ref",
-        full: 60,
-        quick: 2,
-        conclusion: |_| None,
-        plan: |_| percpu_ref::plan(),
-    },
-    Table {
-        name: "kill",
-        full: 30,
-        quick: 1,
-        conclusion: kill::per_reference,
-        plan: |_| kill::plan(),
-    },
-    Table {
-        name: "percpu_counter",
-        full: 60,
-        quick: 2,
-        conclusion: percpu_counter::conclusion,
-        plan: |_| percpu_counter::plan(),
-    },
+    Table { name: "rcuref", full: 30, quick: 1, plan: |_| rcuref::plan() },
+    Table { name: "percpu_ref", full: 60, quick: 2, plan: |_| percpu_ref::plan() },
+    Table { name: "kill", full: 30, quick: 1, plan: |_| kill::plan() },
+    Table { name: "percpu_counter", full: 60, quick: 2, plan: |_| percpu_counter::plan() },
     // Before rstat, whose trees leave a heap in which the groups of later tables lie far apart.
-    Table { name: "perf", full: 160, quick: 5, conclusion: |_| None, plan: perf::plan },
-    Table { name: "rstat", full: 130, quick: 3, conclusion: |_| None, plan: rstat::plan },
-    Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
-    Table { name: "limits", full: 60, quick: 4, conclusion: |_| None, plan: |_| limits::plan() },
-    Table {
-        name: "admission",
-        full: 40,
-        quick: 7,
-        conclusion: |_| None,
-        plan: |_| admission::plan(),
-    },
-    Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
-    Table {
-        name: "neighbours",
-        full: 40,
-        quick: 7,
-        conclusion: |_| None,
-        plan: |_| Ok(neighbours::plan()),
-    },
-    Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
-    Table { name: "worlds", full: 45, quick: 3, conclusion: |_| None, plan: |_| worlds::plan() },
-    Table { name: "alloc", full: 40, quick: 3, conclusion: |_| None, plan: |_| alloc::plan() },
+    Table { name: "perf", full: 160, quick: 5, plan: perf::plan },
+    Table { name: "rstat", full: 130, quick: 3, plan: rstat::plan },
+    Table { name: "count", full: 60, quick: 4, plan: |_| count::plan() },
+    Table { name: "limits", full: 60, quick: 4, plan: |_| limits::plan() },
+    Table { name: "admission", full: 40, quick: 7, plan: |_| admission::plan() },
+    Table { name: "groups", full: 60, quick: 3, plan: groups::plan },
+    Table { name: "neighbours", full: 40, quick: 7, plan: |_| Ok(neighbours::plan()) },
+    Table { name: "end_to_end", full: 60, quick: 7, plan: end_to_end::plan },
+    Table { name: "worlds", full: 45, quick: 3, plan: |_| worlds::plan() },
+    Table { name: "alloc", full: 40, quick: 3, plan: |_| alloc::plan() },
 ];
 
 /// Measures `table` in this process, for about its budget or until `stopped` is set.

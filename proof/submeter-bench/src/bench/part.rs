@@ -42,10 +42,9 @@ impl Part {
         let absent = measured.absent.iter().map(|&Absent { variant, ref reason }| {
             to_raw_value(&AbsentLine { table: table.name, variant, reason })
         });
-        let conclusion = (table.conclusion)(&measured.rows);
         let rounds = format!("{} rounds", measured.rounds);
         // Each note begins with its table's name, by which reports find it.
-        let notes = measured.notes.iter().chain(&conclusion).chain([&rounds]);
+        let notes = measured.notes.iter().chain([&rounds]);
         Ok(Part {
             table: table.name.to_owned(),
             budget_seconds: table.budget(mode).as_secs_f64(),

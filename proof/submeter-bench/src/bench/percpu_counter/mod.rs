@@ -14,15 +14,12 @@ mod designs;
 mod document;
 mod lock;
 mod scaling;
-mod verdict;
 
 use std::io;
 
 use submeter_sys::cpu::affinity;
 
 use super::runner::Plan;
-
-pub(crate) use verdict::conclusion;
 
 /// The table's name.
 const TABLE: &str = "percpu_counter";

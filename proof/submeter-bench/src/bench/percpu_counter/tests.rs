@@ -9,7 +9,7 @@ use submeter_percpu::{Area, PercpuCounter};
 use super::designs::{Atomic, Counter, LockFold};
 use super::lock::{Lock, Spin};
 use super::*;
-use crate::row::{Name, Param, Row};
+use crate::row::Param;
 
 const BATCH: u64 = 32;
 
@@ -138,27 +138,4 @@ fn locks_admit_one_thread_at_a_time() {
     }
     excludes::<Spin>();
     excludes::<Mutex<()>>();
-}
-
-#[test]
-fn ratios_are_against_the_faster_lock() {
-    let row = |variant, value| Row {
-        table: TABLE.into(),
-        params: [
-            ("test", Param::number(2)),
-            ("path", Param::word("slow")),
-            ("mmap", Param::word("no")),
-            ("cpus", Param::word("1")),
-        ]
-        .into(),
-        variant: Name::from(variant),
-        value,
-        unit: "loops/s".into(),
-        samples: vec![value],
-    };
-    let rows = [row("lock_fold", 50.0), row("lock_fold_mutex", 60.0), row("submeter", 90.0)];
-    let text = conclusion(&rows).expect("test 2 is there");
-    assert!(text.contains("reaches the batch 1.50× (the document: 1.53×)"), "{text}");
-    assert!(!text.contains("sum"), "a ratio that was not measured is not mentioned: {text}");
-    assert_eq!(conclusion(&rows[..2]), None);
 }
