@@ -16,7 +16,6 @@ mod percpu_counter;
 mod percpu_ref;
 mod perf;
 mod proc_memory;
-mod progress;
 mod rcuref;
 mod record;
 mod rstat;
@@ -26,13 +25,11 @@ mod warnings;
 mod weigh;
 mod worlds;
 
-use std::io;
-use std::ops::ControlFlow;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use progress::Progress;
 use runner::Plan;
 
 pub(crate) use busy::Busy;
@@ -136,12 +133,12 @@ pub(crate) fn measure(
     inputs: &Inputs,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Part, String> {
-    let mut progress = Progress::new(table.name, table.estimate(mode));
-    let go_on = &mut |round| {
-        progress.round(round);
-        if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, table.budget(mode), go_on));
+    // For whoever waits: a log needs only results.
+    if io::stderr().is_terminal() {
+        eprintln!("{}: about {} s", table.name, table.estimate(mode).as_secs());
+    }
+    let budget = table.budget(mode);
+    let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, budget, &mut || stopped()));
     let found = found.map_err(|error| {
         let name = table.name;
         format!("cannot measure {name}: {error}; other tables may work: submeter-bench --help")

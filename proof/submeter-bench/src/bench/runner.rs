@@ -7,7 +7,6 @@
 //! measured.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::record::{Reading, Record};
@@ -128,14 +127,14 @@ pub(crate) struct Measured {
     pub(crate) mixed: bool,
 }
 
-/// Measures `plan` within about `budget`; calls `go_on` with the round's number before each sample.
+/// Measures `plan` within about `budget`; asks `stopped` before each sample whether to end.
 ///
 /// # Errors
 /// The error of a measurement, such as that threads cannot be pinned.
 pub(crate) fn run(
     mut plan: Plan,
     budget: Duration,
-    go_on: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    stopped: &mut dyn FnMut() -> bool,
 ) -> io::Result<Measured> {
     let deadline = Instant::now() + budget;
     let mut record = Record::default();
@@ -146,10 +145,10 @@ pub(crate) fn run(
     let mut notes = std::mem::take(&mut plan.notes);
     let (mut taken, mut disturbed, mut round) = (0, 0, 0);
     // The first round warms up: caches, the clock, the branch predictor, the CPU's frequency.
-    let flow = 'measuring: loop {
+    let interrupted = 'measuring: loop {
         let enough = round > ROUNDS_MIN && Instant::now() >= deadline;
         if enough || round > plan.rounds_max {
-            break ControlFlow::Continue(());
+            break false;
         }
         for (cells, &group) in plan.groups.iter_mut().zip(&numbers) {
             for index in turns(cells.len(), round) {
@@ -157,8 +156,8 @@ pub(crate) fn run(
                 if cell.once && round > 0 {
                     continue;
                 }
-                if go_on(round).is_break() {
-                    break 'measuring ControlFlow::Break(());
+                if stopped() {
+                    break 'measuring true;
                 }
                 let tries = if round == 0 { 1 } else { TRIES };
                 let sample = undisturbed(&mut cell.measure, tries, deadline)?;
@@ -176,7 +175,7 @@ pub(crate) fn run(
         }
         round += 1;
     };
-    let ((rows, poor), interrupted) = (record.rows(plan.table), flow.is_break());
+    let (rows, poor) = record.rows(plan.table);
     let rounds = round.saturating_sub(usize::from(!interrupted));
     let Plan { absent, mixed, .. } = plan;
     Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, absent, mixed })

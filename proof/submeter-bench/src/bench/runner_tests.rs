@@ -29,15 +29,15 @@ fn plan(log: &Log, variants: &[&'static str]) -> Plan {
     }
 }
 
-fn always(_round: usize) -> ControlFlow<()> {
-    ControlFlow::Continue(())
+fn never() -> bool {
+    false
 }
 
 #[test]
 fn variants_take_turns_and_each_round_starts_with_a_different_one() {
     let log = Log::default();
     let plan = plan(&log, &["a", "b", "c"]);
-    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
     assert_eq!(measured.rounds, ROUNDS_MIN);
     assert!(!measured.interrupted);
     let log = log.borrow();
@@ -56,7 +56,7 @@ fn variants_take_turns_and_each_round_starts_with_a_different_one() {
 fn the_first_round_is_measured_but_not_kept() {
     let log = Log::default();
     let plan = plan(&log, &["a"]);
-    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
     // Two groups of one: the calls alternate, 1 and 2 are the warm-up.
     assert_eq!(measured.rows[0].samples, [3.0, 5.0, 7.0, 9.0, 11.0]);
     assert_eq!(measured.rows[0].value, 7.0);
@@ -69,7 +69,7 @@ fn disturbed_samples_are_taken_again_and_counted_if_that_does_not_help() {
     let log = Log::default();
     let mut plan = plan(&log, &["rough"]);
     plan.rounds_max = 2;
-    let measured = run(plan, Duration::from_secs(3600), &mut always).expect("measured");
+    let measured = run(plan, Duration::from_secs(3600), &mut never).expect("measured");
     let tries = usize::try_from(TRIES).expect("small");
     assert_eq!(log.borrow().len(), 2 * (1 + 2 * tries), "the warm-up gets no second attempt");
     assert_eq!((measured.taken, measured.disturbed), (4, 4));
@@ -85,7 +85,7 @@ fn disturbed_samples_are_left_out_if_there_are_others() {
         Ok(Sample::of("1", f64::from(calls), calls % 2 == 0))
     });
     plan.groups[1][1].measure = Box::new(|| Ok(Sample::of("1", 7.0, true)));
-    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
     // The first is the warm-up; the deadline has passed, so there is no second attempt.
     assert_eq!(measured.rows[0].samples, [3.0, 5.0]);
     assert_eq!(measured.rows[3].samples, [7.0; ROUNDS_MIN], "better than nothing, and reported");
@@ -96,7 +96,7 @@ fn disturbed_samples_are_left_out_if_there_are_others() {
 fn after_the_deadline_a_disturbed_sample_is_accepted() {
     let log = Log::default();
     let plan = plan(&log, &["rough"]);
-    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
     assert_eq!(log.borrow().len(), 2 * (1 + ROUNDS_MIN));
     assert_eq!(measured.disturbed, 2 * ROUNDS_MIN);
 }
@@ -107,16 +107,16 @@ fn a_stopped_run_keeps_its_samples() {
     let plan = plan(&log, &["a", "b"]);
     let mut asked = 0;
     // The warm-up takes 4 samples, and so does a round; the second round stops half-way.
-    let mut ten = |_| {
+    let mut ten = || {
         asked += 1;
-        if asked > 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        asked > 10
     };
     let measured = run(plan, Duration::from_secs(3600), &mut ten).expect("measured");
     assert!(measured.interrupted);
     assert_eq!((measured.rounds, measured.taken), (2, 6));
     let samples: Vec<usize> = measured.rows.iter().map(|row| row.samples.len()).collect();
     assert_eq!(samples, [2, 2, 1, 1]);
-    let stopped_at_once = &mut |_| ControlFlow::Break(());
+    let stopped_at_once = &mut || true;
     let plan = self::plan(&log, &["a", "b"]);
     let measured = run(plan, Duration::ZERO, stopped_at_once).expect("measured");
     assert!(measured.rows.is_empty() && measured.interrupted, "{measured:?}");
@@ -136,7 +136,7 @@ fn quantiles_are_rows_with_the_same_samples() {
             Ok(Sample::kept(vec![of("p50", 0.5), of("max", 1.0)]))
         });
     }
-    let rows = run(plan, Duration::ZERO, &mut always).expect("measured").rows;
+    let rows = run(plan, Duration::ZERO, &mut never).expect("measured").rows;
     assert_eq!(rows.len(), 8);
     let named = |row: &Row| (row.params.0[1].clone(), row.variant.clone());
     assert_eq!(named(&rows[0]), (("quantile".into(), Param::word("p50")), "a".into()));
@@ -157,7 +157,7 @@ fn a_cell_that_is_measured_once_is_measured_first_and_kept() {
         let notes = vec!["noted".to_owned()];
         Ok(Sample { notes, ..Sample::of("bytes", calls, false) })
     })]);
-    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
     assert_eq!((measured.rows.len(), &measured.rows[2].samples), (3, &vec![1.0]));
     assert_eq!(measured.notes, ["noted"]);
 }
@@ -166,6 +166,6 @@ fn a_cell_that_is_measured_once_is_measured_first_and_kept() {
 fn an_error_ends_the_run() {
     let mut plan = plan(&Log::default(), &["a"]);
     plan.groups[0][0].measure = Box::new(|| Err(io::Error::other("no CPU")));
-    let error = run(plan, Duration::ZERO, &mut always).expect_err("refused");
+    let error = run(plan, Duration::ZERO, &mut never).expect_err("refused");
     assert_eq!(error.to_string(), "no CPU");
 }
