@@ -8,11 +8,14 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use submeter_alloc::exact::Exact;
 
+#[path = "common/anywhere.rs"]
+#[expect(unsafe_code, reason = "is an allocator")]
+mod anywhere;
 #[path = "common/beside.rs"]
 mod beside;
 #[path = "../../../crates/submeter-alloc/tests/common/books.rs"]
@@ -24,6 +27,7 @@ mod fork;
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
+use anywhere::Anywhere;
 use beside::beside;
 use books::{Books, books};
 use fork::in_a_fork;
@@ -34,45 +38,9 @@ static HEAP: Exact<System> = Exact::new(System);
 /// Beside it, one that a handler may call.
 static ANYWHERE: Exact<Anywhere> = Exact::new(Anywhere);
 
-/// Gives out one block, to one handler at a time.
-struct Anywhere;
-
-/// With room for the number of an owner behind the block.
-#[repr(align(16))]
-struct Place([AtomicU64; 4]);
-
-static PLACE: Place = Place([const { AtomicU64::new(0) }; 4]);
-
-// SAFETY: 1. The place is a static, and large and aligned enough for the layout that the test
-// asks for. 2. Nobody uses the block, and only one handler at a time has it.
-unsafe impl GlobalAlloc for Anywhere {
-    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-        PLACE.0.as_ptr().cast_mut().cast()
-    }
-
-    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
-
-    /// Of a part of the map, which is made before there are handlers.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: 1. The caller's promise.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-}
-
 /// Allocates there, or frees what the last call allocated.
 fn anywhere() {
-    static HELD: AtomicBool = AtomicBool::new(false);
-    let layout = Layout::new::<u64>();
-    // Relaxed: only handlers of one thread, and none interrupts another.
-    let held = HELD.fetch_xor(true, Ordering::Relaxed);
-    // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
-    unsafe {
-        if held {
-            ANYWHERE.dealloc(PLACE.0.as_ptr().cast_mut().cast(), layout);
-        } else {
-            ANYWHERE.alloc(layout);
-        }
-    }
+    anywhere::anywhere(&ANYWHERE, Layout::new::<u64>());
 }
 
 #[test]

@@ -6,13 +6,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use submeter_alloc::Sampled;
 
+#[path = "common/anywhere.rs"]
+#[expect(unsafe_code, reason = "is an allocator")]
+mod anywhere;
 #[path = "common/beside.rs"]
 mod beside;
 #[path = "common/fork.rs"]
@@ -24,6 +26,7 @@ mod handler;
 #[path = "../../../crates/submeter-alloc/tests/common/samples.rs"]
 mod samples;
 
+use anywhere::Anywhere;
 use beside::beside;
 use fork::in_a_fork;
 use samples::{Samples, samples};
@@ -34,39 +37,9 @@ static HEAP: Sampled<System> = Sampled::new(System);
 /// Beside it, one that a handler may call: of the same slots and words.
 static ANYWHERE: Sampled<Anywhere> = Sampled::new(Anywhere);
 
-/// Gives out one block, to one handler at a time.
-struct Anywhere;
-
-#[repr(align(16))]
-struct Place([AtomicU64; 16]);
-
-static PLACE: Place = Place([const { AtomicU64::new(0) }; 16]);
-
-// SAFETY: 1. The place is a static, and large and aligned enough for the layout that the test
-// asks for. 2. Nobody uses the block, and only one handler at a time has it.
-unsafe impl GlobalAlloc for Anywhere {
-    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-        PLACE.0.as_ptr().cast_mut().cast()
-    }
-
-    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
-}
-
 /// Allocates there, or frees what the last call allocated.
 fn anywhere() {
-    static HELD: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-    let layout = Layout::new::<[u64; 16]>();
-    // Relaxed: only handlers of one thread, and none interrupts another.
-    let held = HELD.swap(ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
-    unsafe {
-        if held.is_null() {
-            // Relaxed: as above.
-            HELD.store(ANYWHERE.alloc(layout), Ordering::Relaxed);
-        } else {
-            ANYWHERE.dealloc(held, layout);
-        }
-    }
+    anywhere::anywhere(&ANYWHERE, Layout::new::<[u64; 16]>());
 }
 
 #[test]
