@@ -185,7 +185,7 @@ impl Word {
         let Some((rows, rseq)) = &self.rows else { return 0 };
         // SAFETY: 1. The word has a row for each CPU: reserved above. 2. Only this sequence writes
         // it.
-        u64::from(unsafe { rseq.increment(rows.base().as_ptr().cast()) })
+        u64::from(unsafe { rseq.add(rows.base().as_ptr().cast(), 1) })
     }
 }
 

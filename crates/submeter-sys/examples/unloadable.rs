@@ -30,7 +30,7 @@ pub extern "C" fn submeter_unloadable_add() -> i32 {
     let adopted = rseq.row().is_some() || rseq.adopt_thread();
     // SAFETY: 1. Word 0 of rows `0..cpus` is reserved for good: `ROWS` keeps it. 2. Only sequences
     // write it.
-    i32::from(adopted && unsafe { rseq.increment(rows.base().as_ptr().cast()) })
+    i32::from(adopted && unsafe { rseq.add(rows.base().as_ptr().cast(), 1) })
 }
 
 /// Where there are no sequences, inert ones stand in: they add nothing, and need no area to say so.
@@ -41,7 +41,6 @@ fn inert_sequences_refuse() -> bool {
     // SAFETY: 1. Words `0..0` of the rows need not be there: inert sequences have no rows.
     let done = unsafe {
         [
-            inert.increment(at),
             inert.add(at, 2),
             inert.add_packed(at, 2),
             inert.add_within(at, 2, 7),

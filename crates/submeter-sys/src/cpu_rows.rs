@@ -73,7 +73,7 @@ impl CpuRows {
     /// As [`Rseq::add_marked_within`], for that word and that word of the marks of each row.
     ///
     /// # Ordering
-    /// None, as [`Rseq::increment`].
+    /// None, as [`Rseq::add`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked_within<const MARKS_AT: usize>(

@@ -252,7 +252,7 @@ impl Rseq {
         Some(unsafe { AtomicU64::from_ptr(field) })
     }
 
-    /// Adds 1 to the running CPU's word. Returns whether it was done.
+    /// Adds `n` to the running CPU's word. Returns whether it was done.
     ///
     /// # Safety
     /// `word + cpu * STRIDE` is valid for reads and writes of an aligned `i64` for every
@@ -263,20 +263,6 @@ impl Rseq {
     /// # Ordering
     /// None. A reader on another CPU that must see it issues
     /// [`rseq_barrier`](crate::membarrier::rseq_barrier) first.
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn increment(self, word: *mut i64) -> bool {
-        if has_no_area(self.offset()) {
-            return false;
-        }
-        // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_immediate::<1>(self.offset(), self.cpus, word) }
-    }
-
-    /// Adds `n` to the running CPU's word. Returns whether it was done.
-    ///
-    /// # Safety
-    /// As [`increment`](Rseq::increment).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
@@ -294,7 +280,7 @@ impl Rseq {
     /// other.
     ///
     /// # Safety
-    /// As [`increment`](Rseq::increment), for `words[cpu]` in place of the words of the rows.
+    /// As [`add`](Rseq::add), for `words[cpu]` in place of the words of the rows.
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
@@ -308,7 +294,7 @@ impl Rseq {
     /// Adds `n` to the running CPU's word and returns the word after, with the bits that changed.
     ///
     /// # Safety
-    /// As [`increment`](Rseq::increment).
+    /// As [`add`](Rseq::add).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
@@ -323,7 +309,7 @@ impl Rseq {
     /// `marks` word is set, tested in the same sequence.
     ///
     /// # Safety
-    /// As [`increment`](Rseq::increment) for `word`; `marks` has readable rows too, which any
+    /// As [`add`](Rseq::add) for `word`; `marks` has readable rows too, which any
     /// thread may write atomically.
     #[inline(always)]
     #[must_use]
@@ -341,7 +327,7 @@ impl Rseq {
     /// changes.
     ///
     /// # Safety
-    /// As [`increment`](Rseq::increment).
+    /// As [`add`](Rseq::add).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
@@ -397,7 +383,7 @@ impl Gated {
     /// whether it was done.
     ///
     /// # Safety
-    /// As [`Rseq::increment`], and `mode` is readable and only ever holds 0 or
+    /// As [`Rseq::add`], and `mode` is readable and only ever holds 0 or
     /// [`Rseq::cpus`].
     #[inline(always)]
     #[must_use]

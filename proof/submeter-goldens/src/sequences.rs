@@ -21,8 +21,6 @@ macro_rules! sequence {
     };
 }
 
-sequence!(/// `increment`
-    submeter_codegen_increment(rseq: Rseq, word: *mut i64) -> bool = rseq.increment(word));
 sequence!(/// `add`
     submeter_codegen_add(rseq: Rseq, word: *mut i64, n: i64) -> bool = rseq.add(word, n));
 sequence!(/// `add_packed`

@@ -10,33 +10,26 @@ use crate::storage::raw::CpuWord;
 pub(crate) const ATTEMPTS: u32 = 16;
 
 impl CpuWord<'_> {
-    /// Adds 1. Returns whether it was done.
-    #[inline(always)]
-    pub(crate) fn increment(self) -> bool {
-        // SAFETY: 1. The word is valid in `rseq.cpus()` rows for as long as `self` lives: the
-        // invariant of `CpuWord`. 2. Rust code only loads words of these rows, but for
-        // `Rows::zero`, whose callers exclude sequences.
-        unsafe { self.rseq().increment(self.address()) }
-    }
-
     /// Adds `n`. Returns whether it was done.
     #[inline(always)]
     pub(crate) fn add(self, n: i64) -> bool {
-        // SAFETY: 1 and 2 as in `increment`.
+        // SAFETY: 1. The word is valid in `rseq.cpus()` rows for as long as `self` lives: the
+        // invariant of `CpuWord`. 2. Rust code only loads words of these rows, but for
+        // `Rows::zero`, whose callers exclude sequences.
         unsafe { self.rseq().add(self.address(), n) }
     }
 
     /// Adds `n` unless that leaves the batch `mask + 1`. Returns whether it was done.
     #[inline(always)]
     pub(crate) fn add_within(self, n: i64, mask: u64) -> bool {
-        // SAFETY: 1 and 2 as in `increment`.
+        // SAFETY: 1 and 2 as in `add`.
         unsafe { self.rseq().add_within(self.address(), n, mask) }
     }
 
     /// As [`add_within`](Self::add_within), while the line is dirty.
     #[inline(always)]
     pub(crate) fn add_dirty_within(self, n: i64, mask: u64) -> bool {
-        // SAFETY: 1 and 2 as in `increment`. 3. The marks are valid in the same rows, by the same
+        // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
         // invariant.
         unsafe { self.rseq().add_marked_within(self.address(), n, mask, self.marks(), self.line()) }
     }
@@ -44,14 +37,14 @@ impl CpuWord<'_> {
     /// Adds `n`, and returns the word after.
     #[inline(always)]
     pub(crate) fn add_overflow(self, n: i64) -> Added {
-        // SAFETY: 1 and 2 as in `increment`.
+        // SAFETY: 1 and 2 as in `add`.
         unsafe { self.rseq().add_carry(self.address(), n) }
     }
 
     /// As [`add_overflow`](Self::add_overflow), while the line is dirty.
     #[inline(always)]
     pub(crate) fn add_dirty(self, n: i64) -> Added {
-        // SAFETY: 1 and 2 as in `increment`. 3. The marks are valid in the same rows, by the same
+        // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
         // invariant.
         unsafe { self.rseq().add_marked(self.address(), n, self.marks(), self.line()) }
     }

@@ -18,7 +18,7 @@ use crate::pending::Updated;
 ///
 /// let block = Area::common()?.block(2)?;
 /// let word = block.word(1);
-/// (0..10).for_each(|_| word.increment());
+/// (0..10).for_each(|_| word.add(1));
 /// word.add(-3);
 /// assert_eq!(block.sum(1), 7);
 /// # Ok::<(), std::io::Error>(())
@@ -42,31 +42,12 @@ impl<'a> Word<'a> {
         Word { fast: words.cpu_word(index), index: index as u32, words }
     }
 
-    /// Adds 1: the least that counting on the running CPU's own word can cost. Wraps around.
-    #[inline(always)]
-    pub fn increment(self) {
-        if !self.fast.is_some_and(CpuWord::increment) {
-            self.words.add_slow(self.index as usize, 1);
-        }
-    }
-
-    /// Adds `n`. Wraps around.
+    /// Adds `n`: the least that counting on the running CPU's own word can cost. Wraps around.
     #[inline(always)]
     pub fn add(self, n: i64) {
         if !self.fast.is_some_and(|at| at.add(n)) {
             self.words.add_slow(self.index as usize, n);
         }
-    }
-
-    /// As [`Block::add_overflow`](super::Block::add_overflow).
-    #[inline(always)]
-    #[must_use]
-    pub fn add_overflow(self, n: i64, mask: u64) -> i64 {
-        debug_assert!(mask.wrapping_add(1).is_power_of_two());
-        if self.fast.is_some_and(|at| at.add_within(n, mask)) {
-            return 0;
-        }
-        self.words.add_overflow_slow(self.index as usize, n, mask)
     }
 
     /// As [`Block::add_dirty`](super::Block::add_dirty).

@@ -151,17 +151,6 @@ macro_rules! abort_to_end {
 #[path = "aarch64/self_test.rs"]
 mod self_test;
 
-/// `row[cpu].word += N` with an immediate. Returns whether it was done.
-///
-/// # Safety
-/// As [`crate::Rseq::increment`].
-#[inline(always)]
-pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
-    // SAFETY: 1. The caller's promise, passed on: this is `add` with a constant, for which this
-    // instruction set has no cheaper form.
-    unsafe { add::<STRIDE>(offset, cpus, word, N as i64) }
-}
-
 /// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety

@@ -9,14 +9,6 @@ pub(crate) const SIGNATURE: u32 = 0;
 
 const NEVER: &str = "no Rseq exists on this target";
 
-/// See `PSEUDOCODE.md`.
-///
-/// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
-pub(crate) unsafe fn add_immediate<const N: i32>(_: isize, _: u32, _: *mut i64) -> bool {
-    unreachable!("{NEVER}")
-}
-
 /// Never commits, as [`add_while`].
 ///
 /// # Safety

@@ -110,14 +110,13 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         // SAFETY: 1. Rows `0..CPUS` are reserved: the test keeps them. 2. This thread alone uses
         // them.
         unsafe {
-            assert!(rseq.increment(word));
             assert!(rseq.add(word, 1 << 40));
             assert!(rseq.gated().add_while::<-3>(word, &raw const mode));
             assert!(rseq.gated().add_value_while(word, &raw const mode, -(1 << 33)));
             assert!(rseq.gated().add_capped(word, &raw const mode, 9, 1 << 62));
         }
         let mut expected = before;
-        expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33) + 9;
+        expected[cpu as usize] += (1 << 40) - 3 - (1 << 33) + 9;
         assert_eq!(fake.words(), expected, "cpu {cpu}");
     }
 }
@@ -127,7 +126,7 @@ fn at_rest_no_sequence_is_armed_and_the_cpu_is_as_it_was() {
     let mut fake = Fake::new();
     let rseq = fake.on(1);
     // SAFETY: 1. and 2. As above.
-    assert!(unsafe { rseq.increment(fake.word()) });
+    assert!(unsafe { rseq.add(fake.word(), 1) });
     assert_ne!(fake.armed().length, 0);
     let mut area = AREA.get();
     area.0[FIELD_RSEQ_CS..][..8].fill(0);
@@ -330,7 +329,6 @@ fn no_row_and_no_mode_mean_no_add() {
         assert_eq!(rseq.row(), None);
         // SAFETY: 1. As above.
         unsafe {
-            assert!(!rseq.increment(word));
             assert!(!rseq.add(word, 7));
             assert!(!rseq.add_within(word, 7, u64::MAX));
             fake.marks().write(1);
@@ -361,22 +359,21 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
-    for sequence in 0..11 {
+    for sequence in 0..10 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
         // SAFETY: 1. As above.
         unsafe {
             match sequence {
-                0 => drop(rseq.increment(word)),
-                1 => drop(rseq.add(word, 1)),
-                2 => drop(rseq.gated().add_while::<1>(word, &raw const mode)),
-                3 => drop(rseq.gated().add_value_while(word, &raw const mode, 1)),
-                4 => drop(rseq.add_carry(word, 1)),
-                5 => drop(rseq.add_within(word, 1, 63)),
-                6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
-                7 => drop(rseq.add_packed(fake.packed(), 1)),
-                8 => drop(rseq.gated().add_capped(word, &raw const mode, 1, 100)),
-                9 => drop(fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 1, 63)),
+                0 => drop(rseq.add(word, 1)),
+                1 => drop(rseq.gated().add_while::<1>(word, &raw const mode)),
+                2 => drop(rseq.gated().add_value_while(word, &raw const mode, 1)),
+                3 => drop(rseq.add_carry(word, 1)),
+                4 => drop(rseq.add_within(word, 1, 63)),
+                5 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
+                6 => drop(rseq.add_packed(fake.packed(), 1)),
+                7 => drop(rseq.gated().add_capped(word, &raw const mode, 1, 100)),
+                8 => drop(fake.rows(rseq).add_marked_within::<MARKS_AT>(0, 1, 63)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

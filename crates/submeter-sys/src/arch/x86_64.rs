@@ -153,41 +153,6 @@ macro_rules! abort_to_end {
 #[path = "x86_64/self_test.rs"]
 mod self_test;
 
-/// `row[cpu].word += N` with an immediate. Returns whether it was done.
-///
-/// # Safety
-/// As [`crate::Rseq::increment`].
-#[inline(always)]
-pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
-    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
-    // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
-    // registers and flags as clobbered as the compiler assumes; nothing was committed then.
-    unsafe {
-        sequence!(
-            arm!(),
-            row!("{left}", "{cpus:e}"),
-            "imul {t}, {t}, {stride}",
-            "add {t}, {word}",
-            "mov {d}, qword ptr [{t}]",
-            "lea {d}, [{d} + {n}]",
-            point!(3),
-            "mov qword ptr [{t}], {d}",
-            abort_to_label!(),
-            t = out(reg) _,
-            d = out(reg) _,
-            offset = in(reg) offset,
-            cpus = in(reg) cpus,
-            word = in(reg) word,
-            n = const N,
-            stride = const STRIDE,
-            left = label { return false },
-            options(nostack),
-        );
-    }
-    true
-}
-
 /// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety
@@ -199,7 +164,10 @@ pub(crate) unsafe fn add<const BYTES: usize>(
     word: *mut i64,
     n: i64,
 ) -> bool {
-    // SAFETY: 1. As in `add_immediate`, each condition.
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
+    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
+    // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
+    // registers and flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
         sequence!(
             arm!(),
@@ -235,7 +203,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
     word: *mut i64,
     mode: *const u32,
 ) -> bool {
-    // SAFETY: 1. As in `add_immediate`, each condition, with the bound from `*mode`. 2. `*mode` is
+    // SAFETY: 1. As in `add`, each condition, with the bound from `*mode`. 2. `*mode` is
     // readable and never more than the number of rows: the caller's promise.
     unsafe {
         sequence!(
@@ -345,7 +313,7 @@ pub(crate) unsafe fn add_capped(
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
     let (after, changed, at);
-    // SAFETY: 1. As in `add_immediate`, each condition. 2. The outputs are initialised: every way
+    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every way
     // out passes label 6, `at` and `changed` are written on each, and `after` holds what its
     // register held where nothing was added.
     unsafe {
@@ -445,7 +413,7 @@ pub(crate) unsafe fn add_within(
     n: i64,
     mask: u64,
 ) -> bool {
-    // SAFETY: 1. As in `add_immediate`, each condition.
+    // SAFETY: 1. As in `add`, each condition.
     unsafe {
         sequence!(
             arm!(),
@@ -490,7 +458,7 @@ pub(crate) unsafe fn add_marked_within(
     marks: *const u64,
     bit: u32,
 ) -> bool {
-    // SAFETY: 1. As in `add_immediate`, each condition. 2. Rows `0..cpus` of `marks` are valid to
+    // SAFETY: 1. As in `add`, each condition. 2. Rows `0..cpus` of `marks` are valid to
     // read: the caller's promise.
     unsafe {
         sequence!(

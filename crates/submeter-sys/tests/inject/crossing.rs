@@ -29,7 +29,6 @@ const ALL: u64 = i64::MAX.cast_unsigned();
 /// The sequences.
 #[derive(Clone, Copy, Debug)]
 enum Sequence {
-    Increment,
     Add,
     AddPacked,
     AddWhile,
@@ -42,8 +41,7 @@ enum Sequence {
     AddIndexedWithin,
 }
 
-const SEQUENCES: [Sequence; 11] = [
-    Sequence::Increment,
+const SEQUENCES: [Sequence; 10] = [
     Sequence::Add,
     Sequence::AddPacked,
     Sequence::AddWhile,
@@ -70,7 +68,6 @@ impl Sequence {
         // rows.
         unsafe {
             match self {
-                Sequence::Increment => took(rseq.increment(word), 1),
                 Sequence::Add => took(rseq.add(word, 5), 5),
                 Sequence::AddPacked => took(rseq.add_packed(rows.word(PACKED), 5), 5),
                 Sequence::AddWhile => took(rseq.gated().add_while::<-1>(word, mode.as_ptr()), -1),

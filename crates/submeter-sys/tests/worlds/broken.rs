@@ -20,7 +20,7 @@ pub(crate) fn add_on_threads() {
                     (0..100_000)
                         // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them.
                         // 2. Only sequences write.
-                        .map(|_| i64::from(unsafe { rseq.increment(word as *mut i64) }))
+                        .map(|_| i64::from(unsafe { rseq.add(word as *mut i64, 1) }))
                         .sum::<i64>()
                 })
             })
@@ -122,7 +122,7 @@ fn a_forked_child_keeps_registration_and_barrier() {
         let ok = (0..100_000)
             // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them. 2. Only
             // sequences write.
-            .filter(|_| unsafe { rseq.increment(word) })
+            .filter(|_| unsafe { rseq.add(word, 1) })
             .count()
             > 90_000
             && barrier::wait().is_ok();

@@ -59,7 +59,7 @@ fn a_thread_whose_registration_was_undone_leaves_and_loses_nothing() {
                 // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only
                 // sequences write it.
                 unsafe {
-                    assert!(!rows.rseq.increment(rows.word(0)));
+                    assert!(!rows.rseq.add(rows.word(0), 1));
                     let added = rows.rseq.add_carry(rows.word(0), 1);
                     assert_eq!((added.exit(), added.changed()), (Some(Exit::Outside), u64::MAX));
                 }

@@ -107,25 +107,6 @@ impl<T> Block<T> {
         }
     }
 
-    /// Adds `n` to a word and returns the overflow: by how much that crossed boundaries of the
-    /// batch `mask + 1`, a power of two. 0 in the common case, otherwise a multiple of the batch.
-    ///
-    /// Once the adds are over, the overflows that they returned are less than the sum of the words
-    /// by less than a batch for each row. The overflow of an add that is over can still be missing
-    /// in what other adds are about to return.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline(always)]
-    #[must_use]
-    pub fn add_overflow(&self, word: usize, n: i64, mask: u64) -> i64 {
-        debug_assert!(mask.wrapping_add(1).is_power_of_two());
-        if self.cpu_word(word).is_some_and(|at| at.add_within(n, mask)) {
-            return 0;
-        }
-        self.words().add_overflow_slow(word, n, mask)
-    }
-
     /// Adds `n` to a word, and marks the word's line dirty first where it is not, so that
     /// [`Area::take_dirty`] finds it. Calls `crossed` with how many boundaries of the batch `mask +
     /// 1`, a power of two, that crossed, upward or downward, unless it is none.
@@ -222,8 +203,13 @@ impl BlockWord {
             && self.words().locked_add_within(self.index(), n, mask, batch_overflow).is_some()
     }
 
-    /// As [`Block::add_overflow`], for an add that [`add_inside`](Self::add_inside) refused:
-    /// supposes that it crosses.
+    /// Adds `n`, which [`add_inside`](Self::add_inside) refused, and returns the overflow: by how
+    /// much that crossed boundaries of the batch `mask + 1`, a power of two; a multiple of the
+    /// batch, or 0.
+    ///
+    /// Once the adds are over, the overflows that they returned are less than the sum of the words
+    /// by less than a batch for each row. The overflow of an add that is over can still be missing
+    /// in what other adds are about to return.
     #[inline(always)]
     #[must_use]
     pub(crate) fn add_across(&self, n: i64, mask: u64) -> i64 {

@@ -123,7 +123,7 @@ fn updates(one: bool) -> io::Result<Vec<Updates>> {
     }
     let increment = move |n| {
         let word = blocks[leaf as usize].word(0);
-        (0..n).for_each(|_| word.increment());
+        (0..n).for_each(|_| word.add(1));
     };
     let walk_up = move |n| (0..n).for_each(|_| walk_up.update((), leaf, 0, 1));
     let group = move |n| {
