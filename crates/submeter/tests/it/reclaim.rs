@@ -64,13 +64,6 @@ impl Cache {
     }
 }
 
-/// A callback that notes what it is asked for, and frees nothing.
-fn deaf(group: &Group, memory: Quota<Bytes>) -> (Reclaimable, Arc<Mutex<Vec<u64>>>) {
-    let asked = Arc::<Mutex<Vec<u64>>>::default();
-    let notes = Arc::clone(&asked);
-    (group.on_reclaim(memory, move |wanted| notes.lock().unwrap().push(wanted)), asked)
-}
-
 #[test]
 fn those_that_use_most_beyond_their_protection_are_asked_first_and_for_no_more() {
     let (tree, memory) = tree(1000);
@@ -165,20 +158,6 @@ fn others_wait_for_a_call_under_way_and_ask_none_of_less_meanwhile() {
     drop(registered);
 }
 
-#[test]
-fn one_that_frees_a_part_at_a_time_is_asked_again_before_low_gives_way() {
-    let (tree, memory) = tree(200);
-    let sheltered = Cache::new(&tree, memory, "/low", 100);
-    sheltered.group.set_low(memory, Some(100));
-    let slow = tree.create("/slow").expect("room");
-    let mut held = slow.try_charge(memory, 100).expect("it fits");
-    let registered = slow.on_reclaim(memory, move |_| drop(held.split(20)));
-    let web = tree.create("/web").expect("room");
-    drop(web.charge_reclaiming(memory, 90).expect("it frees that much in the end"));
-    assert_eq!((sheltered.asked(), slow.usage(memory).current), (vec![], 0));
-    drop(registered);
-}
-
 /// One that holds most and frees one unit at a call, beside one that frees what it is asked for, of
 /// which `low` protects so much.
 fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
@@ -205,93 +184,6 @@ fn one_that_frees_little_at_a_time_does_not_keep_others_from_being_asked() {
     assert_eq!(beside_one_that_frees_little(0), [1, 1]);
     // It has its sixteen attempts before anybody loses what `low` protects.
     assert_eq!(beside_one_that_frees_little(900), [16, 1]);
-}
-
-#[test]
-fn an_aggressor_that_charges_on_and_on_evicts_itself() {
-    let (tree, memory) = tree(1000);
-    let neighbour = Cache::new(&tree, memory, "/neighbour", 400);
-    neighbour.group.set_low(memory, Some(400));
-    let aggressor = Cache::new(&tree, memory, "/aggressor", 600);
-    for _ in 0..100 {
-        let more = aggressor.group.charge_reclaiming(memory, 60).expect("it has enough");
-        aggressor.held.lock().unwrap().merge(more);
-    }
-    assert_eq!([&neighbour, &aggressor].map(Cache::holds), [400, 600]);
-    assert_eq!(
-        (neighbour.asked(), neighbour.group.usage(memory).counts.reclaimed_low),
-        (vec![], 0)
-    );
-}
-
-#[test]
-fn a_request_that_cannot_be_satisfied_at_every_level_evicts_nobody() {
-    let (tree, memory) = tree(1000);
-    let acme = tree.create("/acme").expect("room");
-    let cache = Cache::new(&tree, memory, "/acme/cache", 90);
-    acme.set_limit(memory, Some(100));
-    let web = acme.create_child("web").expect("room");
-    web.charge_reclaiming(memory, 101).expect_err("larger than the limit");
-    assert_eq!(cache.asked(), NOTHING);
-    assert_eq!(acme.usage(memory).refused, 1);
-
-    let rest = tree.root().try_charge(memory, 910).expect("it fits");
-    acme.set_limit(memory, Some(120));
-    // Both levels are in the way now, /acme by 10 and the root by 40.
-    drop(web.charge_reclaiming(memory, 40).expect("the cache has enough for both"));
-    assert_eq!(cache.asked(), [10, 30]);
-    let pinned = cache.held.lock().unwrap().split(30);
-    for group in [&acme, &cache.group] {
-        group.set_min(memory, Some(30));
-    }
-    let _back = tree.root().try_charge(memory, 40).expect("it was given back");
-    web.charge_reclaiming(memory, 50).expect_err("20 beyond `min`, 50 wanted at the root");
-    assert_eq!((cache.asked(), cache.holds()), (vec![], 20));
-    drop((rest, pinned));
-}
-
-#[test]
-fn a_limits_own_protection_does_not_count_against_itself_and_that_below_does() {
-    let (tree, memory) = tree(1000);
-    let acme = Cache::new(&tree, memory, "/acme", 50);
-    let web = Cache::new(&tree, memory, "/acme/web", 50);
-    acme.group.set_limit(memory, Some(100));
-    acme.group.set_min(memory, Some(100));
-    web.group.set_min(memory, Some(30));
-    let held = acme.group.charge_reclaiming(memory, 70).expect("50 of its own, 20 of its child's");
-    assert_eq!((acme.asked(), web.asked()), (vec![50], vec![20]));
-    acme.group.charge_reclaiming(memory, 1).expect_err("the rest is held or protected");
-    drop(held);
-}
-
-#[test]
-fn each_unit_is_asked_of_the_lowest_callback_that_answers_for_it() {
-    let (tree, memory) = tree(300);
-    let acme = Cache::new(&tree, memory, "/acme", 100);
-    let web = Cache::new(&tree, memory, "/acme/web", 200);
-    acme.group.charge_reclaiming(memory, 301).expect_err("larger than the limit");
-    let held = acme.group.charge_reclaiming(memory, 250).expect("all have enough");
-    assert_eq!((acme.asked(), web.asked()), (vec![50], vec![200]));
-    let groups = [&acme.group, &web.group];
-    assert_eq!(groups.map(|group| group.usage(memory).counts.reclaimed), [50, 200]);
-    drop(held);
-}
-
-#[test]
-fn one_that_frees_nothing_is_asked_once_and_passed_over() {
-    let (tree, memory) = tree(200);
-    let idle = tree.create("/idle").expect("room");
-    let held = idle.try_charge(memory, 150).expect("it fits");
-    let (_registered, asked) = deaf(&idle, memory);
-    let cache = Cache::new(&tree, memory, "/cache", 50);
-    let web = tree.create("/web").expect("room");
-    drop(web.charge_reclaiming(memory, 50).expect("the other gives it"));
-    assert_eq!((std::mem::take(&mut *asked.lock().unwrap()), cache.asked()), (vec![50], vec![50]));
-    let _full = web.try_charge(memory, 50).expect("it was freed");
-    web.charge_reclaiming(memory, 10).expect_err("nobody frees anything");
-    assert_eq!(*asked.lock().unwrap(), [10], "once by each charge");
-    assert_eq!(idle.usage(memory).counts.reclaimed, 0);
-    drop(held);
 }
 
 #[test]
@@ -570,16 +462,4 @@ fn room_is_made_for_those_that_wait_before_as_well_or_not_at_all() {
     assert_eq!(cache.asked(), [15], "for both");
     assert!(poll(&mut small).is_ready());
     drop((granted, held));
-}
-
-#[test]
-fn groups_elsewhere_are_not_asked() {
-    let (tree, memory) = tree(1000);
-    let elsewhere = Cache::new(&tree, memory, "/elsewhere", 100);
-    let acme = tree.create("/acme").expect("room");
-    acme.set_limit(memory, Some(10));
-    let held = acme.try_charge(memory, 10).expect("it fits");
-    acme.charge_reclaiming(memory, 1).expect_err("nobody is below");
-    assert_eq!(elsewhere.asked(), NOTHING);
-    drop(held);
 }
