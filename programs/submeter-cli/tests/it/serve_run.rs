@@ -189,16 +189,6 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn a_signal_at_the_start_ends_it_too() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "6"]].concat());
-    server.line_with("submeter");
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("sums    exact: "), "{out}");
-}
-
-#[test]
 fn what_clients_of_their_own_did_is_in_the_summary() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
     let addr = cache_address(&mut server);
