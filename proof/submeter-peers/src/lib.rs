@@ -13,6 +13,7 @@
 mod counters;
 mod family;
 pub mod gates;
+#[cfg(feature = "heaps")]
 pub mod heaps;
 mod labels;
 mod otel;
