@@ -261,9 +261,11 @@ mod tests {
 
     #[test]
     fn no_less_counts_than_was_added_whatever_the_turn_and_whatever_fails() {
+        // Failures by 3 and by 7 meet in all ways; fewer do where each step takes long.
+        let collections = if cfg!(miri) { 10 } else { 50 };
         Words::check(|words, add| {
             let (mut covered, mut since) = (0, vec![0; 64]);
-            for begun in 0..50_usize {
+            for begun in 0..collections {
                 for n in 1..=3 {
                     add(begun as u64, covered as u64, n);
                     since[begun] += n;
@@ -275,7 +277,7 @@ mod tests {
                     covered = begun;
                 }
             }
-            assert_eq!(words.sum(50), 0);
+            assert_eq!(words.sum(collections as u64), 0);
         });
     }
 
