@@ -17,6 +17,7 @@ use serde::Serialize;
 use submeter::GroupValues;
 use submeter::export::Format;
 
+use self::judge::Before;
 pub(super) use self::judge::Case;
 use self::say::Said;
 use self::track::Track;
@@ -68,12 +69,16 @@ impl Verdicts {
     }
 
     fn take<'a>(&mut self, at_ms: u64, case: Case<'_>, path: impl Fn(usize) -> &'a str) {
-        let before = |kind, id, view| {
+        let usual = |kind, id, view| {
             let track = self.tracks.get(&(kind, id)).filter(|track| track.finding.view == view)?;
             let is_old = at_ms.saturating_sub(track.since_ms) >= BEFORE_MS;
             if is_old { None } else { track.usual }
         };
-        let findings = judge::judge(case, &before);
+        let said = |kind, id| {
+            let track = self.tracks.get(&(kind, id)).filter(|track| track.is_said())?;
+            Some(track.finding.amount)
+        };
+        let findings = judge::judge(case, Before { usual: &usual, said: &said });
         for track in self.tracks.values_mut() {
             track.missed += 1;
         }

@@ -59,10 +59,6 @@ const STARVED: f64 = 0.5;
 const LOST_FROM: f64 = 0.95;
 const GAINED_OF_LOST: f64 = 0.5;
 
-/// It has gained such a part of the loss outside of the sample with the largest gain. A tenant that
-/// deletes its own items loses them in one sample, in which another may gain as much by chance.
-const LOST_ON: f64 = 0.05;
-
 /// The weight of a group that has none.
 const WEIGHT: f64 = 100.0;
 
@@ -99,9 +95,15 @@ impl Finding {
     }
 }
 
-/// Returns what was usual in a view when something began that still goes on. While it does, it
-/// would become what is usual.
-pub(super) type Before<'a> = &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>;
+/// What is known from the samples before.
+#[derive(Clone, Copy)]
+pub(super) struct Before<'a> {
+    /// Returns what was usual in a view when something began that still goes on. While it does, it
+    /// would become what is usual.
+    pub(super) usual: &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>,
+    /// Returns the amount of what is said of a group.
+    pub(super) said: &'a dyn Fn(VerdictKind, u32) -> Option<f64>,
+}
 
 /// What a sample is judged by.
 #[derive(Clone, Copy)]
@@ -149,8 +151,18 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         (harm.kind != VerdictKind::Waits || shared.contains(&finding.row))
             && scene.explains(finding, harm)
     };
-    // What harms nobody is no news.
-    let fits = |finding: &Finding| harmed.iter().any(|harm| explains(finding, harm));
+    // What harms nobody is no news. Where somebody bursts, who is as always is not why.
+    let is_burst = blamed.iter().any(|finding| {
+        let is_why = || harmed.iter().any(|harm| explains(finding, harm));
+        finding.kind == VerdictKind::Bursts && is_why()
+    });
+    let is_as_always = |finding: &Finding, harm: &Finding| {
+        let is_of_time = harm.kind != VerdictKind::FindsLess;
+        is_burst && is_of_time && finding.kind == VerdictKind::Takes && scene.is_new(finding)
+    };
+    let fits = |finding: &Finding| {
+        harmed.iter().any(|harm| explains(finding, harm) && !is_as_always(finding, harm))
+    };
     let blamed: Vec<_> = blamed.into_iter().filter(fits).collect();
     // Of a level and one below it that are both to blame, the one below says more.
     let is_within = |other: &Finding, level: &Finding| {
@@ -254,7 +266,7 @@ impl<'a> Scene<'a> {
     /// who recovers from another's burst would seem to burst.
     fn usual(&self, kind: VerdictKind, row: usize, view: usize) -> Option<f64> {
         let id = self.rows[row].id;
-        if let Some(before) = (self.before)(kind, id, view) {
+        if let Some(before) = (self.before.usual)(kind, id, view) {
             return Some(before);
         }
         // A tenant did nothing before its past begins.
@@ -327,8 +339,14 @@ impl<'a> Scene<'a> {
     /// Those who could be to blame.
     fn blame(&self) -> Vec<Finding> {
         let mut found: Vec<Finding> = Vec::new();
+        let cpu = self.cpu();
+        let usual = cpu.and_then(|cpu| Some((cpu, self.usual(VerdictKind::Waits, 0, cpu)?)));
+        let is_starved = usual.is_some_and(|(cpu, usual)| self.all(cpu) < usual * STARVED);
         for view in self.views.with(Role::Contended) {
             let is_rate = self.views.is_rate(view);
+            if is_rate && is_starved {
+                continue;
+            }
             for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
                 // More than its fair part, by a good part of the rest. Who holds no more than what
@@ -362,11 +380,7 @@ impl<'a> Scene<'a> {
             }
         }
         // Where it is known who has the processors, many requests alone keep nobody waiting.
-        let Some(cpu) = self.cpu() else { return found };
-        let usual = self.usual(VerdictKind::Waits, 0, cpu);
-        if usual.is_some_and(|usual| self.all(cpu) < usual * STARVED) {
-            found.retain(|finding| finding.views().any(|(view, _)| !self.views.is_rate(view)));
-        }
+        let Some(cpu) = cpu else { return found };
         let with_reason = found.into_iter().filter_map(|finding| {
             if finding.views().any(|(view, _)| view == cpu) {
                 return Some(finding);
@@ -528,8 +542,23 @@ impl<'a> Scene<'a> {
                 true => blamed.kind == VerdictKind::Bursts && !self.is_memory_known(),
                 false => self.has_lost_to(blamed.row, harm.row, view),
             }),
-            _ => views.any(|view| self.views.is_rate(view)),
+            _ => !self.is_rest(blamed, harm) && views.any(|view| self.views.is_rate(view)),
         }
+    }
+
+    /// Whether a wait is the rest of a queue that was there before somebody took most: by half
+    /// shorter than a sample ago, it soon ends. Who waited in it is served late, and so has most.
+    fn is_rest(&self, blamed: &Finding, harm: &Finding) -> bool {
+        let before = || (self.before.said)(harm.kind, harm.id);
+        harm.kind == VerdictKind::Waits
+            && before().is_some_and(|before| harm.amount < before / 2.0)
+            && self.is_new(blamed)
+    }
+
+    /// Whether a tenant was not said to be to blame a sample ago.
+    fn is_new(&self, blamed: &Finding) -> bool {
+        let mut kinds = VerdictKind::ALL.into_iter().filter(|kind| kind.is_blame());
+        kinds.all(|kind| (self.before.said)(kind, blamed.id).is_none())
     }
 
     /// Whether so many wait that it can be for one: of a queue that all share, few feel nothing.
@@ -553,16 +582,17 @@ impl<'a> Scene<'a> {
             line.map(|held| f64::from(held.unwrap_or(0.0)))
         };
         let most = line(row).fold(0.0, f64::max);
-        let lost = most - self.figure(row, view).unwrap_or(most);
-        if lost <= most * LOST {
-            return false;
-        }
         let both: Vec<(f64, f64)> = line(row).zip(line(blamed)).collect();
         let began = both.iter().rposition(|(held, _)| *held >= most * LOST_FROM).unwrap_or(0);
-        let steps = both[began..].windows(2);
-        let took = |of: &[(f64, f64)]| (of[0].0 - of[1].0).min(of[1].1 - of[0].1).max(0.0);
-        let add = |(all, most): (f64, f64), took: f64| (all + took, took.max(most));
-        let (all, most) = steps.map(took).fold((0.0, 0.0), add);
-        all >= lost * GAINED_OF_LOST && all - most >= lost * LOST_ON
+        let steps = both[began..].windows(2).map(|of| {
+            let fell = of[0].0 - of[1].0;
+            (fell, fell.min(of[1].1 - of[0].1).max(0.0))
+        });
+        // The greatest loss may be its own deletion, and in the same sample another may gain as
+        // much by chance.
+        let greatest = steps.clone().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+        let lost = most - self.figure(row, view).unwrap_or(most) - greatest.0;
+        let took = steps.map(|(_, took)| took).sum::<f64>() - greatest.1;
+        lost > most * LOST && took >= lost * GAINED_OF_LOST
     }
 }

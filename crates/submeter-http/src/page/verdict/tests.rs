@@ -208,16 +208,79 @@ fn who_fills_the_room_that_another_left_took_nothing_from_it() {
         let said = server.seconds(1, &[memory(1e7, 0.4), large]);
         assert!(said.is_empty(), "{said:?}");
     }
+    // It loses a fourth to another, and then deletes the rest while the other gains.
+    let mut server = Server::new(["/deletes", "/large"]);
+    for second in 0..12 {
+        let lost = 3.5e5 * f64::from(second);
+        let said = server.seconds(1, &[memory(1.6e7 - lost, 0.95), memory(5e8 + lost, 0.9)]);
+        assert!(said.is_empty(), "{said:?}");
+    }
+    let said = server.seconds(9, &[memory(2e6, 0.6), memory(5.1e8, 0.9)]);
+    assert!(said.is_empty(), "{said:?}");
+}
+
+/// Two large tenants, and a crowd of small ones.
+struct Crowd(Server);
+
+impl Crowd {
+    fn new() -> Crowd {
+        const NAMES: [&str; 24] = [
+            "/large", "/other", "/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j", "/k",
+            "/l", "/m", "/n", "/o", "/p", "/q", "/r", "/s", "/t", "/u", "/v",
+        ];
+        Crowd(Server::new(NAMES))
+    }
+
+    /// Lets seconds pass in which each has so many requests, and all wait alike.
+    fn seconds(&mut self, n: u64, [large, other, small]: [f64; 3], wait_ms: f64) -> String {
+        let mut all = [small; 24];
+        (all[0], all[1]) = (large, other);
+        self.0.seconds(n, &all.map(|requests| Second { wait_ms, ..busy(requests) })).concat()
+    }
+}
+
+#[test]
+fn who_is_large_as_always_is_not_why_there_is_a_queue_while_another_bursts() {
+    let mut crowd = Crowd::new();
+    crowd.seconds(20, [68e3, 15e3, 3e3], 0.01);
+    crowd.seconds(4, [40e3, 140e3, 2700.0], 300.0);
+    for wait_ms in [400.0, 485.0] {
+        let said = crowd.seconds(1, [74e3, 140e3, 2e3], wait_ms);
+        assert!(said.contains("/other bursts") && !said.contains("/large"), "{said}");
+    }
+    // Who was to blame before is so still.
+    let mut crowd = Crowd::new();
+    let said = crowd.seconds(20, [140e3, 2700.0, 2700.0], 300.0);
+    assert!(said.contains("/large takes most"), "{said}");
+    let said = crowd.seconds(6, [140e3, 100e3, 2700.0], 300.0);
+    assert!(said.contains("/large takes most") && said.contains("/other bursts"), "{said}");
+}
+
+#[test]
+fn who_is_served_late_is_not_why_it_waited() {
+    let mut crowd = Crowd::new();
+    let said = crowd.seconds(20, [40e3, 140e3, 2700.0], 100.0);
+    assert!(said.contains("/other takes most"), "{said}");
+    // The other ends. What waited behind it is served, and is a good part of what is done.
+    for (large, other, wait_ms) in [(75e3, 74e3, 60.0), (78e3, 25e3, 10.0), (60e3, 15e3, 0.01)] {
+        let said = crowd.seconds(1, [large, other, 4e3], wait_ms);
+        assert!(said.contains("/other takes most") && !said.contains("/large"), "{said}");
+    }
+    let said = crowd.seconds(9, [60e3, 15e3, 4e3], 0.01);
+    assert!(!said.contains("/large"), "{said}");
+    let said = crowd.seconds(3, [160e3, 15e3, 2e3], 300.0);
+    assert!(said.contains("/large bursts"), "where there is a queue again: {said}");
 }
 
 #[test]
 fn where_the_machine_has_other_work_no_tenant_is_to_blame() {
-    let slow = |cores: f64| Second { cores, wait_ms: 900.0, ..busy(1000.0) };
     let said = |all: f64| {
         let mut server = Server::new(["/large", "/a", "/b"]);
-        let [large, small] = [0.6, 0.2].map(|cores| Second { cores, ..busy(1000.0) });
-        server.seconds(20, &[large, small, small]);
-        server.seconds(3, &[0.8, 0.1, 0.1].map(|part| slow(part * all)))[0].clone()
+        // It holds most, too, which keeps nobody waiting.
+        let of = |part: f64| Second { cores: part, memory: part * 1e8, ..busy(1000.0) };
+        server.seconds(20, &[0.6, 0.2, 0.2].map(of));
+        let slow = |part: f64| Second { cores: part * all, wait_ms: 900.0, ..of(part) };
+        server.seconds(3, &[0.8, 0.1, 0.1].map(slow))[0].clone()
     };
     assert!(said(1.0).starts_with("/large takes most"), "{}", said(1.0));
     assert!(said(0.3).starts_with("/a waits"), "{}", said(0.3));
