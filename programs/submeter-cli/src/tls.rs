@@ -53,10 +53,10 @@ impl Served {
         Arc::clone(&self.config)
     }
 
-    /// Shows what the files have now.
-    pub(crate) fn replace(&self, certificate: &Path, key: &Path) -> Result<(), Failure> {
-        *self.shown.0.lock() = read(certificate, key)?;
-        Ok(())
+    /// Shows what `new` was read with.
+    pub(crate) fn replace(&self, new: &Served) {
+        let new = Arc::clone(&new.shown.0.lock());
+        *self.shown.0.lock() = new;
     }
 }
 

@@ -104,7 +104,7 @@ impl Engine {
             )));
         }
         let mut engine = Engine::Etcd(Box::new(bank));
-        engine.read_certificates(address, service)?;
+        engine.renew(&Certificates::read(service)?, address)?;
         Ok(engine)
     }
 
@@ -114,24 +114,24 @@ impl Engine {
         let bank =
             RedisBank::new(address.secret(), &service.fleet, service.lease).map_err(wrong)?;
         let mut engine = Engine::Redis(Box::new(bank));
-        engine.read_certificates(address, service)?;
+        engine.renew(&Certificates::read(service)?, address)?;
         Ok(engine)
     }
 
-    /// Has a bank trust and show from now on what the files of flags have, if any are named.
-    /// Changes nothing where one is bad.
-    pub(crate) fn read_certificates(
+    /// Has a bank trust and show from now on what the files of flags had, if any were named.
+    /// Changes nothing where that is bad.
+    pub(crate) fn renew(
         &mut self,
+        certificates: &Certificates,
         address: &Address,
-        service: &ServiceArgs,
     ) -> Result<(), Failure> {
-        if service.bank_ca.is_none() && service.bank_cert.is_none() {
-            return Ok(());
-        }
         #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
         {
-            let Certificates { authorities, own } = Certificates::read(service)?;
+            let Certificates { authorities, own } = certificates;
             let own = own.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
+            if authorities.is_none() && own.is_none() {
+                return Ok(());
+            }
             match self {
                 // It has none.
                 Engine::Socket(_) => {}
@@ -146,7 +146,7 @@ impl Engine {
             }
         }
         #[cfg(not(all(feature = "tls", any(feature = "etcd", feature = "redis"))))]
-        let _ = address;
+        let _ = (certificates, address);
         Ok(())
     }
 }
@@ -156,17 +156,19 @@ fn wrong(error: &dyn Error, address: &Address) -> Failure {
     Failure::new(format_args!("{}, not {address} (--bank)", in_one_line(error)))
 }
 
-/// What the files of the flags have, in PEM.
-#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
-struct Certificates {
+/// What the files of the flags have, in PEM. A build without TLS has refused the flags.
+pub(crate) struct Certificates {
+    #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
     authorities: Option<Vec<u8>>,
     /// With its key.
+    #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-#[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
 impl Certificates {
-    fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
+    /// Reads the files, which may be pipes: it may wait.
+    #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
+    pub(crate) fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
         use crate::tls::{certificates, private_key};
         let authorities = service.bank_ca.as_ref().map(|path| certificates("--bank-ca", path));
         let authorities = authorities.transpose()?.map(|(_, pem)| pem);
@@ -175,6 +177,11 @@ impl Certificates {
             Ok((certificates("--bank-cert", chain)?.1, private_key("--bank-key", key)?.1))
         });
         Ok(Certificates { authorities, own: own.transpose()? })
+    }
+
+    #[cfg(not(all(feature = "tls", any(feature = "etcd", feature = "redis"))))]
+    pub(crate) fn read(_: &ServiceArgs) -> Result<Certificates, Failure> {
+        Ok(Certificates {})
     }
 }
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use submeter_terminal::Failure;
 
-pub(crate) use self::engine::{Engine, EngineError};
+pub(crate) use self::engine::{Certificates, Engine, EngineError};
 use crate::cli::FleetCommand;
 
 /// Runs the command.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,9 @@ use serde_json::Value;
 use submeter_program::{Running, TempFile, text};
 
 use crate::http_serve::get_as;
-use crate::support::{FREE, SUBMETER, cache_address, get, line, secret, stat};
+use crate::support::{
+    FREE, SUBMETER, cache_address, get, line, make_pipe, once_read, secret, stat,
+};
 
 fn ask(mut client: &TcpStream, request: &str) -> String {
     client.write_all(request.as_bytes()).expect("sent");
@@ -19,15 +20,6 @@ fn ask(mut client: &TcpStream, request: &str) -> String {
 }
 
 const STORE: &str = "set acme:k 0 0 1\r\nv\r\n";
-
-/// Makes the file one that is written when the server reads it, so that a test knows when that is.
-/// Anew each time: whoever still reads the one before does not get what is for the next.
-fn make_pipe(path: &str) {
-    let new = format!("{path}.new");
-    let made = Command::new("mkfifo").arg(&new).status();
-    assert!(made.expect("mkfifo runs").success());
-    std::fs::rename(new, path).expect("renamed");
-}
 
 #[test]
 fn a_tenant_over_its_rate_is_told_so() {
@@ -245,15 +237,7 @@ fn a_pipe_that_nobody_writes_to_is_named_and_keeps_no_later_file_from_being_read
     let cache = cache_address(&mut server);
     make_pipe(limits.path());
     server.signal("HUP");
-    // Has a reader, and is never written to.
-    let mut open = std::fs::File::options();
-    let open = open.write(true).custom_flags(libc::O_NONBLOCK);
-    let silent = loop {
-        match open.open(&limits.0) {
-            Ok(silent) => break silent,
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let silent = once_read(limits.path());
     // Another file in its place, which is read once that has taken too long.
     std::fs::remove_file(&limits.0).expect("a pipe");
     std::fs::write(&limits.0, "/acme rate=5/h\n").expect("a folder of ours");

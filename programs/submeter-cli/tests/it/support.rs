@@ -1,10 +1,13 @@
 //! Shared by the tests of the command: how to start it, secrets, and a server that lies on request.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use submeter_program::{Program, Running, TempFile};
 
@@ -171,4 +174,25 @@ fn retrieve(
     }
     let head = format!("VALUE {key} {flags} {}\r\n", data.len());
     [head.as_bytes(), &data, b"\r\nEND\r\n"].concat()
+}
+
+/// Makes the file one that is written when the server reads it, so that a test knows when that is.
+/// Anew each time: whoever still reads the one before does not get what is for the next.
+pub(crate) fn make_pipe(path: &str) {
+    let new = format!("{path}.new");
+    let made = Command::new("mkfifo").args(["-m", "600", &new]).status();
+    assert!(made.expect("mkfifo runs").success());
+    std::fs::rename(new, path).expect("renamed");
+}
+
+/// Returns a writer of a pipe once somebody reads it.
+pub(crate) fn once_read(path: &str) -> File {
+    let mut open = File::options();
+    let open = open.write(true).custom_flags(libc::O_NONBLOCK);
+    loop {
+        match open.open(path) {
+            Ok(writer) => return writer,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
 }

@@ -26,6 +26,7 @@ mod with {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use submeter_program::{Running, TempFile, text};
@@ -36,7 +37,7 @@ mod with {
 
     use super::{CERTIFICATE, FREE, KEY, SUBMETER, secret};
     use crate::fleet::{Service, lacks, until};
-    use crate::support::cache_address;
+    use crate::support::{cache_address, make_pipe, once_read};
 
     const AUTHORITY: &str =
         include_str!("../../../submeter-cache/tests/certificates/authority.pem");
@@ -160,6 +161,59 @@ mod with {
         let (code, out) = server.end();
         assert_eq!((code, out.matches(users).count()), (Some(0), 2), "{out}");
         assert!(out.contains("the bank's certificates stay as they were: "), "{out}");
+    }
+
+    #[test]
+    fn a_key_that_comes_late_does_not_replace_one_that_was_read_since() {
+        let mut server = server("late", &[]);
+        let [certificate, key] = &server._files;
+        make_pipe(key.path());
+        server.running.signal("HUP");
+        let mut late = once_read(key.path());
+        for (file, text) in [(certificate, STRANGER), (key, STRANGERS_KEY)] {
+            std::fs::remove_file(&file.0).expect("ours");
+            std::fs::write(&file.0, text).expect("a folder of ours");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&file.0, mode).expect("ours");
+        }
+        server.running.signal("HUP");
+        server.running.line_with("  tls     read again");
+        late.write_all(KEY.as_bytes()).expect("somebody reads it");
+        drop(late);
+        for _ in 0..20 {
+            let mut client = connect(server.cache);
+            assert!(client.conn.complete_io(&mut client.sock).is_err(), "trusted, as before");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_bank_is_asked_while_authorities_are_read_from_a_pipe_that_nobody_writes_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let bank = format!("rediss://{}", listener.local_addr().expect("bound"));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for _ in listener.incoming() {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let authority = secret("pipe.authority", CERTIFICATE);
+        let flags = ["--bank", &bank, "--bank-ca", authority.path(), "--limit-fleet"];
+        let mut server = SUBMETER.start(&[&FREE[..], &flags, &["/acme=rate=5/s"]].concat());
+        cache_address(&mut server);
+        make_pipe(authority.path());
+        server.signal("HUP");
+        let silent = once_read(authority.path());
+        // Each is an exchange that fails. More than may have begun before.
+        let asked = || asked.load(Ordering::SeqCst);
+        let enough = asked() + 3;
+        until("the bank is asked", || asked() >= enough);
+        drop(silent);
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{out}");
     }
 
     #[test]

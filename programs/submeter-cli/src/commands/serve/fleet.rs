@@ -21,9 +21,10 @@ use submeter_http::{Column, Dashboard, Panel};
 use submeter_terminal::Failure;
 use tokio::task::JoinHandle;
 
+use super::files::Turn;
 use super::shown::requests;
 use crate::cli::{FleetLimit, MEMORY, OutageArg, ServiceArgs};
-use crate::fleet::{Engine, EngineError};
+use crate::fleet::{Certificates, Engine, EngineError};
 
 /// A part of each limit that a server wants unless it is idle: enough for a first request, and
 /// little enough that dozens of servers all have it.
@@ -224,9 +225,15 @@ impl Declaring {
 
     /// Reads the files of `--bank-ca`, `--bank-cert` and `--bank-key` again, for connections to the
     /// bank from now on. Waits for what it is being asked.
-    pub(super) fn read_again(&self) -> Result<(), Failure> {
+    pub(super) fn read_again(&self, turn: &Turn) -> Result<(), Failure> {
         let Some((address, service)) = &self.certificates else { return Ok(()) };
-        self.engine.lock().read_certificates(address, service)
+        let file = service.bank_ca.as_deref().or(service.bank_cert.as_deref());
+        let read = || Certificates::read(service);
+        let new = turn.now.reading("--bank-ca, --bank-cert, --bank-key", file, read)?;
+        // Locked by now, not while a file was read: it may be a pipe that nobody writes to. And
+        // before the turn is, which a next one takes on a thread that must not wait.
+        let mut engine = self.engine.lock();
+        turn.if_latest(|| engine.renew(&new, address)).unwrap_or(Ok(()))
     }
 
     fn leaves(&self) -> bool {

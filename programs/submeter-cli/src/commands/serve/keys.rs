@@ -89,15 +89,16 @@ impl Keys {
             note("token   ", "the token stays as it was", read);
         }
         #[cfg(feature = "tls")]
-        if let Some(served) = &self.tls
-            && let Some((certificate, key)) = &self.files.tls
-        {
-            let replace = || served.replace(certificate, key).map(|()| String::new());
-            let read = now.reading("--tls-cert, --tls-key", Some(certificate), replace);
+        if let Some((old, files)) = self.tls.as_ref().zip(self.files.tls.as_ref()) {
+            let read = now.reading("--tls-cert, --tls-key", Some(&files.0), || tls(files));
+            let read = read.map(|new| {
+                turn.if_latest(|| old.replace(&new));
+                String::new()
+            });
             note("tls     ", "the certificate and its key stay as they were", read);
         }
         if let Some(bank) = &self.bank {
-            let read = bank.read_again().map(|()| String::new());
+            let read = bank.read_again(turn).map(|()| String::new());
             note("bank    ", "the bank's certificates stay as they were", read);
         }
         said
