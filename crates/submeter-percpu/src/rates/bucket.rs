@@ -75,33 +75,43 @@ impl Terms {
         u64::try_from(tokens.div_ceil(u128::from(self.refill_ns))).unwrap_or(u64::MAX)
     }
 
-    /// The due time at which `debt` is left to be earned, and nothing can be taken.
-    fn due_owing(&self, debt: u64, now_ns: u64) -> u64 {
-        now_ns + self.refill_ns + self.spent_ns(debt)
-    }
-
-    /// The due time at which `n` can be taken, or a full bucket.
-    fn due_with(&self, n: u64, now_ns: u64) -> u64 {
-        let earned = u128::from(n.min(self.burst)) * u128::from(self.refill_ns);
-        // Of a rate of nothing nothing is earned.
-        let earned_ns = earned.checked_div(u128::from(self.burst)).unwrap_or(0);
-        now_ns + self.refill_ns - earned_ns as u64
+    /// How long this rate earns what another does in `ns`, rounded down or up to a nanosecond. Not
+    /// of tokens: a rate that is set more often than it earns one would lose them all. `None` where
+    /// one of them earns nothing.
+    fn as_long_as(&self, other: Terms, ns: u64, divide: fn(u128, u128) -> u128) -> Option<u64> {
+        let [ns, refill_ns, burst] = [ns, other.refill_ns, other.burst].map(u128::from);
+        let own_refill_ns = u128::from(self.refill_ns);
+        // Whole tokens and the rest apart: a product of all three would not fit.
+        let (whole, rest) = (ns * burst / refill_ns, ns * burst % refill_ns);
+        let bursts_ns = whole.saturating_mul(own_refill_ns);
+        let all_ns = bursts_ns.saturating_add(divide(rest * own_refill_ns, refill_ns));
+        let is_earned = burst > 0 && self.burst > 0;
+        is_earned.then(|| u64::try_from(divide(all_ns, u128::from(self.burst))).unwrap_or(u64::MAX))
     }
 }
 
-/// The due time by other terms, of which nothing that is owed is lost.
+/// The due time by other terms, of which nothing that is owed is lost, and no part of a token that
+/// was earned.
 fn due_by(terms: Option<Terms>, before: Option<Terms>, due_ns: u64, now_ns: u64) -> u64 {
     let refill_ns = |terms: Option<Terms>| terms.map_or(0, |terms| terms.refill_ns);
-    let owed_ns = due_ns.saturating_sub(now_ns + refill_ns(before));
-    // An amount is owed only where a rate earns it.
-    let amount = |terms: Option<Terms>| terms.filter(|terms| terms.burst > 0);
-    match (amount(before), amount(terms)) {
-        _ if owed_ns == 0 => terms.map_or(0, |terms| {
-            terms.due_with(before.map_or(u64::MAX, |t| t.available(due_ns, now_ns)), now_ns)
-        }),
-        (Some(before), Some(terms)) => terms.due_owing(before.debt(due_ns, now_ns), now_ns),
-        _ => now_ns + refill_ns(terms) + owed_ns,
+    let (after_ns, before_ns) = (refill_ns(terms), refill_ns(before));
+    let both = terms.zip(before);
+    let owed_ns = due_ns.saturating_sub(now_ns + before_ns);
+    if owed_ns > 0 {
+        // An amount is owed only where a rate earns it.
+        let as_long = both.and_then(|(now, old)| now.as_long_as(old, owed_ns, u128::div_ceil));
+        return now_ns + after_ns + as_long.map_or(owed_ns, |ns| ns.min(LONGEST_NS));
     }
+    let left_ns = match (terms, before) {
+        (None, _) => return 0,
+        (Some(now), None) if now.burst > 0 => after_ns,
+        (Some(_), None) => 0,
+        (Some(now), Some(old)) => {
+            let left_ns = now_ns + before_ns - due_ns.max(now_ns);
+            now.as_long_as(old, left_ns, |a, b| a / b).map_or(0, |ns| ns.min(after_ns))
+        }
+    };
+    now_ns + after_ns - left_ns
 }
 
 /// Where terms are kept; a refill of 0 is none.
@@ -322,7 +332,7 @@ impl Bucket {
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {
-            // The part of a token that was earned would be lost.
+            // What it would refuse stays known, too.
             return;
         }
         self.slot(self.word().next(0)).store(terms);

@@ -280,6 +280,19 @@ fn a_debt_stays_when_the_rate_changes() {
     }
 }
 
+#[test]
+fn a_debt_is_earned_however_often_the_rate_is_set() {
+    let rates = [(7, 5), (3, 2)].map(|(amount, burst)| Rate { amount, per: SECOND, burst });
+    let bucket = bucket(rates[0]);
+    spend(&bucket, 10, 0);
+    for (from_ms, until_ms, admits) in [(1, 900, false), (901, 1_300, true)] {
+        for step in from_ms..=until_ms {
+            bucket.set(Some(rates[step as usize % 2].terms().expect("it can be kept")), step * MS);
+        }
+        assert_eq!(wait_ns(&bucket, until_ms * MS) == 0, admits, "5 owed, 5 a second, and one");
+    }
+}
+
 /// It was forgotten: a rate that was removed for a moment, and set again, granted a burst.
 #[test]
 fn a_debt_outlives_the_removal_of_its_rate_and_one_of_nothing() {

@@ -267,6 +267,20 @@ fn what_comes_back_late_is_not_granted_on_top_of_a_burst() {
 }
 
 #[test]
+fn a_rate_that_is_set_before_it_earns_a_token_loses_no_part_of_it() {
+    let rates = [(7, 5), (3, 2)].map(|(amount, burst)| Rate { amount, per: SECOND, burst });
+    let bucket = bucket(rates[0]);
+    take(&bucket, 5, 0).expect("it is full");
+    let mut granted = 0;
+    for step in 1..=10_000 {
+        let now_ns = step * MS;
+        bucket.set(Some(rates[step as usize % 2].terms().expect("it can be kept")), now_ns);
+        granted += u64::from(take(&bucket, 1, now_ns).is_ok());
+    }
+    assert!((49..=50).contains(&granted), "{granted}: 5 a second on average, for ten seconds");
+}
+
+#[test]
 fn what_was_taken_by_an_earlier_rate_does_not_come_back() {
     let [below, above] = two_levels();
     let clock = Cell::new(0);
