@@ -6,8 +6,6 @@ use crate::os::membarrier::membarrier;
 
 // linux/membarrier.h
 const QUERY: i32 = 0;
-const PRIVATE_EXPEDITED: i32 = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 const PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
 const REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
 
@@ -79,16 +77,6 @@ pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name)
 }
 
-/// Issues the barrier that does not restart sequences, for measuring the cost of the interrupt
-/// alone.
-///
-/// # Errors
-/// What the kernel says.
-pub fn plain_barrier() -> io::Result<()> {
-    membarrier(REGISTER_PRIVATE_EXPEDITED)?;
-    membarrier(PRIVATE_EXPEDITED).map(drop)
-}
-
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
@@ -109,6 +97,5 @@ mod tests {
         for _ in 0..100 {
             rseq_barrier().expect("registered");
         }
-        plain_barrier().expect("supported since 4.14");
     }
 }
