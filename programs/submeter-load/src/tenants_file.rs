@@ -3,13 +3,14 @@
 //! One cluster per line; the header names the columns; `#` starts a comment. A figure that is `NA`
 //! or empty is taken from [`Profile::typical`].
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
+
+use submeter_terminal::short;
 
 use super::profile::{BUILT_IN, Profile};
 use super::verb::Verb;
@@ -54,16 +55,6 @@ pub fn read(path: &Path) -> Result<Vec<Profile>, String> {
 
 /// The most that is read of a file, in bytes: a hundred thousand tenants.
 const MOST: u64 = 16 << 20;
-
-/// Shortens what an error repeats of a file, which may be one of something else.
-fn short(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(200) {
-        None => Cow::Borrowed(text),
-        Some((end, _)) => {
-            Cow::Owned(format!("{}… ({} characters)", &text[..end], text.chars().count()))
-        }
-    }
-}
 
 /// Parses CSV that came from `name`.
 pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
