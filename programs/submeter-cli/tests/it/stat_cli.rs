@@ -111,6 +111,28 @@ fn totals_look_like_perfs_and_name_what_is_not_supported() {
 }
 
 #[test]
+fn runs_of_a_busy_tenant_are_one_table_in_the_file_with_how_much_they_vary() {
+    let (_server, page, addr) = server();
+    let file = TempFile::new("stat-runs", "earlier");
+    let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-r", "3", "--timeout", "100"];
+    let began = Instant::now();
+    let (out, _) = busy(addr, || ran(&[&args[..], &["-o", file.path(), &page]].concat()));
+    assert_eq!(out, "", "all of it is in the file");
+    let took = began.elapsed();
+    let table = std::fs::read_to_string(file.path()).expect("readable");
+    let lines: Vec<&str> = table.lines().filter(|line| line.contains("task-clock")).collect();
+    assert!(table.contains(", 3 runs)") && lines.len() == 1, "{table}");
+    assert!(lines[0].contains("/acme/web") && lines[0].contains("% )"), "{table}");
+    let first = |line: &str| line.split_whitespace().next().and_then(|text| text.parse().ok());
+    let busy_ms: Option<f64> = first(lines[0]);
+    let elapsed: Option<f64> = table.lines().find(|line| line.contains("elapsed")).and_then(first);
+    assert!(busy_ms.is_some_and(|ms| ms > 0.0), "{table}");
+    // Of one run, not of all three.
+    let one = 0.1..=took.as_secs_f64() / 3.0;
+    assert!(elapsed.is_some_and(|seconds| one.contains(&seconds)), "{took:?}: {table}");
+}
+
+#[test]
 fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
     let (_server, page, addr) = server();
     let (code, out) = busy(addr, || {
