@@ -203,6 +203,37 @@ async fn a_tenant_that_waits_for_room_is_amber_and_named_for_who_does_not_see() 
 }
 
 #[tokio::test]
+async fn what_was_said_is_kept_with_its_times_and_leads_to_its_tenant() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let list = "document.getElementById('earlier')";
+    assert_eq!(browser.value(&format!("{list}.hidden")).await?, true, "nothing was said");
+    // Of ten seconds and of five before the newest sample, the newest first.
+    let said = "model.judged({ verdicts: [], marks: [], earlier: [['/beta/one', 10, 5], \
+                ['/acme', 90, 60]].map(([group, from, to]) => ({ group, kind: 'takes', \
+                text: ' took most.', short: '', why: '', since_ms: model.at - from * 1000, \
+                ended_ms: model.at - to * 1000 })) }), news.paint(), model.at";
+    let is_paused = "document.getElementById('state').dataset.state === 'paused'";
+    browser.press(['p']).await?;
+    browser.until(is_paused).await?;
+    browser.value(&format!("[{said}]")).await?;
+    assert_eq!(browser.value(&format!("{list}.hidden")).await?, false);
+    browser.value(&format!("{list}.querySelector('summary').click()")).await?;
+    let clock = "((ago) => new Date(model.at - ago * 1000).toLocaleTimeString())";
+    let wanted = format!(
+        "[['/beta/one', 10, 5], ['/acme', 90, 60]].map(([group, from, to]) => \
+         `${{group}} took most. ${{{clock}(from)}} to ${{{clock}(to)}}`)"
+    );
+    let lines = format!(
+        "[...{list}.querySelectorAll('li')].filter((one) => one.offsetHeight > 0)\
+         .map((one) => [...one.children].slice(0, 2).map((part) => part.textContent).join(''))"
+    );
+    assert_eq!(browser.value(&lines).await?, browser.value(&wanted).await?);
+    browser.value(&format!("{list}.querySelectorAll('li .name')[1].click()")).await?;
+    browser.until("model.selected === '/acme' && moment.ago === 60").await?;
+    browser.close().await
+}
+
+#[tokio::test]
 async fn each_control_has_a_name_and_the_table_says_how_long_it_is() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     browser.value("detail.open('/acme')").await?;
@@ -274,6 +305,7 @@ async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outco
         assert_eq!(browser.value(small).await?, json!([]), "with {path:?} open");
     }
     // Below a name what is refused comes first, what is 0 not at all, and nothing is cut.
+    let held = program.tenant("/beta/one", 1).try_charge(program.memory, 1 << 18).expect("room");
     let refusing = tokio::spawn({
         let (tenant, memory) = (program.tenant("/beta/one", 1), program.memory);
         async move {
@@ -293,7 +325,14 @@ async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outco
          .map((one) => one.textContent)"
     );
     assert_eq!(browser.value(&bad).await?, json!([]));
+    // Of two figures that need more than a line the second is left out.
+    let long = "(model.columns.at(-1).of.forEach((view) => { \
+                view.title = 'refused by its own memory limit/s'; }), table.paint())";
+    browser.value(long).await?;
+    browser.until(&first.replace("refused", "refused by its own memory limit$")).await?;
+    assert_eq!(browser.value(&bad).await?, json!([]));
     refusing.abort();
+    drop(held);
     // Whose trouble it is counts for more than its line.
     let whole = "(() => {
         const row = [...table.nodes.values()].find((row) => row.group.path === '/beta/one');

@@ -12,8 +12,9 @@ const detail = {
   // The selected tenant is in the address: it can be linked, and Back closes it.
   open(path, focus) {
     this.wantFocus = focus;
-    const hash = "#" + encodeURI(path);
-    if (location.hash === hash) this.follow(); else location.hash = hash;
+    location.hash = "#" + encodeURI(path);
+    // At once: a sentence that leads here then shows its moment, which to follow would forget.
+    this.follow();
   },
 
   close() {
