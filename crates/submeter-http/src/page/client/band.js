@@ -46,14 +46,19 @@ const band = {
 
   // Who comes must have a fifth more than who goes, or two alike would take turns.
   choose() {
-    const all = [];
     // After a pause the same tenants are other objects.
     const now = (group) => { const known = group && model.groups.get(group.id); return known && known.path === group.path ? known : null; };
     this.tenants = this.tenants.map(now);
-    for (const group of model.groups.values()) if (group.sum > 1e-9 && model.isTenant(group)) all.push(group);
-    const rank = (group) => group.sum * (this.tenants.includes(group) ? 1.2 : 1);
-    all.sort((a, b) => rank(b) - rank(a));
-    const chosen = new Set(all.slice(0, BANDS));
+    // The greatest so far: to sort ten thousand took a fourth of the time of a message.
+    const known = new Set(this.tenants), most = [];
+    for (const group of model.groups.values()) {
+      const rank = group.sum * (known.has(group) ? 1.2 : 1);
+      if (!(group.sum > 1e-9) || !model.isTenant(group) || most.length === BANDS && rank <= most[BANDS - 1].rank) continue;
+      const at = most.findIndex((one) => rank > one.rank);
+      most.splice(at < 0 ? most.length : at, 0, { group, rank });
+      if (most.length > BANDS) most.pop();
+    }
+    const chosen = new Set(most.map(({ group }) => group));
     this.tenants = this.tenants.map((group) => chosen.delete(group) ? group : null);
     for (const group of chosen) this.tenants[this.tenants.indexOf(null)] = group;
   },
