@@ -265,7 +265,8 @@ function fillRow(node, group) {
       const limit = model.get(group, view.limit);
       const of = limit === null ? "" : "of " + format.text(view.as.show(limit));
       setText(cell.of, of);
-      if (of) text += " " + of;
+      // The first figure stands beside the name.
+      if (of) text = i ? `${text} ${of}` : `limit ${of.slice(3)}`;
       // Without a limit a bar would have a scale of its own.
       cell.meter.hidden = limit === null;
       if (limit !== null) cell.meter.set(value, limit);
