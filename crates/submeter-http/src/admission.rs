@@ -67,6 +67,8 @@ impl AdmissionLayer {
     }
 
     /// Has no request wait for longer: see [`Admitting::max_wait`].
+    #[doc(alias = "deadline")]
+    #[doc(alias = "timeout")]
     #[must_use]
     pub fn max_wait(mut self, timeout: Duration) -> AdmissionLayer {
         self.timeout = Some(timeout);

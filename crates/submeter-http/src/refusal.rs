@@ -41,8 +41,8 @@ pub fn refused(error: &LimitError) -> Response<String> {
 
 /// Makes the response to a request that a rate refused: 429, with `Retry-After` in whole seconds,
 /// after which it would be granted if nothing else were taken. A take of more than a burst, which
-/// is never granted, gets none, nor does one that would be granted in more than a day, as where a
-/// rate of a fleet grants nothing for now. Its text names the rate but no group.
+/// is never granted, gets none, nor does one by [`Rate::NOTHING`], as a rate of a fleet is where
+/// nothing is leased. Its text names the rate but no group.
 ///
 /// # Examples
 /// ```
@@ -62,11 +62,10 @@ pub fn refused(error: &LimitError) -> Response<String> {
 /// ```
 #[must_use]
 pub fn throttled(error: &RateError) -> Response<String> {
-    let rounded_up = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
     let after = error.retry_after();
     let is_later = after.is_some() || error.rate() == Rate::NOTHING;
     let advice = if is_later { LATER } else { "ask for less at once" };
-    let after_s = after.map(rounded_up);
+    let after_s = after.map(whole_seconds);
     refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), advice, after_s)
 }
 
@@ -97,9 +96,14 @@ pub fn not_admitted(error: &AdmissionError) -> Response<String> {
     };
     let mut response = text(status, format!("{error}\n"));
     let after = error.retry_after().unwrap_or_default();
-    let after_s = (after.as_secs() + u64::from(after.subsec_nanos() > 0)).max(1);
+    let after_s = whole_seconds(after).max(1);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after_s));
     response
+}
+
+/// Rounds up: what is tried again too early is refused again.
+fn whole_seconds(after: Duration) -> u64 {
+    after.as_secs() + u64::from(after.subsec_nanos() > 0)
 }
 
 const LATER: &str = "try again later";

@@ -112,6 +112,7 @@ mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
 pub mod refs;
+mod retry;
 mod stats;
 pub mod switch;
 mod tree;

@@ -127,6 +127,8 @@ impl Admitting {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias = "deadline")]
+    #[doc(alias = "timeout")]
     pub fn max_wait(mut self, timeout: Duration) -> Admitting {
         // A deadline too far away for the clock is none.
         self.deadline = Instant::now().checked_add(timeout);
@@ -138,6 +140,8 @@ impl Admitting {
     ///
     /// # Errors
     /// As those of [`acquire`](super::Admission::acquire), and when the timer was ready first.
+    #[doc(alias = "timeout")]
+    #[doc(alias = "within")]
     pub async fn until(self, timer: impl Future) -> Result<Admitted, AdmissionError> {
         until(self, timer, Self::give_up).await
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::retry;
 use crate::tree::group::Group;
 
 /// The error of work that was not let in: see [`Admission`](super::Admission).
@@ -124,7 +125,7 @@ impl fmt::Display for AdmissionError {
             Why::Abandoned => "a thread stayed behind at a fork: nobody can wait here",
         })?;
         match self.0.retry_after {
-            Some(after) => write!(f, "; retry after {after:?}"),
+            Some(after) => retry::after(f, after),
             None => Ok(()),
         }
     }

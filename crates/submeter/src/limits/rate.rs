@@ -11,6 +11,7 @@ use submeter_percpu::{
 
 use crate::metric::schema::{Key, RateLimit};
 use crate::metric::unit::Unit;
+use crate::retry;
 use crate::tree::buckets::OwnRates;
 use crate::tree::group::{Group, wrong_schema};
 
@@ -294,7 +295,7 @@ impl Group {
 ///
 /// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
 /// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
-/// burst 20; retry after 8.2ms`. A rate above is only called `shared with others`.
+/// burst 20; retry after 9ms`. A rate above is only called `shared with others`.
 /// [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
 ///
 /// # Examples
@@ -449,7 +450,7 @@ impl RateError {
             None => write!(f, "nothing is left of {name} by {rate}")?,
         }
         match self.0.retry_after {
-            Some(after) => write!(f, "; retry after {after:?}"),
+            Some(after) => retry::after(f, after),
             None if self.rate() == Rate::NOTHING => f.write_str("; retry later"),
             None => f.write_str("; take at most the burst at once"),
         }

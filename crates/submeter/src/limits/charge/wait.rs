@@ -163,6 +163,8 @@ impl Charging {
     ///
     /// # Errors
     /// As those of [`charge_blocking`](Group::charge_blocking).
+    #[doc(alias = "timeout")]
+    #[doc(alias = "within")]
     pub async fn until(self, timer: impl Future) -> Result<Charge, LimitError> {
         until(self, timer, Self::give_up).await
     }
