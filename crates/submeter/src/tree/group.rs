@@ -218,14 +218,6 @@ impl Group {
         &self.inner.tree.on_create
     }
 
-    /// Returns whether both are of one tree; a schema may have several.
-    #[doc(hidden)]
-    #[inline(always)]
-    #[must_use]
-    pub fn is_beside(&self, other: &Group) -> bool {
-        Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
-    }
-
     /// Returns the schema of its tree: see [`Tree::schema`](crate::Tree::schema).
     #[must_use]
     pub fn schema(&self) -> &Schema {
@@ -279,24 +271,6 @@ impl Group {
     #[must_use]
     pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.inner.extras.data()
-    }
-
-    /// Sets a value of a library that follows groups, beside the program's own
-    /// ([`set_data`](Group::set_data)): one for all libraries, and once. It is dropped with the
-    /// last handle. The same holds for what it may have.
-    ///
-    /// # Errors
-    /// The value, if one was set before, of whatever type.
-    #[doc(hidden)]
-    pub fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
-        self.inner.extras.set_companion(value)
-    }
-
-    /// Returns the value that [`set_companion`](Group::set_companion) set, if it is a `T`.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn companion<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.inner.extras.companion()
     }
 
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
@@ -449,9 +423,10 @@ impl Group {
         &self.inner.extras
     }
 
-    /// Its number, which no other group of this process ever has.
+    /// Returns a number that no other group of the process has or had, as that of a snapshot's
+    /// [`GroupValues::id`](crate::GroupValues::id): a group that was killed and its successor of
+    /// the same path differ by it.
     #[inline]
-    #[doc(hidden)]
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.id
@@ -474,6 +449,33 @@ fn next_id() -> u64 {
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn wrong_schema() -> ! {
     panic!("the metric belongs to the schema of another tree")
+}
+
+/// For libraries that follow groups, as `submeter-alloc`. Hidden: they ask for more care than a
+/// program needs, which has [`set_data`](Group::set_data) and knows its trees.
+#[doc(hidden)]
+impl Group {
+    /// Returns whether both are of one tree; a schema may have several.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_beside(&self, other: &Group) -> bool {
+        Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
+    }
+
+    /// Sets a value of a library, beside the program's own: one for all libraries, and once. It is
+    /// dropped with the last handle. The same holds for what it may have.
+    ///
+    /// # Errors
+    /// The value, if one was set before, of whatever type.
+    pub fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        self.inner.extras.set_companion(value)
+    }
+
+    /// Returns the value that [`set_companion`](Group::set_companion) set, if it is a `T`.
+    #[must_use]
+    pub fn companion<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.inner.extras.companion()
+    }
 }
 
 // By hand, so that a killed group's holders are found where the caller took the handle.
