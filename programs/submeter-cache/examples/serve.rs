@@ -1,4 +1,5 @@
-//! The smallest server: `cargo run --example serve -- 127.0.0.1:11311`, then any memcached client.
+//! The smallest server, for any client of memcached:
+//! `cargo run -p submeter-cache --example serve -- 127.0.0.1:11311`.
 
 use std::net::SocketAddr;
 

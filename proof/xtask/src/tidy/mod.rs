@@ -1,5 +1,6 @@
 //! The rules that no compiler checks. Each finding has a place, a problem and a remedy.
 
+mod commands;
 mod drawings;
 mod excerpts;
 mod names;
@@ -39,8 +40,9 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to every file, in the order of paths and lines.
 pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
-    let rules: [fn(&Repo) -> Vec<Finding>; 13] = [
+    let rules: [fn(&Repo) -> Vec<Finding>; 14] = [
         parses,
+        commands::check,
         drawings::check,
         excerpts::check,
         names::check,
