@@ -74,6 +74,10 @@ fn compile(isa: Isa, rows: Rows) -> Option<String> {
         .args(["--config", "profile.release.lto=false"])
         .args(["--config", "profile.release.codegen-units=16"])
         .args(["--config", "profile.release.debug=0"])
+        // What it calls is compiled as far as it is inlined, which every level above 0 does; what
+        // becomes of the rest is not compared.
+        .args(["--config", "profile.release.opt-level=1"])
+        .args(["--config", "profile.release.package.submeter-goldens.opt-level=3"])
         .args(["--target", target, "--target-dir"])
         .arg(&out)
         // As part of an executable: a shared library would call through a table.
