@@ -81,7 +81,7 @@ static LOADED: LazyLock<Server> = LazyLock::new(|| {
     }
 });
 
-/// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test it monitoring` writes them.
+/// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test command monitoring` writes them.
 #[test]
 fn the_dashboard_and_the_rules_are_those_of_the_views() {
     for (file, is) in
@@ -94,7 +94,7 @@ fn the_dashboard_and_the_rules_are_those_of_the_views() {
         assert!(
             same,
             "{file} is not of the views: SUBMETER_BLESS=1 cargo test -p submeter-cli \
-                       --test it monitoring, and review the diff"
+                       --test command monitoring, and review the diff"
         );
     }
 }
