@@ -29,6 +29,9 @@ pub(crate) struct BenchArgs {
     /// As few rounds as a median needs: less than a minute for all tables together
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) quick: bool,
+    /// At most this many rounds after the one that warms up, to see what is measured, not how fast
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
     /// Keep each CPU busy while measuring, by a thread of the lowest priority that computes and
     /// streams through memory: what a machine that does other work adds, the same on every day
     #[arg(long)]
@@ -40,7 +43,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Measure nothing: make a report from a record that --json wrote
-    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "busy", "json", "trace", "tenants_file"])]
+    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "rounds", "busy", "json", "trace", "tenants_file"])]
     pub(crate) from: Option<PathBuf>,
     /// With --from and --markdown: write only the ratios that must not become worse, with those of
     /// this other record beside them

@@ -136,8 +136,8 @@ fn measure_one(
     let runtime = runtime()?;
     let signal = listen(&runtime)?;
     let ended = process::input_ended();
-    let inputs =
-        Inputs { trace: trace(args, tables)?, tenants: tenants(args, tables)?, quick: args.quick };
+    let (trace, tenants) = (trace(args, tables)?, tenants(args, tables)?);
+    let inputs = Inputs { trace, tenants, quick: args.quick, rounds: args.rounds };
     let stopped = || *signal.borrow() || ended.is_finished();
     let part = bench::measure(table, mode, &inputs, &stopped).map_err(Failure::new)?;
     let part = serde_json::to_string(&part);

@@ -29,6 +29,9 @@ pub(crate) async fn measured(
         None if args.quick => drop(command.arg("--quick")),
         None => {}
     }
+    if let Some(rounds) = args.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
+    }
     for (of, flag, file) in
         [("rstat", "--trace", &args.trace), ("end_to_end", "--tenants-file", &args.tenants_file)]
     {

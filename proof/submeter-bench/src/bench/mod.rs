@@ -102,6 +102,8 @@ pub(crate) struct Inputs {
     pub(crate) tenants: Option<PathBuf>,
     /// Whether this is a quick run.
     pub(crate) quick: bool,
+    /// The maximum of rounds; by default, the table's own.
+    pub(crate) rounds: Option<usize>,
 }
 
 /// All tables, in the order in which they are measured.
@@ -137,8 +139,10 @@ pub(crate) fn measure(
     if io::stderr().is_terminal() {
         eprintln!("{}: about {} s", table.name, table.estimate(mode).as_secs());
     }
-    let budget = table.budget(mode);
-    let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, budget, &mut || stopped()));
+    let found = (table.plan)(inputs).and_then(|mut plan| {
+        plan.rounds_max = plan.rounds_max.min(inputs.rounds.unwrap_or(usize::MAX));
+        runner::run(plan, table.budget(mode), &mut || stopped())
+    });
     let found = found.map_err(|error| {
         let name = table.name;
         format!("cannot measure {name}: {error}; other tables may work: submeter-bench --help")

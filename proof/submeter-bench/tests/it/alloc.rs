@@ -10,7 +10,7 @@ use super::BENCH;
 #[test]
 fn every_allocator_is_measured_in_a_program_of_its_own_or_named_with_what_is_missing() {
     let file = TempFile::new("bench-alloc.json", "");
-    let output = BENCH.run(&["alloc", "--quick", "--json", file.path()]);
+    let output = BENCH.run(&["alloc", "--quick", "--rounds", "1", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let json = std::fs::read_to_string(file.path()).expect("written");

@@ -38,7 +38,7 @@ fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
 /// Runs the table with this `PATH` and arguments; returns its text and its JSON.
 fn run(path: &str, more: &[&str]) -> (String, Value) {
     let file = TempFile::new("bench-end-to-end.json", "");
-    let args = [&["end_to_end", "--quick", "--json", file.path()], more].concat();
+    let args = [&["end_to_end", "--quick", "--rounds", "1", "--json", file.path()], more].concat();
     let output = BENCH.run_in(&args, &[("PATH", path)]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");

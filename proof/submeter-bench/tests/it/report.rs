@@ -26,7 +26,7 @@ fn a_record_becomes_a_report_without_measuring() {
 #[test]
 fn a_run_writes_its_report_beside_its_record() {
     let (html, json) = (TempFile::new("run.html", ""), TempFile::new("run.json", ""));
-    let args = ["rcuref", "--quick", "--html", html.path(), "--json", json.path()];
+    let args = ["rcuref", "--quick", "--rounds", "1", "--html", html.path(), "--json", json.path()];
     let output = BENCH.run(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let measured = fs::read_to_string(html.path()).expect("written");

@@ -54,7 +54,7 @@ fn is_coherent(json: &Value) -> BTreeMap<String, usize> {
 #[test]
 fn rcuref_is_measured_shown_and_written() {
     let file = TempFile::new("bench.json", "");
-    let output = BENCH.run(&["rcuref", "--quick", "--json", file.path()]);
+    let output = BENCH.run(&["rcuref", "--quick", "--rounds", "2", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
@@ -70,7 +70,7 @@ fn rcuref_is_measured_shown_and_written() {
         let is_cache = row["params"]["part"] == "cache";
         assert_eq!(row["unit"], if is_cache { "requests/s" } else { "pairs/s" });
         assert!(["1", "all"].iter().any(|cpus| row["params"]["cpus"] == *cpus), "{row}");
-        assert!(row["samples"].as_array().is_some_and(|s| (1..=5).contains(&s.len())), "{row}");
+        assert!(row["samples"].as_array().is_some_and(|s| (1..=2).contains(&s.len())), "{row}");
     }
 }
 
