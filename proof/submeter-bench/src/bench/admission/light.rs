@@ -37,6 +37,8 @@ enum Variant {
     Semaphore,
     SemaphorePerTenant,
     Submeter,
+    /// As `Submeter`, and the heavy tenant never has all places.
+    GroupLimit,
 }
 
 impl Variant {
@@ -46,13 +48,14 @@ impl Variant {
     }
 }
 
-fn variants(submeter: &'static str) -> [(&'static str, Variant); 5] {
+fn variants(submeter: &'static str) -> [(&'static str, Variant); 6] {
     [
         ("alone", Variant::Alone),
         ("no_queue", Variant::NoQueue),
         ("tokio_semaphore", Variant::Semaphore),
         ("semaphore_per_tenant", Variant::SemaphorePerTenant),
         (submeter, Variant::Submeter),
+        ("group_limit", Variant::GroupLimit),
     ]
 }
 
@@ -122,13 +125,17 @@ struct Door {
 }
 
 impl Door {
-    fn new(cpus: usize, variant: Variant) -> Arc<Door> {
+    fn new(cpus: usize, variant: Variant, heavy: &Group) -> Arc<Door> {
         let permits = match variant {
             Variant::SemaphorePerTenant => [(cpus / 2).max(1); 2],
             _ => [cpus, 0],
         };
         let semaphores = permits.map(Semaphore::new);
-        Arc::new(Door { variant, admission: Admission::new(cpus as u32), semaphores })
+        let admission = Admission::new(cpus as u32);
+        if variant == Variant::GroupLimit {
+            admission.set_group_limit(heavy, Some((cpus as u32 - 1).max(1)));
+        }
+        Arc::new(Door { variant, admission, semaphores })
     }
 
     fn semaphore(&self, tenant: usize) -> &Semaphore {

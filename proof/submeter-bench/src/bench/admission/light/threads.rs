@@ -35,7 +35,7 @@ impl Door {
                 let _permit = runtime.handle().block_on(acquire).expect("it is open");
                 act()
             }
-            Variant::Submeter => {
+            Variant::Submeter | Variant::GroupLimit => {
                 let admitted = self.admission.acquire_blocking(group, Duration::MAX);
                 let result = act();
                 drop(admitted.expect("it waits"));
@@ -47,7 +47,7 @@ impl Door {
 
 pub(super) fn measure(cpus: usize, variant: Variant, act: Act) -> Seen {
     let (_tree, [heavy, light]) = tree(false);
-    let (door, clients) = (Door::new(cpus, variant), Heavy::default());
+    let (door, clients) = (Door::new(cpus, variant, &heavy), Heavy::default());
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     thread::scope(|scope| {
         for _ in 0..variant.clients() {
