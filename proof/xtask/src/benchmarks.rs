@@ -17,7 +17,7 @@ const CLOSE: &str = " -->";
 const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
 /// The documents that have such marks.
-pub(crate) const FILES: [&str; 7] = [
+pub(crate) const FILES: [&str; 8] = [
     "README.md",
     "BENCHMARKS.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-26-all.md",
@@ -25,6 +25,7 @@ pub(crate) const FILES: [&str; 7] = [
     "proof/submeter-bench/record/x86_64-linux/2026-11-27-busy.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-28-worlds.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-29-admission.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-29-alloc.md",
 ];
 
 /// Returns `document` with the table of claims that `write` makes, if it has a place for it.
