@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use submeter::{Aggregate, Origin, Schema, Tree};
+use submeter::{Schema, Tree};
 
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
+#[path = "../../../crates/submeter/tests/it/one_number.rs"]
+mod one_number;
+
+use one_number::OneNumber;
 
 /// Frequent enough to interrupt every step of an update, rare enough that threads make progress.
 const PERIOD_NS: i64 = 40_000;
@@ -23,28 +27,13 @@ const HANDLED_MIN: u64 = 3_000;
 /// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct Sum;
-
-impl Aggregate for Sum {
-    type Local = AtomicU64;
-    type Delta = u64;
-
-    fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
-        *delta = local.swap(0, Ordering::Relaxed);
-    }
-
-    fn merge(&self, delta: &u64, into: &mut u64) {
-        *into += delta;
-    }
-}
-
 /// The handler updates the same state as the interrupted thread, which may be updating it or
 /// flushing it with the aggregator's lock held. Flushes clear the marks all the time, so that the
 /// handler also runs between an update of the state and its mark.
 #[test]
 fn updates_in_a_handler_are_collected_while_others_update_and_flush_stress() {
     let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
-    let sum = tree.aggregator("sum", Sum);
+    let sum = tree.aggregator("sum", OneNumber);
     let leaf = sum.attach(&tree.get_or_create("/tenant/leaf").expect("room"));
     // A handler must not allocate.
     leaf.prepare();

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use submeter::{
-    Aggregate, Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Origin, Schema, Tree,
-};
+use submeter::{Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Schema, Tree};
 
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
+#[path = "../../../crates/submeter/tests/it/one_number.rs"]
+mod one_number;
+
+use one_number::OneNumber;
 
 /// Frequent enough to interrupt every step of an update, rare enough that threads make progress.
 const PERIOD_NS: i64 = 40_000;
@@ -40,23 +42,6 @@ fn tree() -> (Meters, Tree) {
     (meters, Tree::new(schema.build().expect("good names")).expect("a tree"))
 }
 
-/// An aggregator of one number.
-struct Visits;
-
-impl Aggregate for Visits {
-    type Local = AtomicU64;
-    type Delta = u64;
-
-    fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
-        // Relaxed: the aggregator orders it.
-        *delta = local.swap(0, Ordering::Relaxed);
-    }
-
-    fn merge(&self, delta: &u64, into: &mut u64) {
-        *into += delta;
-    }
-}
-
 /// Runs `work` while a timer interrupts it; `None` if the kernel has no timer left.
 fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
     match handler::Timer::on_this_thread(PERIOD_NS) {
@@ -76,7 +61,7 @@ fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
 fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let (meters, tree) = tree();
     let leaf = tree.get_or_create("/tenant/leaf").expect("room");
-    let visits = tree.aggregator("visits", Visits);
+    let visits = tree.aggregator("visits", OneNumber);
     let visited = visits.attach(&leaf);
     visited.prepare();
     let handled = Arc::new(AtomicU64::new(0));

@@ -26,6 +26,7 @@ mod hostile;
 mod met;
 mod metric_handle;
 mod naive;
+mod one_number;
 mod openmetrics;
 mod own_values;
 mod perf_linux;
