@@ -176,8 +176,8 @@ fn retrieve(
     [head.as_bytes(), &data, b"\r\nEND\r\n"].concat()
 }
 
-/// Makes the file one that is written when the server reads it, so that a test knows when that is.
-/// Anew each time: whoever still reads the one before does not get what is for the next.
+/// Puts a pipe in place of the file, so that a test knows when the server reads it. Each call makes
+/// a new one: a reader of the last pipe does not get what is written for the next.
 pub(crate) fn make_pipe(path: &str) {
     let new = format!("{path}.new");
     let made = Command::new("mkfifo").args(["-m", "600", &new]).status();

@@ -135,7 +135,7 @@ pub(crate) fn measure(
     inputs: &Inputs,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Part, String> {
-    // For whoever waits: a log needs only results.
+    // For a person at a terminal; a log needs only results.
     if io::stderr().is_terminal() {
         eprintln!("{}: about {} s", table.name, table.estimate(mode).as_secs());
     }
