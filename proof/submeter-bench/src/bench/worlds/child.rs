@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use submeter_program::World;
 use submeter_sys::clock::{self, Source};
 use submeter_sys::cpu::affinity;
-use submeter_sys::{Barrier, probe};
+use submeter_sys::{Barrier, SelfTest, probe};
 
 use super::operations::{Naive, Operation, Ours};
 use crate::bench::asked::Asked;
@@ -21,6 +21,8 @@ pub(super) struct Said {
     pub(super) build: String,
     pub(super) backend: String,
     pub(super) backend_reason: String,
+    /// Whether its self-test came to no end, as on a machine that is too busy.
+    pub(super) is_inconclusive: bool,
     pub(super) by_visits: bool,
     /// Whether a perf page tells a thread that it was switched out.
     pub(super) by_page: bool,
@@ -35,6 +37,7 @@ impl Said {
             build: Said::build(),
             backend: probe.backend.id().to_owned(),
             backend_reason: probe.reason.clone(),
+            is_inconclusive: probe.self_test == SelfTest::Inconclusive,
             by_visits: probe.barrier == Barrier::Visits,
             by_page: clock.source == Source::PerfPage,
             clock: clock.source.name().to_owned(),
