@@ -66,7 +66,7 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// end an observation at the fork. Switches go on.
 ///
 /// # Examples
-/// ```
+/// ```standalone_crate
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use submeter::switch::{self, Observer};

@@ -109,7 +109,7 @@ impl Request {
 /// groups, use `perf stat`.
 ///
 /// # Examples
-/// ```
+/// ```standalone_crate
 /// use submeter::perf::{Request, RequestState, Session, parse};
 /// use submeter::{Schema, Tree};
 ///
