@@ -31,7 +31,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::{AccessArgs, PageArgs};
-pub(crate) use serve::{HeapArg, OverRateArg, ServeArgs};
+pub(crate) use serve::{HeapArg, OverRateArg, ServeArgs, in_flags};
 pub(crate) use stat::{Names, StatArgs};
 pub(crate) use top::TopArgs;
 pub(crate) use variables::misspelt;

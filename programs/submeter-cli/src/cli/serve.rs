@@ -227,3 +227,15 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) log: LogArgs,
 }
+
+/// Writes flags for the cache's own names of settings. What is a part of a tenant's path stays.
+pub(crate) fn in_flags(text: &str) -> String {
+    let flag = |word| match word {
+        "memory_max" => "--memory",
+        "value_max" => "--value-max",
+        "tenants_max" => "--tenants-max",
+        "buffers_max" => "--buffers",
+        word => word,
+    };
+    text.split(' ').map(flag).collect::<Vec<_>>().join(" ")
+}

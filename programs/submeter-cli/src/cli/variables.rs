@@ -6,8 +6,8 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::Resettable;
 use clap::{Arg, Args, Command};
 
-use super::ServeArgs;
 use super::config_file::similar;
+use super::serve::ServeArgs;
 
 const PREFIX: &str = "SUBMETER_";
 

@@ -19,6 +19,7 @@ mod state;
 mod state_tests;
 mod stream;
 mod terminal;
+mod theme;
 mod view;
 #[cfg(test)]
 mod view_tests;

@@ -7,7 +7,7 @@ use submeter_terminal as show;
 use super::figures::figure;
 use super::screen::Line;
 use super::state::{Node, State};
-use super::view::{Theme, pad, right};
+use super::theme::{Theme, pad, right};
 
 /// Cells of the columns: the metric's name, its total, its own and its rate.
 const NAME: usize = 26;

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::screen::{Line, Screen};
 use super::state::State;
-use super::view::{Theme, pad};
+use super::theme::{Theme, pad};
 
 /// Cells of the columns before what a key does, and before the name of a view.
 const KEYS_WIDTH: usize = 20;

@@ -2,51 +2,17 @@
 
 use std::ops::Range;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::figures::figure as figure_text;
 use super::layout::{self, Layout};
 use super::screen::{Line, Screen};
 use super::state::{Column, Link, Pane, Row, State};
+use super::theme::{Theme, pad, right};
 use super::{graph, pane, popup};
 use submeter_http::wire::{Placement, Shape, VerdictDoc, ViewDoc};
 use submeter_terminal as show;
-
-/// The styles. Colours come from the terminal's palette, so that they suit its background.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Theme {
-    pub(super) accent: Style,
-    pub(super) warn: Style,
-    pub(super) bad: Style,
-    pub(super) dim: Style,
-    pub(super) bold: Style,
-    pub(super) selected: Style,
-}
-
-impl Theme {
-    /// Returns the theme with colours.
-    pub(super) fn colored() -> Theme {
-        Theme {
-            accent: AnsiColor::Blue.on_default(),
-            warn: AnsiColor::Yellow.on_default(),
-            bad: AnsiColor::Red.on_default(),
-            ..Theme::plain()
-        }
-    }
-
-    /// Returns the theme without colours: <https://no-color.org>.
-    pub(super) fn plain() -> Theme {
-        Theme {
-            accent: Style::new(),
-            warn: Style::new(),
-            bad: Style::new().bold(),
-            dim: Style::new().dimmed(),
-            bold: Style::new().bold(),
-            selected: Style::new().invert(),
-        }
-    }
-}
 
 /// Cells of a sparkline, or of a bar, with the space before it.
 const PAST_WIDTH: usize = 14;
@@ -422,27 +388,4 @@ fn uptime(seconds: u64) -> String {
         (0, hours, minutes) => format!("{hours} h {minutes} min"),
         (days, hours, _) => format!("{days} d {hours} h"),
     }
-}
-
-/// Pads to a width in cells, or cuts with an ellipsis; the last cell stays free.
-pub(super) fn pad(text: &str, width: usize) -> String {
-    let room = width.saturating_sub(1);
-    if text.width() <= room {
-        return format!("{text}{}", " ".repeat(width - text.width()));
-    }
-    let mut cut = String::new();
-    for c in text.chars() {
-        cut.push(c);
-        if cut.width() + 1 > room {
-            cut.pop();
-            break;
-        }
-    }
-    cut.push('…');
-    let used = cut.width();
-    format!("{cut}{}", " ".repeat(width.saturating_sub(used)))
-}
-
-pub(super) fn right(text: &str, width: usize) -> String {
-    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
 }

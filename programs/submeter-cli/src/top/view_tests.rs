@@ -8,7 +8,8 @@ use super::once;
 use super::screen::Screen;
 use super::state::{Action, Column, State};
 use super::state_tests::{GROUPS, kept, state, tree};
-use super::view::{Theme, draw};
+use super::theme::Theme;
+use super::view::draw;
 
 fn frame(state: &State, width: u16, height: u16) -> (Vec<String>, Screen) {
     let (lines, screen, _) = frame_with_layout(state, width, height);

@@ -1,7 +1,8 @@
 //! The ratios of two records side by side: those of a quiet machine and of a busy one, or of two
 //! machines.
 
-use super::content::{Block, Table, facts};
+use super::block::{Block, Table};
+use super::content::facts;
 use super::definition::{Definition, Gate};
 use super::format::{spread, times};
 use super::markdown::written;

@@ -1,7 +1,7 @@
 //! The figures of one table alone, for a document that has little room: without spreads, ratios and
 //! words.
 
-use super::content::{Block, Table};
+use super::block::{Block, Table};
 use super::format::digits;
 use super::markdown::written;
 use super::record::{Record, grouped};

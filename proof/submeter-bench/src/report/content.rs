@@ -1,6 +1,7 @@
 //! What a report says, apart from how it is written down: the machine, then a section for each
 //! table, the documents' first.
 
+use super::block::{Block, Table};
 use super::contest;
 use super::definition::Definition;
 use super::document;
@@ -11,45 +12,6 @@ use crate::row::Row;
 
 /// Tables with more rows than this are left out: in a document they would bury the rest.
 const LINES_MAX: usize = 60;
-
-/// A part of a report.
-pub(super) enum Block<'a> {
-    /// The heading of a table's section.
-    Heading(&'a Definition),
-    Paragraph(String),
-    /// A paragraph that begins with what it is about.
-    About(&'static str, &'a str),
-    /// What the next table or plot shows.
-    Caption(String),
-    Table(Table),
-    /// What the names of variants and parameters mean: for the page, as are plots.
-    Names(&'a Definition),
-    /// Rows to be plotted.
-    Plots(&'a Definition, Vec<&'a Row>),
-}
-
-/// A table of cells.
-pub(super) struct Table {
-    /// A letter for each column: `t` for text, `n` for numbers.
-    pub(super) columns: String,
-    pub(super) heading: Vec<String>,
-    pub(super) lines: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// Makes a table of so many columns.
-    pub(super) fn new<const N: usize>(
-        columns: &str,
-        heading: [&str; N],
-        lines: impl IntoIterator<Item = [String; N]>,
-    ) -> Table {
-        Table {
-            columns: columns.to_owned(),
-            heading: heading.map(str::to_owned).to_vec(),
-            lines: lines.into_iter().map(Vec::from).collect(),
-        }
-    }
-}
 
 /// Returns the report of `record`, with a section for each definition that it has rows for.
 pub(super) fn report<'a>(record: &'a Record, definitions: &'a [Definition]) -> Vec<Block<'a>> {

@@ -1,6 +1,6 @@
 //! A document's cells beside our counterparts.
 
-use super::content::{Block, Table};
+use super::block::{Block, Table};
 use super::definition::{Cell, Definition};
 use super::format::{amount, is_time, times};
 use super::histogram;

@@ -1,6 +1,6 @@
 //! A document's histogram beside ours, as shares: counts of different runs cannot be compared.
 
-use super::content::Table;
+use super::block::Table;
 use super::definition::{Answer, Cell, Definition};
 use super::format::percent;
 use super::record::Record;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::content::{self, Block, Table};
+use super::block::{Block, Table};
+use super::content;
 use super::definition::Definition;
 use super::record::Record;
 

@@ -2,6 +2,7 @@
 //! with plots.
 
 mod beside;
+mod block;
 mod brief;
 mod content;
 mod contest;

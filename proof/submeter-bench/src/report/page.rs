@@ -5,7 +5,8 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::content::{self, Block, Table};
+use super::block::{Block, Table};
+use super::content;
 use super::definition::Definition;
 use super::plots;
 use super::record::Record;

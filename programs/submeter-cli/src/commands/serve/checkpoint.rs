@@ -69,7 +69,7 @@ pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Optio
     let saves = move || save_until(&ended, every, file, &cache, &noted);
     // A thread of its own: a disk that hangs must not keep those of requests or of the page.
     let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(saves);
-    let thread = thread.map_err(|e| super::no_threads(&e))?;
+    let thread = thread.map_err(|e| super::threads::no_threads(&e))?;
     Ok(Some(Saver { path, every, restored, state, end, thread }))
 }
 

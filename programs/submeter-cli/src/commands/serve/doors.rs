@@ -11,7 +11,7 @@ use submeter_terminal::Failure;
 use tokio::net::TcpListener;
 
 use super::keys::Tls;
-use super::no_threads;
+use super::threads::no_threads;
 
 /// Where both ports listen.
 pub(super) struct Plan {

@@ -1,11 +1,9 @@
 //! What `serve` reads before it serves: the files that flags name, which may be pipes that nobody
 //! writes to.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use submeter_cache::{Cache, Config};
 use submeter_load::drive;
 use submeter_terminal::{Failure, signals};
@@ -15,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::checkpoint::{self, Opened};
 use super::keys::Keys;
 use super::plan::Plan;
+use super::reading::Now;
 
 /// How long the start may take after a signal: a file that is there is read, so that a signal
 /// during the start ends with a summary.
@@ -27,51 +26,6 @@ pub(super) struct Read {
     pub(super) totals: Option<Opened>,
     pub(super) keys: Keys,
     pub(super) load: Result<Option<drive::Plan>, Failure>,
-}
-
-/// The file that is being read, if one is.
-#[derive(Clone, Default)]
-pub(super) struct Now(Arc<Mutex<Option<String>>>);
-
-/// One reading of the files while the server runs. The next one takes over from it: a pipe that
-/// nobody writes to keeps nobody from having the file read that lies in its place by then.
-#[derive(Clone, Default)]
-pub(super) struct Turn {
-    latest: Arc<Mutex<u64>>,
-    own: u64,
-    /// What it reads.
-    pub(super) now: Now,
-}
-
-impl Turn {
-    /// Begins the next one.
-    pub(super) fn next(&self) -> Turn {
-        let mut latest = self.latest.lock();
-        *latest += 1;
-        Turn { latest: Arc::clone(&self.latest), own: *latest, now: Now::default() }
-    }
-
-    /// Calls `f`, which makes use of what was read, unless another has begun.
-    pub(super) fn if_latest<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
-        // Locked meanwhile, so that what the next one has read is not undone by this.
-        let latest = self.latest.lock();
-        (*latest == self.own).then(f)
-    }
-}
-
-impl Now {
-    /// Returns its name, and the flag that names it.
-    pub(super) fn file(&self) -> Option<String> {
-        self.0.lock().clone()
-    }
-
-    /// Notes that a file is read until `f` returns.
-    pub(super) fn reading<T>(&self, flag: &str, path: Option<&Path>, f: impl FnOnce() -> T) -> T {
-        *self.0.lock() = path.map(|path| format!("{} ({flag})", path.display()));
-        let read = f();
-        *self.0.lock() = None;
-        read
-    }
 }
 
 /// Reads all of it. Nothing if a signal ends the start before it is through.
@@ -119,7 +73,7 @@ async fn unless_stopped<T>(
         read = read => {
             read.map_err(|e| Failure::new(format_args!("cannot read files: {e}")))?.map(Some)
         }
-        () = late => match &*now.0.lock() {
+        () = late => match now.file() {
             None => Ok(None),
             Some(file) => Err(Failure::new(format_args!(
                 "stopped while {file} was read: write to it if it is a pipe, or name a file"
@@ -130,6 +84,7 @@ async fn unless_stopped<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::mpsc;
 
     use super::*;

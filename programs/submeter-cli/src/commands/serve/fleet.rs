@@ -21,7 +21,7 @@ use submeter_http::{Column, Dashboard, Panel};
 use submeter_terminal::Failure;
 use tokio::task::JoinHandle;
 
-use super::files::Turn;
+use super::reading::Turn;
 use super::shown::requests;
 use crate::cli::{FleetLimit, MEMORY, OutageArg, ServiceArgs};
 use crate::fleet::{Certificates, Engine, EngineError};

@@ -8,9 +8,9 @@ use submeter_cache::{Cache, Users};
 use submeter_http::Token;
 use submeter_terminal::Failure;
 
-use super::files::{Now, Turn};
 use super::fleet::Declaring;
-use super::reload::in_flags;
+use super::reading::{Now, Turn};
+use crate::cli::in_flags;
 use crate::secrets;
 
 /// How both ports are encrypted, if they are.

@@ -10,7 +10,7 @@ use submeter_terminal::{Failure, signals};
 use tokio::sync::watch;
 
 use super::demo::Stage;
-use super::runtime;
+use super::threads::runtime;
 
 /// Connections of the load, and requests under way on each: enough to keep the server busy.
 const CONNECTIONS: usize = 8;

@@ -14,10 +14,12 @@ mod load;
 mod otlp;
 mod places;
 mod plan;
+mod reading;
 mod reload;
 mod service;
 mod shown;
 mod summary;
+mod threads;
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,7 +30,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit};
 use submeter_cache::{Address, Cache};
 use submeter_http::Dashboard;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -36,6 +37,7 @@ use self::checkpoint::Saver;
 use self::deletion::Deleted;
 use self::keys::Keys;
 use self::plan::Plan;
+use self::threads::runtime;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
 use crate::shortage;
@@ -288,18 +290,6 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, addr.port())
-}
-
-fn runtime(threads: Option<usize>) -> Result<Runtime, Failure> {
-    let mut builder = Builder::new_multi_thread();
-    if let Some(threads) = threads {
-        builder.worker_threads(threads);
-    }
-    builder.enable_all().build().map_err(|e| no_threads(&e))
-}
-
-fn no_threads(error: &std::io::Error) -> Failure {
-    Failure::new(format_args!("cannot start threads: {error}"))
 }
 
 type Ended = Result<std::io::Result<()>, tokio::task::JoinError>;

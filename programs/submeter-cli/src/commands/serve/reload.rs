@@ -16,11 +16,11 @@ use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::files::Turn;
 use super::fleet::Leased;
 use super::keys::Keys;
 use super::limits;
-use crate::cli::{self, ConfigFile};
+use super::reading::Turn;
+use crate::cli::{self, ConfigFile, in_flags};
 
 /// Where limits stand.
 pub(super) struct Plan {
@@ -85,18 +85,6 @@ impl Limits {
         places.dedup();
         if places.is_empty() { text } else { format!("{text} ({})", some(&places)) }
     }
-}
-
-/// Writes flags for the cache's own names of settings. What is a part of a tenant's path stays.
-pub(super) fn in_flags(text: &str) -> String {
-    let flag = |word| match word {
-        "memory_max" => "--memory",
-        "value_max" => "--value-max",
-        "tenants_max" => "--tenants-max",
-        "buffers_max" => "--buffers",
-        word => word,
-    };
-    text.split(' ').map(flag).collect::<Vec<_>>().join(" ")
 }
 
 impl Plan {

@@ -1,0 +1,51 @@
+//! Which file is being read, for those who wait for it or read it again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The file that is being read, if one is.
+#[derive(Clone, Default)]
+pub(super) struct Now(Arc<Mutex<Option<String>>>);
+
+/// One reading of the files while the server runs. The next one takes over from it: a pipe that
+/// nobody writes to keeps nobody from having the file read that lies in its place by then.
+#[derive(Clone, Default)]
+pub(super) struct Turn {
+    latest: Arc<Mutex<u64>>,
+    own: u64,
+    /// What it reads.
+    pub(super) now: Now,
+}
+
+impl Turn {
+    /// Begins the next one.
+    pub(super) fn next(&self) -> Turn {
+        let mut latest = self.latest.lock();
+        *latest += 1;
+        Turn { latest: Arc::clone(&self.latest), own: *latest, now: Now::default() }
+    }
+
+    /// Calls `f`, which makes use of what was read, unless another has begun.
+    pub(super) fn if_latest<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        // Locked meanwhile, so that what the next one has read is not undone by this.
+        let latest = self.latest.lock();
+        (*latest == self.own).then(f)
+    }
+}
+
+impl Now {
+    /// Returns its name, and the flag that names it.
+    pub(super) fn file(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+
+    /// Notes that a file is read until `f` returns.
+    pub(super) fn reading<T>(&self, flag: &str, path: Option<&Path>, f: impl FnOnce() -> T) -> T {
+        *self.0.lock() = path.map(|path| format!("{} ({flag})", path.display()));
+        let read = f();
+        *self.0.lock() = None;
+        read
+    }
+}
