@@ -28,12 +28,14 @@ fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Outpu
     again_holding(test, &[], prepare)
 }
 
-/// As `again`, with a limit on data. The heap is made large at once, so that what meets the limit
-/// is a tree's rows, which report it, and no small allocation, which ends the process.
+/// Makes the heap large at once, so that what meets a limit is a tree's rows, which report it, and
+/// no small allocation, which ends the process.
+const LARGE_HEAP: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "33554432")];
+
+/// As `again`, with a limit on data.
 fn again_with_little_data(test: &str) -> Output {
     let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    let heap = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "33554432")];
-    again_holding(test, &heap, || set_limit(libc::RLIMIT_DATA, 2 * SMALL))
+    again_holding(test, &LARGE_HEAP, || set_limit(libc::RLIMIT_DATA, 2 * SMALL))
 }
 
 /// As `again`, for a test that holds `MACHINE`.
@@ -471,7 +473,7 @@ fn strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remed
         Setting::set("/proc/sys/vm/overcommit_memory", "2"),
     ];
     let name = "strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
-    passed(&again_holding(name, &[], || 0));
+    passed(&again_holding(name, &LARGE_HEAP, || 0));
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod top;
 mod values;
 mod variables;
 
-pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
+pub(crate) use bank::{OutageArg, ServiceArgs};
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{

@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use submeter::limits::{GroupLimits, size};
 
+use super::bank::MemberArgs;
+use super::config_file::ConfigFile;
+use super::log::LogArgs;
 use super::values::{delimiter, file_mode, host_name};
-use super::{ConfigFile, LogArgs, MemberArgs};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
