@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bucket::{AHEAD_NS, Bucket, LONGEST_NS, admit_all, spend_all, take_all};
+use super::bucket::{Bucket, LONGEST_NS, admit_all, spend_all, take_all};
 use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: u64 = 1_000_000;
+
+/// As `Throttled::throttled_ns` has it.
+const AHEAD_NS: u64 = 1_000 * MS;
 
 fn bucket(rate: Rate) -> Bucket {
     let bucket = Bucket::new();
@@ -330,6 +333,33 @@ fn a_debt_has_an_end_however_much_is_spent() {
     // A take that is given back beside it finds a due time that is later.
     spend(&bucket, u64::MAX, LONGEST_NS * 29);
     assert!(wait_ns(&bucket, LONGEST_NS * 29) > 0);
+}
+
+#[test]
+fn a_thread_that_read_the_clock_earlier_forgives_no_debt() {
+    let bucket = bucket(half_a_cpu());
+    spend(&bucket, u64::MAX, 5_000 * MS);
+    let wait = wait_ns(&bucket, 5_000 * MS);
+    spend(&bucket, 1, 0);
+    assert_eq!(wait_ns(&bucket, 5_000 * MS), wait);
+}
+
+/// It would have waited for years after all that its bucket knows of was earned.
+#[test]
+fn a_debt_that_a_bucket_does_not_keep_is_no_share_s() {
+    let [spends, other, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
+    for contends in [&spends, &other] {
+        contends.share.set_weight(100);
+    }
+    let levels = |of| [Some(of), Some(&above)].into_iter();
+    for _ in 0..3 {
+        spend_all(levels(&spends), u64::MAX, || 0);
+    }
+    let earned_ns = LONGEST_NS + 1_000 * MS;
+    // Until less than half a burst is left, which is for shares alone.
+    let take = |of, ns| take_all(levels(of), ns, || earned_ns, drop).is_ok();
+    assert!(take(&other, 60 * MS));
+    assert!(take(&spends, 10 * MS), "its share owes no more than the bucket did");
 }
 
 #[test]
