@@ -200,11 +200,11 @@ impl Asks {
         });
     }
 
-    fn ask(&self, number: u64, context: &Context<'_>) -> Asked {
+    fn ask(&self, number: u64, deadline: Option<Instant>, context: &Context<'_>) -> Asked {
         let Asks { shared, group, .. } = self;
         let waker = context.waker().clone();
         let asked = shared.with(|fair| {
-            let asked = fair.ask(group, number, waker);
+            let asked = fair.ask(group, number, waker, deadline);
             shared.slots().serve(fair);
             asked
         });
@@ -221,7 +221,7 @@ impl Future for Admitting {
         let deadline = this.deadline;
         let asks = this.asks.as_mut().expect("not polled after its end");
         if let Some(number) = asks.waits {
-            match asks.ask(number, context) {
+            match asks.ask(number, deadline, context) {
                 Asked::Waits => return Poll::Pending,
                 // It waited in the parent of a fork, and begins anew.
                 Asked::Unknown => asks.waits = None,

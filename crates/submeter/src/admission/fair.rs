@@ -288,9 +288,16 @@ impl Fair {
         true
     }
 
-    /// Takes what has become of one that waits. If it still does, `waker` is woken from now on, and
-    /// the one before is dropped without the lock.
-    pub(super) fn ask(&mut self, group: &Group, number: u64, waker: Waker) -> Asked {
+    /// Takes what has become of one that waits, until `deadline` from now on. If it still does,
+    /// `waker` is woken from now on, and the one before is dropped without the lock.
+    pub(super) fn ask(
+        &mut self,
+        group: &Group,
+        number: u64,
+        waker: Waker,
+        deadline: Option<Instant>,
+    ) -> Asked {
+        self.set_deadline(group, number, deadline);
         let outcome = self.outcomes.remove(&number);
         let at = self.places.get(&group.id()).copied();
         let waiter = at.and_then(|at| self.nodes[at].waiters.get_mut(&number));
@@ -301,6 +308,20 @@ impl Fair {
         };
         self.effects.dropped.push(old);
         asked
+    }
+
+    fn set_deadline(&mut self, group: &Group, number: u64, deadline: Option<Instant>) {
+        let at = self.places.get(&group.id()).copied();
+        let Some(at) = at else { return };
+        let Some(waiter) = self.nodes[at].waiters.get_mut(&number) else { return };
+        if waiter.deadline == deadline {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut waiter.deadline, deadline) {
+            self.deadlines.remove(&(before, number, at));
+        }
+        self.deadlines.extend(deadline.map(|deadline| (deadline, number, at)));
+        self.expire();
     }
 
     pub(super) fn take_outcome(&mut self, number: u64) -> Option<Outcome> {

@@ -169,6 +169,18 @@ fn what_is_late_is_never_let_in() {
     assert!(admission.acquire_blocking(tree.root(), Duration::MAX).is_ok());
 }
 
+/// The queue did not hear of it, so that it waited for ever.
+#[test]
+fn a_deadline_that_is_set_while_it_waits_is_kept() {
+    let (tree, admission) = (tree(), Admission::new(1));
+    let held = admission.try_acquire(tree.root()).expect("free");
+    let waiting = *Pin::into_inner(waits(&admission, tree.root()));
+    let mut at_once = Box::pin(waiting.max_wait(Duration::ZERO));
+    assert!(matches!(poll(&mut at_once.as_mut()), Poll::Ready(Err(error)) if error.is_late()));
+    drop(held);
+    assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
+}
+
 #[test]
 fn a_limit_of_a_group_holds_below_it_and_leaves_places_to_others() {
     let (tree, admission) = (tree(), Admission::new(8));
