@@ -90,7 +90,8 @@ pub(super) struct Fair {
     deadlines: BTreeSet<(Instant, u64, usize)>,
     /// What has become of those that waited, until they ask.
     outcomes: HashMap<u64, Outcome, RandomState>,
-    average: Average,
+    /// What work costs on average, once some has ended.
+    average: Option<Average>,
     pace: Pace,
     effects: Effects,
     /// How many nodes `first` has looked at.
@@ -172,7 +173,7 @@ impl Fair {
             lengths: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             outcomes: HashMap::default(),
-            average: Average(PARTS),
+            average: None,
             pace: Pace::default(),
             effects: Effects::default(),
             #[cfg(test)]
@@ -428,8 +429,9 @@ impl Fair {
         self.charge(at, cost);
         let node = &mut self.nodes[at];
         let cost = std::mem::take(&mut node.cost) >> FRACTION_BITS;
-        node.average = Some(node.average.map_or(Average(cost * PARTS), |of| of.with(cost)));
-        self.average = self.average.with(cost);
+        let first = Average(cost * PARTS);
+        node.average = Some(node.average.map_or(first, |of| of.with(cost)));
+        self.average = Some(self.average.map_or(first, |of| of.with_at_most_twice(cost)));
     }
 
     /// Counts the end of work that was let in while nobody waited: what it used, and its place
@@ -555,7 +557,7 @@ impl Line for Fair {
         }
         let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");
         let waiter = self.unlink(at, number).expect("the first");
-        let expected = self.nodes[at].average.unwrap_or(self.average).cost();
+        let expected = self.nodes[at].average.map_or_else(|| self.cost(), Average::cost);
         let expected = u64::try_from(expected).unwrap_or(u64::MAX);
         self.count_in_flight(at, |in_flight| in_flight + 1, i128::from(expected));
         self.outcomes.insert(number, Outcome::Granted(expected));

@@ -10,7 +10,7 @@ use submeter_percpu::slots::Line;
 use super::error::Why;
 use super::fair::Fair;
 use super::parts::Bounds;
-use super::tests::{admitted, tree, waits};
+use super::tests::{admitted, timed_tree, tree, waits};
 use super::{Admission, Admitted, Admitting};
 use crate::switch::clock;
 use crate::{Group, Schema, Tree};
@@ -343,4 +343,49 @@ fn groups_that_are_made_for_one_request_each_keep_nobody_from_its_turns() {
         }
     }
     assert!(turns > 50, "{turns} of 300");
+}
+
+/// Its place was an average behind, of which one that costs a billion made millions of turns.
+#[test]
+fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_an_end_before_it_cost() {
+    let (tree, admission) = (tree(), Admission::new(1));
+    let [small, huge, fresh] = ["/s", "/h", "/f"].map(|path| tree.create(path).expect("new"));
+    let mut held = admission.try_acquire(&small).expect("free");
+    let mut of_small = waits(&admission, &small);
+    let mut of_huge = waits(&admission, &huge);
+    while held.group() == &small {
+        drop(held);
+        held = admitted(&mut of_huge).or_else(|| admitted(&mut of_small)).expect("one has it");
+        if held.group() == &small {
+            of_small = waits(&admission, &small);
+        }
+    }
+    held.set_cost(1_000_000_000);
+    drop(held);
+    held = admitted(&mut of_small).expect("the next");
+    let mut of_fresh = waits(&admission, &fresh);
+    for turns in 0.. {
+        assert!(turns < 100, "it is behind");
+        of_small = waits(&admission, &small);
+        drop(held);
+        if admitted(&mut of_fresh).is_some() {
+            break;
+        }
+        held = admitted(&mut of_small).expect("it has it otherwise");
+    }
+}
+
+/// A counter is anybody's. Its end panicked, with the lock held.
+#[test]
+fn cpu_time_below_nothing_is_none() {
+    let tree = timed_tree();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let admission = Admission::new(1);
+    let held = admission.try_acquire(tree.root()).expect("free");
+    let mut next = waits(&admission, tree.root());
+    drop(held);
+    let turn = admitted(&mut next).expect("the next");
+    tree.root().add(cpu, u64::MAX);
+    drop(turn);
+    assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
 }

@@ -96,6 +96,14 @@ impl Average {
         Average(self.0 + (cost * PARTS - self.0) / 8)
     }
 
+    /// As [`with`](Self::with), and at most doubles: who comes anew begins this far behind others,
+    /// and one that cost as much as millions would keep it waiting for as many turns. Groups that
+    /// are made for one request each get more than their part then if a few of them cost the most;
+    /// they belong below one that lasts.
+    pub(super) fn with_at_most_twice(self, cost: i128) -> Average {
+        Average(self.with(cost).0.min((self.0 * 2).max(PARTS)))
+    }
+
     pub(super) fn cost(self) -> i128 {
         (self.0 / PARTS).max(1)
     }

@@ -167,7 +167,9 @@ impl Shared {
         }
         let cpu_time = group.schema().cpu_time()?;
         let stats = group.counted(cpu_time.key);
-        Some(stats.map_or(0, |stats| stats.own(usize::from(cpu_time.key.slot)).cast_unsigned()))
+        let own = stats.map_or(0, |stats| stats.own(usize::from(cpu_time.key.slot)));
+        // Below 0 by what a program added.
+        Some(own.max(0).cast_unsigned())
     }
 
     pub(super) fn refusal(&self, group: &Group, why: Why) -> AdmissionError {

@@ -1,9 +1,9 @@
 //! Where each node is in the virtual time of the level above, and which nodes there are.
 
 use super::{FRACTION_BITS, Fair, Node, OWN, ROOT, TURN_PARTS, WEIGHT_USUAL};
-use crate::admission::parts::Kept;
 #[cfg(test)]
 use crate::admission::parts::Outcome;
+use crate::admission::parts::{Average, Kept};
 use crate::tree::group::Group;
 
 /// Where something is in the virtual time of the level above. All its costs are in parts.
@@ -102,9 +102,14 @@ impl Fair {
         at
     }
 
+    /// What work costs on average.
+    pub(super) fn cost(&self) -> i128 {
+        self.average.map_or(1, Average::cost)
+    }
+
     /// Returns what a turn takes of the virtual time, on average and at the usual weight.
     pub(in crate::admission) fn debit(&self) -> i128 {
-        (self.average.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
+        (self.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
     }
 
     pub(super) fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
@@ -203,7 +208,7 @@ impl Fair {
 
     /// Returns how much farther the one that goes next may be than another.
     pub(in crate::admission) fn tolerance(&self, weight: u32) -> i128 {
-        (self.average.cost() << FRACTION_BITS) / (TURN_PARTS * i128::from(weight))
+        (self.cost() << FRACTION_BITS) / (TURN_PARTS * i128::from(weight))
     }
 
     /// Puts a node, and all above it, where it belongs after a change of it.
