@@ -112,11 +112,15 @@
 //! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
 //!
 //! A tenant that harms no other is not blamed, and with fewer than 30 requests in a sample only a
-//! wait is reported. A verdict is true for two samples before it is said, and away for two before
+//! wait is reported. A verdict is true for two samples before it is said, and away for four before
 //! it is over; the last twenty are kept. The usual value is the median of two minutes, or the value
 //! before a verdict that lasts, for ten minutes. It is known of as many tenants as have a past:
 //! some 4,000. `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests
 //! have these roles as far as their kind says which.
+//!
+//! What a limit refuses is shown in the row of its group and above, and not in those of groups
+//! below it, of which none is at a limit of its own. Of a level, a verdict counts what its own
+//! limit refuses.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.

@@ -205,10 +205,11 @@ impl View {
         view.place(Placement::Nowhere)
     }
 
-    /// Shows how often the group's own limit of a quota refuses.
+    /// Shows how often limits of a quota refuse, the group's own and those of the groups below it:
+    /// as what a rate refuses, a refusal is shown where the limit is and above.
     #[must_use]
     pub fn refusals<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
-        let total: Total = Box::new(move |group| group.usage(quota).refused);
+        let total: Total = Box::new(move |group| group.refused(quota));
         View::new(key, title, Shape::Rate, Source::Rate { total, per: 1.0 })
     }
 

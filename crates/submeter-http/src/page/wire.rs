@@ -108,7 +108,7 @@ pub struct MetricDoc {
     pub help: String,
 }
 
-/// One group, descendants included in every figure except limit and refusals.
+/// One group, descendants included in every figure except what its own limits are and did.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct GroupDoc {
     /// From the root, as in `/acme/web`.

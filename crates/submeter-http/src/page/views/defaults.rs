@@ -123,8 +123,8 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
     };
     let shape = level_shape(metric.unit());
     let limit = format!("{name}_limit");
-    let refused = usage(|usage| Some(usage.refused));
-    let total: Total = Box::new(move |group| refused(group).unwrap_or(0));
+    let own = metric.clone();
+    let total: Total = Box::new(move |group| group.refused_of(&own).unwrap_or(0));
     let refusals = Source::Rate { total, per: 1.0 };
     let own = metric.clone();
     vec![

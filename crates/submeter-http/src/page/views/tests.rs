@@ -82,6 +82,33 @@ fn figures_are_of_what_happened_between_two_samples() {
 }
 
 #[test]
+fn refusals_are_shown_where_the_limit_is_and_above() {
+    let program = Program::new();
+    let web = program.tree.get_or_create("/acme/web").expect("a legal path");
+    let acme = web.parent().expect("below the root");
+    acme.set_limit(program.disk, Some(10));
+    web.set_limit(program.disk, Some(5));
+    let first = program.tree.snapshot();
+    for n in [6, 7, 8] {
+        web.try_charge(program.disk, n).expect_err("its own limit");
+    }
+    acme.try_charge(program.disk, 11).expect_err("its limit");
+    // What is refused for want of room above it is the level's.
+    let held = acme.try_charge(program.disk, 9).expect("it fits");
+    web.try_charge(program.disk, 4).expect_err("the limit above");
+    let second = program.tree.snapshot();
+    drop(held);
+    for views in [program.views(), Views::of(program.tree.schema())] {
+        let at = views.docs().position(|doc| doc.is_refusal).expect("one of the quota");
+        let shown = |path| {
+            let [first, second] = [&first, &second].map(|of| of.get(path).expect("it lives"));
+            views.figures(second, Some(first), SECOND)[at].0
+        };
+        assert_eq!(["/", "/acme", "/acme/web"].map(shown), [5.0, 5.0, 3.0].map(Some));
+    }
+}
+
+#[test]
 fn a_group_that_does_nothing_is_idle_whatever_it_holds() {
     let program = Program::new();
     let (views, group) = (program.views(), program.group());

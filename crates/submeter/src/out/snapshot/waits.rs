@@ -1,12 +1,54 @@
-//! The times for which charges had waited.
+//! What had become of charges that found no room: refused, or waiting.
 
 use submeter_percpu::Pressure;
 
 use super::GroupValues;
-use crate::metric::schema::{Metric, MetricKind, Quota};
+use crate::metric::schema::{Key, Metric, MetricKind, Quota};
 use crate::metric::unit::Unit;
 
 impl GroupValues {
+    /// Returns how many charges of a quota the limits of the group and of those below it refused,
+    /// killed ones included, as of the flush: as a counter of what a rate refused is. [`Usage`] has
+    /// what the group's own limit refused. Panics when the quota is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// web.set_limit(memory, Some(100));
+    /// web.try_charge(memory, 101).expect_err("its own limit");
+    ///
+    /// let snapshot = tree.snapshot();
+    /// let acme = snapshot.get("/acme").expect("exists");
+    /// assert_eq!((acme.refused(memory), acme.usage(memory).refused), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`Usage`]: crate::Usage
+    #[must_use]
+    pub fn refused<U: Unit>(&self, quota: Quota<U>) -> u64 {
+        self.refused_at(quota.key)
+    }
+
+    /// Returns [`refused`](GroupValues::refused) of any metric of this snapshot's schema; `None`
+    /// for one that is no quota.
+    ///
+    /// # Panics
+    /// When the metric is of another schema.
+    #[must_use]
+    pub fn refused_of(&self, metric: &Metric) -> Option<u64> {
+        (metric.kind == MetricKind::Quota).then(|| self.refused_at(metric.key))
+    }
+
+    fn refused_at(&self, quota: Key) -> u64 {
+        self.slot(quota);
+        self.words.get(self.schema.refused_word(quota)).cast_unsigned()
+    }
+
     /// Returns for how long charges waited for room of a quota, up to the snapshot. Panics when it
     /// is of another schema.
     #[must_use]

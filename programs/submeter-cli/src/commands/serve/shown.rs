@@ -152,7 +152,7 @@ fn details(m: &Metrics) -> [View; 8] {
             .place(Placement::Detail),
         // No trouble: what a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
-            .help("Charges that the group's own limit refused in the last second")
+            .help("Charges that a limit of memory refused in the last second")
             .place(Placement::Detail),
         // No trouble: it is what a high is for.
         View::rate("over_high_per_s", "Over high/s", [m.over_high])
