@@ -59,7 +59,8 @@ pub(super) fn tree(
     coding: Coding,
 ) -> io::Result<Parts> {
     let group = |group: &GroupValues| {
-        let mut figures = match sample.row(group.path()) {
+        let row = sample.row(group.path()).filter(|_| sample.now.same(group).is_some());
+        let mut figures = match row {
             Some(row) => row.figures.clone(),
             // Younger than the sample: it has values, and rates from the next one on.
             None => sample.views.figures(group, Some(group), sample.window),
@@ -72,7 +73,7 @@ pub(super) fn tree(
             parent: group.parent(),
             overview: overview(&sample.views, &figures),
             values: values(fresh.schema(), group),
-            rates: rates(sample, group.path()),
+            rates: rates(sample, group),
         }
     };
     coding.json(&TreeDoc {
@@ -96,7 +97,7 @@ pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailD
     let histograms = metrics
         .filter_map(|metric| {
             let Value::Histogram(total) = group.value(metric) else { return None };
-            let recent = match sample.before(group.path()).map(|before| before.value(metric)) {
+            let recent = match sample.before(group).map(|before| before.value(metric)) {
                 Some(Value::Histogram(before)) => total.since(&before),
                 _ => total.clone(),
             };
@@ -113,7 +114,7 @@ pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailD
             parent: group.parent(),
             overview: overview(&sample.views, &sample.rows[at].figures),
             values: values(sample.now.snapshot.schema(), group),
-            rates: rates(sample, group.path()),
+            rates: rates(sample, group),
         },
         histograms,
         history,
@@ -173,9 +174,9 @@ fn pressure(pressure: Pressure) -> Option<PressureDoc> {
 }
 
 /// Every counter per second over the sample; empty for a group that is not in two samples.
-fn rates(sample: &Sample, path: &str) -> BTreeMap<String, f64> {
+fn rates(sample: &Sample, group: &GroupValues) -> BTreeMap<String, f64> {
     let seconds = sample.window.as_secs_f64();
-    let (Some(now), Some(before)) = (sample.now.get(path), sample.before(path)) else {
+    let (Some(now), Some(before)) = (sample.now.same(group), sample.before(group)) else {
         return BTreeMap::new();
     };
     let metrics = sample.now.snapshot.schema().metrics().iter();

@@ -39,16 +39,17 @@ impl Indexed {
         Indexed { snapshot, index }
     }
 
-    /// Finds a group.
-    pub(super) fn get(&self, path: &str) -> Option<&GroupValues> {
-        self.index.get(path).map(|&at| &self.snapshot.groups()[at])
+    /// Finds a group of another snapshot: one that was killed is not the next of its path.
+    pub(super) fn same(&self, group: &GroupValues) -> Option<&GroupValues> {
+        let found = self.index.get(group.path()).map(|&at| &self.snapshot.groups()[at]);
+        found.filter(|found| found.id() == group.id())
     }
 }
 
 /// One group in a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Stays the same as long as the group lives.
+    /// Stays the same as long as there is a group of its path.
     pub(super) id: u32,
     pub(super) parent: Option<u32>,
     /// In the order of the views.
@@ -63,8 +64,8 @@ pub(super) fn have_same_metrics(one: &Snapshot, other: &Snapshot) -> bool {
 
 impl Sample {
     /// The values of a group one sample earlier.
-    pub(super) fn before(&self, path: &str) -> Option<&GroupValues> {
-        self.before.as_ref()?.get(path)
+    pub(super) fn before(&self, group: &GroupValues) -> Option<&GroupValues> {
+        self.before.as_ref()?.same(group)
     }
 
     /// Whether the tree has the metrics that it had a sample earlier.

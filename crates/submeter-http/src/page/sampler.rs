@@ -343,7 +343,7 @@ impl State {
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
         let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot.groups() {
-            let earlier = before.and_then(|b| b.now.get(group.path()));
+            let earlier = before.and_then(|b| b.now.same(group));
             rows.push(Row {
                 id: self.ids.of(group.path()),
                 parent: group.parent().map(|parent| rows[parent].id),

@@ -7,6 +7,7 @@ mod http;
 mod mounted;
 mod news;
 mod panels;
+mod replaced;
 mod stat;
 mod stream;
 

@@ -1,0 +1,48 @@
+//! Groups that are killed and made again between two looks.
+
+use super::super::gzip::Coding;
+use super::super::sampler::Sampler;
+use super::super::wire::{Figure, GroupDoc, TreeDoc};
+use super::Program;
+
+/// Has a new group of a path do some jobs, and returns how many.
+fn work(program: &Program, jobs: u64) {
+    let group = program.tree.create("/a").expect("the name is free");
+    group.add(program.jobs, jobs);
+    group.record_many(program.waits, 1000, jobs);
+}
+
+fn replace(program: &Program, jobs: u64) {
+    program.tree.get("/a").expect("alive").kill().expect("no children");
+    work(program, jobs);
+}
+
+#[test]
+fn a_group_that_was_made_again_has_counted_since_nothing() {
+    let program = Program::new();
+    let sampler = Sampler::new(program.shown());
+    work(&program, 100);
+    sampler.tick();
+    for jobs in [40, 140] {
+        replace(&program, jobs);
+        sampler.tick();
+        let detail = sampler.detail("/a").expect("it lives");
+        let done = detail.group.overview["jobs_per_s"].0.expect("a rate") * detail.window_s;
+        assert_eq!(done.round(), jobs as f64);
+        assert_eq!(detail.histograms["waits"].recent.iter().sum::<u64>(), jobs);
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_was_made_again_after_the_sample_has_no_rates_yet() {
+    let program = Program::new();
+    let sampler = Sampler::new(program.shown());
+    work(&program, 100);
+    sampler.tick();
+    replace(&program, 40);
+    let tree = sampler.tree(Coding::Plain).await.expect("JSON");
+    let json = tree.part(0).expect("not withdrawn");
+    let tree: TreeDoc = serde_json::from_slice(&json).expect("JSON, in one part");
+    let GroupDoc { overview, rates, .. } = &tree.groups[1];
+    assert_eq!((overview["jobs_per_s"], rates.len()), (Figure(Some(0.0)), 0));
+}
