@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter::{
-    Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, RateLimit, Unit, UnitKind,
+    Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, Rate, RateLimit, Unit,
+    UnitKind,
 };
 
 use super::wire::{Figure, Placement, Shape, ViewDoc};
@@ -177,7 +178,12 @@ impl View {
         let (shape, per) = rate_shape(U::KIND);
         let level = move |group: &GroupValues| {
             let (rate, _) = group.rate(limit);
-            rate.map(|rate| rate.amount as f64 / rate.per.as_secs_f64() / per)
+            // A rate of nothing has no period.
+            let per_s = |rate: Rate| match rate.amount {
+                0 => 0.0,
+                amount => amount as f64 / rate.per.as_secs_f64() / per,
+            };
+            rate.map(per_s)
         };
         View::new(key, title, shape, Source::Level(Box::new(level)))
     }
@@ -357,7 +363,7 @@ impl View {
         before: Option<&GroupValues>,
         window: Duration,
     ) -> Option<f64> {
-        // Saturates: a group that was killed and made again between two samples starts from zero.
+        // Saturates: what overflows starts from zero.
         let grown = |total: &Total| total(now).saturating_sub(before.map_or(0, total)) as f64;
         match &self.source {
             Source::Rate { .. } if window.is_zero() => Some(0.0),
@@ -483,7 +489,9 @@ fn noun_of(title: &str) -> String {
 }
 
 fn sum<U: Unit, const N: usize>(counters: [Counter<U>; N]) -> Total {
-    Box::new(move |group| counters.iter().map(|&counter| group.counter(counter)).sum())
+    // As each of them does where it overflows.
+    let add = |sum: u64, n| sum.wrapping_add(n);
+    Box::new(move |group| counters.iter().map(|&counter| group.counter(counter)).fold(0, add))
 }
 
 /// A total in nanoseconds is CPU time: a nanosecond a nanosecond is a processor.

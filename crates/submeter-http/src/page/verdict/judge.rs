@@ -333,7 +333,7 @@ impl<'a> Scene<'a> {
 
     fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
         let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
-        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(0.0))
+        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(f64::NAN))
     }
 
     /// Those who could be to blame.

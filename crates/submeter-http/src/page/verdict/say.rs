@@ -131,13 +131,12 @@ fn figures(finding: &Finding, views: &Views) -> String {
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
         VerdictKind::Refused => {
             let limit = match views.refusing(view).map(|limit| views.shape(limit)) {
-                Some(Shape::Cores) if than > 0.0 => {
-                    format!(" of {} CPUs", (than * 1e3).round() / 1e3)
-                }
-                Some(Shape::Bytes) if than > 0.0 => format!(" of {}", bytes(than)),
-                Some(Shape::Count) if than > 0.0 => format!(" of {}", count(than)),
-                _ if than > 0.0 => format!(" of {}/s", count(than)),
-                _ => String::new(),
+                // It has none, or the program does not say which it is.
+                _ if than.is_nan() => String::new(),
+                Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
+                Some(Shape::Bytes) => format!(" of {}", bytes(than)),
+                Some(Shape::Count) => format!(" of {}", count(than)),
+                _ => format!(" of {}/s", count(than)),
             };
             format!(" {} times a second: {noun}{limit}", count(amount))
         }
@@ -186,7 +185,7 @@ fn count(n: f64) -> String {
 
 fn three_digits(value: f64) -> String {
     match value {
-        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 100.0 || v == 0.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
         v => format!("{v:.2}"),
     }

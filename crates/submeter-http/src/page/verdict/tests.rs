@@ -359,6 +359,9 @@ fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
     let said = server.seconds(2, &[busy(10.0), over, stalled]);
     let refused = "/b is refused 7770 times a second: over its rate of 1000/s.";
     assert_eq!(said, [refused, "/c waits for room: 37 % of the last 10 s."]);
+    let nothing = Second { over_rate: 70.0, rate: Some(0.0), ..busy(70.0) };
+    let said = server.seconds(6, &[busy(10.0), nothing, busy(10.0)]);
+    assert_eq!(said, ["/b is refused 70 times a second: over its rate of 0/s."]);
     let less = Second { stalled: 0.009, ..stalled };
     assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
 }

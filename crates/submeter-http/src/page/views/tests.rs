@@ -1,6 +1,6 @@
 //! Views over a program that is no cache.
 
-use submeter::{Buckets, Bytes, Count, Group, Nanoseconds, Schema, Snapshot, Tree};
+use submeter::{Buckets, Bytes, Count, Group, Nanoseconds, Rate, Schema, Snapshot, Tree};
 
 use super::super::api;
 use super::super::wire::ValueDoc;
@@ -106,6 +106,36 @@ fn refusals_are_shown_where_the_limit_is_and_above() {
         };
         assert_eq!(["/", "/acme", "/acme/web"].map(shown), [5.0, 5.0, 3.0].map(Some));
     }
+}
+
+#[test]
+fn a_sum_of_counters_that_overflows_goes_on_growing() {
+    let program = Program::new();
+    let (views, group) = (program.views(), program.group());
+    group.add(program.jobs, u64::MAX);
+    let first = program.tree.snapshot();
+    group.add(program.failed, 3);
+    let second = program.tree.snapshot();
+    group.add(program.failed, 5);
+    let third = program.tree.snapshot();
+    let [full, over] = [(&first, &second), (&second, &third)]
+        .map(|(before, now)| figures(&views, now, Some(before), SECOND)[0]);
+    assert_eq!((full, over), (Some(0.0), Some(5.0)), "once it seems to start anew");
+}
+
+#[test]
+fn a_rate_of_nothing_is_a_limit() {
+    let mut s = Schema::builder();
+    let calls = s.rate_limit::<Count>("calls", "Calls");
+    let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+    let group = tree.create("/a").expect("a legal path");
+    let views = Views::new(vec![View::rate_limit("rate", "Rate", calls)]);
+    let shown = || figures(&views, &tree.snapshot(), None, SECOND)[0];
+    assert_eq!(shown(), None);
+    group.set_rate(calls, Some(Rate::NOTHING)).expect("a rate of its own kind");
+    assert_eq!(shown(), Some(0.0));
+    group.set_rate(calls, Some(Rate::new(30, 60 * SECOND))).expect("it can be kept");
+    assert_eq!(shown(), Some(0.5));
 }
 
 #[test]
