@@ -313,6 +313,7 @@ impl Sampler {
         let gone = ids.retire(&sample.now.index);
         for id in &gone {
             history.forget(*id);
+            verdicts.end(*id);
         }
         let at = sample.now.snapshot.at();
         history.push(at, &sample.rows, sample.process);

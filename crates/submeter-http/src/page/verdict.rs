@@ -68,6 +68,13 @@ impl Verdicts {
         self.tracks.clear();
     }
 
+    /// Ends what is said of a group whose id will be another's.
+    pub(super) fn end(&mut self, id: u32) {
+        for kind in VerdictKind::ALL {
+            self.tracks.remove(&(kind, id));
+        }
+    }
+
     fn take<'a>(&mut self, at_ms: u64, case: Case<'_>, path: impl Fn(usize) -> &'a str) {
         let usual = |kind, id, view| {
             let track = self.tracks.get(&(kind, id)).filter(|track| track.finding.view == view)?;
@@ -83,23 +90,15 @@ impl Verdicts {
             track.missed += 1;
         }
         for finding in findings {
-            let path: Box<str> = path(finding.row).into();
-            let (kind, usual) = (finding.kind, finding.usual);
-            let begin = |finding, path| Track {
-                finding,
-                path,
+            let kind = finding.kind;
+            let track = self.tracks.entry((kind, finding.id)).or_insert_with(|| Track {
+                path: path(finding.row).into(),
                 found: 0,
                 missed: 0,
                 since_ms: at_ms,
-                usual,
-            };
-            let key = (kind, finding.id);
-            let track =
-                self.tracks.entry(key).or_insert_with(|| begin(finding.clone(), path.clone()));
-            // An id may be another group's by now.
-            if track.path != path {
-                *track = begin(finding.clone(), path);
-            }
+                usual: finding.usual,
+                finding: finding.clone(),
+            });
             track.found = track.found.saturating_add(1);
             track.missed = 0;
             // Its worst moment, as the last ones of a burst are like any other.

@@ -1,5 +1,7 @@
 //! Groups that are killed and made again between two looks.
 
+use serde_json::Value;
+
 use super::super::gzip::Coding;
 use super::super::sampler::Sampler;
 use super::super::wire::{Figure, GroupDoc, TreeDoc};
@@ -45,4 +47,34 @@ async fn a_group_that_was_made_again_after_the_sample_has_no_rates_yet() {
     let tree: TreeDoc = serde_json::from_slice(&json).expect("JSON, in one part");
     let GroupDoc { overview, rates, .. } = &tree.groups[1];
     assert_eq!((overview["jobs_per_s"], rates.len()), (Figure(Some(0.0)), 0));
+}
+
+#[test]
+fn what_is_said_of_a_killed_group_is_over_and_no_other_is_marked_with_it() {
+    let program = Program::new();
+    let sampler = Sampler::new(program.shown());
+    let full = || {
+        let (_, event) = sampler.full();
+        let event = event.part(0).expect("not withdrawn");
+        let json = event.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"data: "));
+        serde_json::from_slice::<Value>(json.expect("an event")).expect("JSON")
+    };
+    let group = program.tree.create("/a").expect("room");
+    group.set_limit(program.disk, Some(0));
+    for _ in 0..2 {
+        group.try_charge(program.disk, 1).expect_err("no room at all");
+        sampler.tick();
+    }
+    let said = full();
+    assert_eq!(
+        (&said["verdicts"][0]["group"], &said["marks"][0][1]),
+        (&"/a".into(), &"refused".into())
+    );
+    group.kill().expect("no children");
+    sampler.tick();
+    let over = full();
+    assert_eq!(
+        (&over["marks"], &over["earlier"][0]["group"]),
+        (&Value::Array(vec![]), &"/a".into())
+    );
 }
