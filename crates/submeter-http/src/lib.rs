@@ -118,9 +118,8 @@
 //! some 4,000. `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests
 //! have these roles as far as their kind says which.
 //!
-//! What a limit refuses is shown in the row of its group and above, and not in those of groups
-//! below it, of which none is at a limit of its own. Of a level, a verdict counts what its own
-//! limit refuses.
+//! A refusal is shown in the row of the group whose limit refused, and in those above it; a group
+//! below is at no limit of its own. A verdict on a group counts what its own limit refused.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.

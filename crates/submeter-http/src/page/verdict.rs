@@ -68,7 +68,7 @@ impl Verdicts {
         self.tracks.clear();
     }
 
-    /// Ends what is said of a group whose id will be another's.
+    /// Ends the verdicts on a group that is gone, whose id another may get.
     pub(super) fn end(&mut self, id: u32) {
         for kind in VerdictKind::ALL {
             self.tracks.remove(&(kind, id));

@@ -344,7 +344,7 @@ fn a_thread_that_read_the_clock_earlier_forgives_no_debt() {
     assert_eq!(wait_ns(&bucket, 5_000 * MS), wait);
 }
 
-/// It would have waited for years after all that its bucket knows of was earned.
+/// Otherwise the share waits for years after its bucket has earned the whole debt.
 #[test]
 fn a_debt_that_a_bucket_does_not_keep_is_no_share_s() {
     let [spends, other, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];

@@ -345,7 +345,7 @@ fn groups_that_are_made_for_one_request_each_keep_nobody_from_its_turns() {
     assert!(turns > 50, "{turns} of 300");
 }
 
-/// Its place was an average behind, of which one that costs a billion made millions of turns.
+/// A newcomer begins an average behind; one end that cost a billion made that millions of turns.
 #[test]
 fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_an_end_before_it_cost() {
     let (tree, admission) = (tree(), Admission::new(1));
@@ -375,7 +375,7 @@ fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_an_end_before_it_c
     }
 }
 
-/// A counter is anybody's. Its end panicked, with the lock held.
+/// Any code may add to the counter. The end of work panicked then, with the lock held.
 #[test]
 fn cpu_time_below_nothing_is_none() {
     let tree = timed_tree();

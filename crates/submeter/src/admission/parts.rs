@@ -96,10 +96,10 @@ impl Average {
         Average(self.0 + (cost * PARTS - self.0) / 8)
     }
 
-    /// As [`with`](Self::with), and at most doubles: who comes anew begins this far behind others,
-    /// and one that cost as much as millions would keep it waiting for as many turns. Groups that
-    /// are made for one request each get more than their part then if a few of them cost the most;
-    /// they belong below one that lasts.
+    /// As [`with`](Self::with), but at most doubles the average. A newcomer begins that far behind
+    /// others: a single end that cost as much as millions would keep it waiting for millions of
+    /// turns. The price: where each request has a group of its own and a few cost the most, such
+    /// groups together get more than their part. They belong below a group that lasts.
     pub(super) fn with_at_most_twice(self, cost: i128) -> Average {
         Average(self.with(cost).0.min((self.0 * 2).max(PARTS)))
     }

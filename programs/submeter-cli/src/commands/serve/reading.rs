@@ -1,4 +1,4 @@
-//! Which file is being read, for those who wait for it or read it again.
+//! Which file is being read, and which of several readings is the latest.
 
 use std::path::Path;
 use std::sync::Arc;

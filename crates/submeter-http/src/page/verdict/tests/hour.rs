@@ -17,8 +17,8 @@ use super::model::{Demand, Model, Truth, normal};
 
 const HOUR: usize = 3600;
 
-/// The hour of each load, of 0 to 2 the one with most to say. The judge was never changed for what
-/// it did in these three.
+/// One hour of each load: of seeds 0 to 2, the one with the most to report. The judge was never
+/// changed for what it did in these three.
 const SEEDS: Range<u64> = 2..3;
 
 /// A verdict is said from its second second on, and for three more when it is over.
