@@ -59,9 +59,8 @@ pub(super) fn tree(
     coding: Coding,
 ) -> io::Result<Parts> {
     let group = |group: &GroupValues| {
-        let row = sample.row(group.path()).filter(|_| sample.now.same(group).is_some());
-        let mut figures = match row {
-            Some(row) => row.figures.clone(),
+        let mut figures = match sample.now.place(group) {
+            Some(at) => sample.rows[at].figures.clone(),
             // Younger than the sample: it has values, and rates from the next one on.
             None => sample.views.figures(group, Some(group), sample.window),
         };

@@ -41,8 +41,13 @@ impl Indexed {
 
     /// Finds a group of another snapshot: one that was killed is not the next of its path.
     pub(super) fn same(&self, group: &GroupValues) -> Option<&GroupValues> {
-        let found = self.index.get(group.path()).map(|&at| &self.snapshot.groups()[at]);
-        found.filter(|found| found.id() == group.id())
+        self.place(group).map(|at| &self.snapshot.groups()[at])
+    }
+
+    /// Returns where that group stands.
+    pub(super) fn place(&self, group: &GroupValues) -> Option<usize> {
+        let at = self.index.get(group.path()).copied();
+        at.filter(|&at| self.snapshot.groups()[at].id() == group.id())
     }
 }
 

@@ -298,10 +298,13 @@ impl Fair {
         waker: Waker,
         deadline: Option<Instant>,
     ) -> Asked {
-        self.set_deadline(group, number, deadline);
-        let outcome = self.outcomes.remove(&number);
         let at = self.places.get(&group.id()).copied();
-        let waiter = at.and_then(|at| self.nodes[at].waiters.get_mut(&number));
+        if let Some(at) = at {
+            self.set_deadline(at, number, deadline);
+        }
+        let outcome = self.outcomes.remove(&number);
+        // If it was late its node may be gone, or another group's that has no such number.
+        let waiter = at.and_then(|at| self.nodes.get_mut(at)?.waiters.get_mut(&number));
         let (asked, old) = match (outcome, waiter) {
             (Some(outcome), _) => (Asked::Done(outcome), waker),
             (None, Some(waiter)) => (Asked::Waits, std::mem::replace(&mut waiter.waker, waker)),
@@ -311,9 +314,7 @@ impl Fair {
         asked
     }
 
-    fn set_deadline(&mut self, group: &Group, number: u64, deadline: Option<Instant>) {
-        let at = self.places.get(&group.id()).copied();
-        let Some(at) = at else { return };
+    fn set_deadline(&mut self, at: usize, number: u64, deadline: Option<Instant>) {
         let Some(waiter) = self.nodes[at].waiters.get_mut(&number) else { return };
         if waiter.deadline == deadline {
             return;

@@ -169,7 +169,7 @@ fn what_is_late_is_never_let_in() {
     assert!(admission.acquire_blocking(tree.root(), Duration::MAX).is_ok());
 }
 
-/// The queue was not told, and it waited for ever.
+/// The queue once ignored such a deadline, and the future waited forever.
 #[test]
 fn a_deadline_that_is_set_while_it_waits_is_kept() {
     let (tree, admission) = (tree(), Admission::new(1));
