@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cargo install cargo-fuzz
-//! cargo +nightly fuzz run --fuzz-dir proof/submeter-fuzz --features libfuzzer protocol
+//! proof/submeter-fuzz/run 600 protocol
 //! ```
 //!
 //! Where a parser is private to its crate, its file is included here: fuzzing is no reason to make
