@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Service, of, text};
 
 /// So much CPU time is looked at: the turns of hundreds of jobs.
-const LOOKED_AT_S: f64 = 4.0;
+const LOOKED_AT_S: f64 = 2.0;
 
 #[test]
 fn two_tenants_of_weights_1_and_3_have_a_fourth_and_three_fourths_of_the_cpus() {
