@@ -101,21 +101,22 @@ impl Extras {
     }
 
     /// Notes that `ns` of the group's CPU time were spent by now, if it spends; returns how much of
-    /// that was not before.
-    pub(crate) fn spent(&self, ns: u64) -> u64 {
+    /// that was not before. Below 0, to which a program may have added, is nothing.
+    pub(crate) fn spent(&self, ns: i64) -> u64 {
         let Some(made) = self.made.get() else { return 0 };
+        let ns = ns.max(0).cast_unsigned();
         // Relaxed: it publishes nothing but itself. Of two that note the same time, one gets it.
         ns.saturating_sub(made.spent_ns.fetch_max(ns, Ordering::Relaxed))
     }
 
     /// Notes that `ns` of CPU time are about to be added that are not of this process: no group
     /// owes them. Before they are added, so that what is spent meanwhile is too little for a
-    /// moment.
+    /// moment. As there, nothing if it is below 0.
     #[cfg(feature = "checkpoint")]
-    pub(crate) fn restored(&self, ns: u64) {
+    pub(crate) fn restored(&self, ns: i64) {
         if let Some(made) = self.made.get() {
             // Relaxed: as in `spent`.
-            made.spent_ns.fetch_add(ns, Ordering::Relaxed);
+            made.spent_ns.fetch_add(ns.max(0).cast_unsigned(), Ordering::Relaxed);
         }
     }
 

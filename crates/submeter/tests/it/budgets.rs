@@ -265,6 +265,60 @@ fn cpu_time_that_a_checkpoint_brings_back_is_not_spent() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
+/// A counter wraps around, so that any code may take from it. A year was owed then, up to the root,
+/// and nothing was spent after that.
+#[test]
+fn cpu_time_that_a_program_takes_from_the_counter_is_no_debt_and_forgives_none() {
+    const SECOND: u64 = 1_000 * MS;
+    let directory = Directory::new("budgets_below_0");
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
+    let since = Instant::now();
+    let work = |group: &Group| (0..4).for_each(|_| _ = group.run(|| burn_ms(1)));
+    let end = |group: Group| {
+        let killed = group.kill().expect("alive");
+        drop(group);
+        killed.released_blocking(Duration::from_secs(30)).expect("nobody holds it");
+    };
+    // At the switch, and at the end of the group.
+    let gone = tree.create("/gone").expect("new");
+    gone.add(cpu, SECOND.wrapping_neg());
+    work(&gone);
+    end(gone);
+    assert_eq!(spent(&tree, budget, since).0, 0, "a year is owed");
+    // Nor is it forgotten what was spent before, or is used later.
+    let acme = tree.create("/acme").expect("new");
+    work(&acme);
+    acme.add(cpu, SECOND.wrapping_neg());
+    work(&acme);
+    acme.add(cpu, SECOND);
+    let used = acme.sum(cpu);
+    assert!(used >= 8 * MS, "{used}");
+    end(acme);
+    let (all, earned) = spent(&tree, budget, since);
+    assert!((used.saturating_sub(earned)..=used).contains(&all), "{all} of {used}");
+
+    // And where a checkpoint brings it back.
+    tree.create("/acme").expect("new").add(cpu, SECOND.wrapping_neg());
+    let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+    tree.restore(&mut file).expect("nothing is there");
+    tree.checkpoint_last(file).expect("writable");
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+    tree.restore(&mut file).expect("whole").expect("there is one");
+    tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
+    let (acme, since) = (tree.get_or_create("/acme").expect("room"), Instant::now());
+    acme.add(cpu, SECOND);
+    work(&acme);
+    let used = acme.sum(cpu);
+    assert!((4 * MS..SECOND).contains(&used), "{used}");
+    end(acme);
+    let (all, earned) = spent(&tree, budget, since);
+    assert!((used.saturating_sub(earned)..=used).contains(&all), "{all} of {used}");
+}
+
 #[derive(Metrics)]
 struct Known {
     /// CPU time.

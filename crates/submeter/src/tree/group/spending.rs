@@ -40,7 +40,7 @@ impl GroupInner {
     /// Spends what the group has used by now and did not spend before. Visits all CPUs.
     #[cold]
     fn spend_used(&self, used_ns: i64, slot: usize) {
-        let n = self.extras.spent(used_ns.cast_unsigned());
+        let n = self.extras.spent(used_ns);
         let above = successors(self.parent.as_ref(), |group| group.parent());
         let above = above.map(|group| group.inner.extras.rate(slot));
         TokenBucket::spend(once(self.extras.rate(slot)).chain(above), n);
