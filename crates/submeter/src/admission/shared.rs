@@ -108,12 +108,11 @@ impl Shared {
     ) -> Result<Begun, AdmissionError> {
         let used = self.cpu_time(group);
         let joined = self.with(|fair| {
+            // First: nobody is to take the place that it is said to have.
+            self.slots.close();
             let (inside, most) = self.slots.used();
             let watch = &mut |group: &Group| self.watch(group);
             let joined = fair.join(group, waker, deadline, used, inside < most, watch);
-            if joined.is_ok() {
-                self.slots.close();
-            }
             self.slots.serve(fair);
             let number = joined?;
             if deadline.is_some() {

@@ -304,6 +304,27 @@ fn threads_that_come_go_and_give_up_lose_nothing_stress() {
     assert!(admission.try_acquire(&groups[0]).is_ok());
 }
 
+/// One that saw a free place, which another took at that moment, was let into the line beyond all
+/// bounds.
+#[test]
+fn nobody_waits_where_none_may_stress() {
+    let (tree, admission) = (tree(), Admission::builder(1).waiting_max(0).build());
+    let rounds = if cfg!(miri) { 50 } else { 20_000 };
+    let all = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                all.wait();
+                for _ in 0..rounds {
+                    let mut acquire = pin!(admission.acquire(tree.root()));
+                    assert!(poll(&mut acquire).is_ready());
+                }
+            });
+        }
+    });
+    assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
+}
+
 #[test]
 fn groups_that_are_killed_while_threads_wait_end_all_waits_stress() {
     let (tree, admission) = (Arc::new(tree()), Admission::new(1));
