@@ -5,12 +5,14 @@
 //! has got least far goes next, at each level from the root down; the virtual time of a level is
 //! that of the last one that did. Whoever comes anew begins one turn after that time: it has no
 //! credit for when it wanted nothing, and groups that are made for one request each do not keep
-//! those from their turns that have had one. What waits in a group itself contends with the group's
+//! those from their turns that have had one. It is behind by a turn, whatever that comes to cost
+//! while it waits, and not by an amount. What waits in a group itself contends with the group's
 //! children, as one child of the usual weight.
 //!
 //! What work costs is known when it ends. Until then it counts for what work of its group cost on
-//! average, so that a group cannot have all places before the first one ends; the end puts what it
-//! cost in the place of that. A group that is weighed anew is so for what is in flight as well.
+//! average, or of the next one above of which some has ended, so that a group cannot have all
+//! places before the first one ends; the end puts what it cost in the place of that. A group that
+//! is weighed anew is so for what is in flight as well.
 //!
 //! Where CPU time is the cost, a group has two: what it used of the CPU, and an eighth of what it
 //! could have used in its places. It is moved on by the one that is ahead. So work that sleeps in
@@ -21,7 +23,7 @@
 //! Time in places goes on without an event, for all groups at once. A place in the order is brought
 //! up to date when its group changes, or is about to go next. It only ever moves back, so
 //! the first of those that are ready is farther than another by no more than it has moved since it
-//! was seen. A sixteenth of its turn is near enough.
+//! was seen. A sixteenth of a turn is near enough.
 //!
 //! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
 //! of the farthest child, and nodes that nothing is left of are removed. So there are never more
@@ -41,9 +43,7 @@ use foldhash::fast::RandomState;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
-use super::parts::{
-    Asked, Average, Bounds, Effects, Kept, Outcome, PARTS, Pace, Setting, State, Used,
-};
+use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Setting, State, Used};
 use crate::tree::group::Group;
 use order::Place;
 
@@ -63,6 +63,9 @@ const FRACTION_BITS: u32 = 20;
 
 /// How long a place must be held to cost as much as its use would, where each has a CPU.
 pub(super) const HELD_PER_USED: i128 = 8;
+
+/// How far a turn gets before one has ended: of cost 1, at the usual weight.
+const TURN_FIRST: i128 = (1 << FRACTION_BITS) / WEIGHT_USUAL as i128;
 
 /// Into how many parts a turn is divided. The next may have moved by one since it was seen last.
 pub(super) const TURN_PARTS: i128 = 16;
@@ -90,8 +93,6 @@ pub(super) struct Fair {
     deadlines: BTreeSet<(Instant, u64, usize)>,
     /// What has become of those that waited, until they ask.
     outcomes: HashMap<u64, Outcome, RandomState>,
-    /// What work costs on average, once some has ended.
-    average: Option<Average>,
     pace: Pace,
     effects: Effects,
     /// How many nodes `first` has looked at.
@@ -121,8 +122,9 @@ struct Node {
     place: Place,
     own: Place,
     now: i128,
-    /// The children of which something can go in, by where they are, and then by turn.
-    ready: BTreeSet<(i128, u64, usize)>,
+    /// The children of which something can go in, by where they are, and then by turn: those that
+    /// have had one, and those that are new, which are all behind by the same.
+    ready: [BTreeSet<(i128, u64, usize)>; 2],
     /// The children of which nothing waits nor is in flight, and that are ahead of the time here.
     resting: BTreeSet<(i128, usize)>,
     rests_at: Option<i128>,
@@ -130,8 +132,10 @@ struct Node {
     waiters: BTreeMap<u64, Waiter>,
     /// What the group's own work was moved on by since the last of it ended, in parts.
     cost: i128,
-    /// What its work costs on average, once some has ended.
+    /// What work in it and below costs on average, once some has ended.
     average: Option<Average>,
+    /// How far one of its children gets in a turn on average, once one has ended.
+    turn: Option<Average>,
     /// Up to which CPU time the group was charged.
     seen: u64,
 }
@@ -173,7 +177,6 @@ impl Fair {
             lengths: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             outcomes: HashMap::default(),
-            average: None,
             pace: Pace::default(),
             effects: Effects::default(),
             #[cfg(test)]
@@ -429,10 +432,14 @@ impl Fair {
         };
         self.charge(at, cost);
         let node = &mut self.nodes[at];
-        let cost = std::mem::take(&mut node.cost) >> FRACTION_BITS;
-        let first = Average(cost * PARTS);
-        node.average = Some(node.average.map_or(first, |of| of.with(cost)));
-        self.average = Some(self.average.map_or(first, |of| of.with_at_most_twice(cost)));
+        let (cost, mut weight) = (std::mem::take(&mut node.cost), WEIGHT_USUAL);
+        self.on_path(at, |node| {
+            let turn = cost / i128::from(weight);
+            let twice = |of: Average| of.with_at_most_twice(turn);
+            node.average = Some(node.average.map_or(Average::of(cost), |of| of.with(cost)));
+            node.turn = Some(node.turn.map_or(Average::of(turn), twice));
+            weight = node.weight();
+        });
     }
 
     /// Counts the end of work that was let in while nobody waited: what it used, and its place
@@ -537,7 +544,7 @@ impl Fair {
 
 impl Line for Fair {
     fn is_ready(&self) -> bool {
-        !self.nodes[ROOT].ready.is_empty()
+        self.nodes[ROOT].has_ready()
     }
 
     fn is_needed(&self) -> bool {
@@ -554,12 +561,13 @@ impl Line for Fair {
             if child == OWN {
                 break;
             }
+            let debit = self.debit(at);
+            self.nodes[child].place.settle_debit(debit);
             at = child;
         }
         let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");
         let waiter = self.unlink(at, number).expect("the first");
-        let expected = self.nodes[at].average.map_or_else(|| self.cost(), Average::cost);
-        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        let expected = self.cost(at);
         self.count_in_flight(at, |in_flight| in_flight + 1, i128::from(expected));
         self.outcomes.insert(number, Outcome::Granted(expected));
         self.effects.woken.push(waiter.waker);

@@ -345,33 +345,126 @@ fn groups_that_are_made_for_one_request_each_keep_nobody_from_its_turns() {
     assert!(turns > 50, "{turns} of 300");
 }
 
-/// A newcomer begins an average behind; one end that cost a billion made that millions of turns.
-#[test]
-fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_an_end_before_it_cost() {
-    let (tree, admission) = (tree(), Admission::new(1));
-    let [small, huge, fresh] = ["/s", "/h", "/f"].map(|path| tree.create(path).expect("new"));
-    let mut held = admission.try_acquire(&small).expect("free");
-    let mut of_small = waits(&admission, &small);
-    let mut of_huge = waits(&admission, &huge);
-    while held.group() == &small {
-        drop(held);
-        held = admitted(&mut of_huge).or_else(|| admitted(&mut of_small)).expect("one has it");
-        if held.group() == &small {
-            of_small = waits(&admission, &small);
-        }
+/// Work of several groups, one piece after the other in one place, of which more always waits.
+struct Turns<'a> {
+    admission: &'a Admission,
+    held: Option<Admitted>,
+    waiting: Vec<(Group, Pin<Box<Admitting>>)>,
+}
+
+impl<'a> Turns<'a> {
+    fn new(admission: &'a Admission, first: &Group) -> Turns<'a> {
+        let held = Some(admission.try_acquire(first).expect("free"));
+        let mut turns = Turns { admission, held, waiting: Vec::new() };
+        turns.join(first);
+        turns
     }
-    held.set_cost(1_000_000_000);
-    drop(held);
-    held = admitted(&mut of_small).expect("the next");
-    let mut of_fresh = waits(&admission, &fresh);
-    for turns in 0.. {
-        assert!(turns < 100, "it is behind");
-        of_small = waits(&admission, &small);
+
+    fn join(&mut self, group: &Group) {
+        self.waiting.push((group.clone(), waits(self.admission, group)));
+    }
+
+    /// Ends the work that has the place, and returns whose is the next.
+    fn next(&mut self, cost: u64) -> Group {
+        let mut held = self.held.take().expect("there is always one");
+        held.set_cost(cost);
         drop(held);
-        if admitted(&mut of_fresh).is_some() {
-            break;
+        let waiting = self.waiting.iter_mut().enumerate();
+        let mut ready = waiting.filter_map(|(at, one)| Some((at, admitted(&mut one.1)?)));
+        let (at, turn) = ready.next().expect("one has the place");
+        drop(ready);
+        self.held = Some(turn);
+        let (group, _) = self.waiting.swap_remove(at);
+        self.join(&group);
+        group
+    }
+
+    /// Returns after how many turns, of `cost` each, one of a group that comes now has its own.
+    fn until(&mut self, fresh: &Group, cost: u64) -> usize {
+        self.join(fresh);
+        (0..1000).find(|_| self.next(cost) == *fresh).unwrap_or(usize::MAX)
+    }
+}
+
+/// A newcomer begins a turn behind; one end that cost a billion made that millions of turns.
+#[test]
+fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_ends_before_it_cost() {
+    const HUGE: u64 = 1_000_000_000;
+    // How many cheap turns there were, how many that cost a billion, and for how many more of the
+    // cheap a newcomer may wait then: until an eighth less with each end has made it little.
+    for (cheap, huge, most) in [(10, 1, 10), (0, 1, 150), (0, 50, 150), (10, 50, 150)] {
+        let (tree, admission) = (tree(), Admission::new(1));
+        let [small, large, fresh] = ["/s", "/l", "/f"].map(|path| tree.create(path).expect("new"));
+        let mut turns = Turns::new(&admission, if cheap > 0 { &small } else { &large });
+        (1..cheap).for_each(|_| _ = turns.next(1));
+        if cheap > 0 {
+            turns.join(&large);
+            while turns.next(1) == small {}
         }
-        held = admitted(&mut of_small).expect("it has it otherwise");
+        turns.waiting.clear();
+        turns.join(&large);
+        (1..huge).for_each(|_| _ = turns.next(HUGE));
+        turns.waiting.clear();
+        turns.join(&small);
+        assert_eq!(turns.next(HUGE), small, "nobody else wants it");
+        let waited = turns.until(&fresh, 1);
+        assert!(waited < most, "{waited} turns, after {cheap} of 1 and {huge} of {HUGE}");
+    }
+}
+
+/// The other way round: before the average is as much, those that come anew are before those that
+/// have had a turn.
+#[test]
+fn a_group_has_its_turn_soon_after_those_that_come_anew_cost_a_billion_times_as_much() {
+    let (tree, admission) = (tree(), Admission::new(1));
+    let long = tree.create("/long").expect("new");
+    let mut turns = Turns::new(&admission, &long);
+    (0..10).for_each(|_| _ = turns.next(1));
+    let mut since = 0;
+    for request in 0..300 {
+        turns.waiting.retain(|(group, _)| group == &long);
+        turns.join(&tree.create(&format!("/{request}")).expect("new"));
+        since = if turns.next(1_000_000_000) == long { 0 } else { since + 1 };
+        assert!(since < 35, "thirty doublings of the average");
+    }
+}
+
+/// It waited for as many turns of them as cost what a turn does elsewhere.
+#[test]
+fn one_that_comes_anew_is_behind_by_a_turn_of_its_siblings() {
+    let (tree, admission) = (tree(), Admission::new(1));
+    let paths = ["/web/s", "/web/f", "/batch"];
+    let [small, fresh, batch] = paths.map(|path| tree.get_or_create(path).expect("new"));
+    // Each of the one for one of the others, whatever they cost.
+    admission.set_weight(&batch, Some(10_000)).expect("in range");
+    admission.set_weight(small.parent().expect("/web"), Some(1)).expect("in range");
+    let mut turns = Turns::new(&admission, &small);
+    turns.join(&batch);
+    let cost = |group: &Group| if group == &batch { 10_000 } else { 1 };
+    let mut of = small.clone();
+    (0..200).for_each(|_| of = turns.next(cost(&of)));
+    turns.join(&fresh);
+    let mut of_small = 0;
+    while of != fresh {
+        of = turns.next(cost(&of));
+        of_small += usize::from(of == small);
+        assert!(of_small < 5, "it waits for one turn");
+    }
+}
+
+/// It waited for a turn at the usual weight: a hundred of those that weigh the most.
+#[test]
+fn one_that_comes_anew_is_behind_by_a_turn_whatever_its_siblings_weigh() {
+    for weight in [1, 10_000] {
+        let (tree, admission) = (tree(), Admission::new(1));
+        let [small, fresh] = ["/s", "/f"].map(|path| tree.create(path).expect("new"));
+        for group in [&small, &fresh] {
+            admission.set_weight(group, Some(weight)).expect("in range");
+        }
+        let mut turns = Turns::new(&admission, &small);
+        (0..50).for_each(|_| _ = turns.next(1000));
+        let waited = turns.until(&fresh, 1000);
+        assert!((1..5).contains(&waited), "{waited} turns, of {weight}");
     }
 }
 

@@ -48,7 +48,8 @@
 //! What is in flight counts for what work of its group cost on average until it ends, which
 //! corrects it. So groups that have work waiting all the time share by their weights, to within
 //! what is in flight. One that comes anew begins where the others are: it has no credit for when it
-//! wanted nothing, and waits for no more than its turn. Nobody starves.
+//! wanted nothing, and waits for one turn of its siblings, whatever that costs on average while it
+//! waits. If turns cost a millionth all at once, that is some dozens of them. Nobody starves.
 //!
 //! # Weights of its own
 //! [`Admission::set_weight`] and not [`Group::set_weight`]: that one is of a rate of the schema and
@@ -61,7 +62,7 @@
 //!   the end, and a handle of the group and of the queue, which are moved.
 //! - **Otherwise** a lock for some hundreds of nanoseconds, and an allocation or two; O(log) in how
 //!   many tenants wait. Where CPU time is the cost, groups that have work in flight move back while
-//!   it goes on: the next has got least far to within a sixteenth of its turn, so that an end
+//!   it goes on: the next has got least far to within a sixteenth of a turn, so that an end
 //!   need not look at all of them. The first end after a pause may.
 //! - No thread, no timer; an idle tenant has nothing here.
 //!

@@ -26,6 +26,8 @@ struct Level {
     /// Whether it could be let in, and whether what waits in the group itself could.
     was_ready: bool,
     own_was_ready: bool,
+    /// Whether it came anew, and has had no turn.
+    is_new: bool,
     is_dead: bool,
 }
 
@@ -89,6 +91,7 @@ impl Naive {
             now: 0,
             was_ready: false,
             own_was_ready: false,
+            is_new: false,
             is_dead: false,
         };
         let mut levels = vec![level(None, 0), level(Some(tree.root().clone()), 0)];
@@ -166,13 +169,19 @@ impl Naive {
         }
     }
 
-    /// Has groups that nothing is remembered of begin a turn behind the time above.
+    /// Has groups that nothing is remembered of begin at the time above.
     fn come(&mut self, index: usize, fair: &Fair) {
         for at in self.path(index).into_iter().rev().filter(|&at| at > 0) {
             if !fair.knows(self.group(at)) {
-                self.0[at].all.ended_at = self.0[self.0[at].up].now + fair.debit();
+                self.0[at].all.ended_at = self.0[self.0[at].up].now;
+                self.0[at].is_new = true;
             }
         }
+    }
+
+    /// Where a level is, behind a turn of `debit` if it is new.
+    fn behind(&self, index: usize, debit: i128) -> i128 {
+        self.at(index) + if self.0[index].is_new { debit } else { 0 }
     }
 
     /// Has time go on, in which each place cost `held`, in parts.
@@ -199,15 +208,21 @@ impl Naive {
         path.reverse();
         for pair in 0..path.len() {
             let (up, child) = (path[pair], path.get(pair + 1).copied());
+            let node = fair.at(self.0[up].group.as_ref());
+            let debit = fair.debit(node);
             let others = self.children(up).filter(|&child| self.is_ready(child));
             let own_at = self.0[up].own.at(WEIGHT_USUAL);
             let own = (!self.0[up].waiters.is_empty()).then_some(own_at);
-            let least = others.map(|child| self.at(child)).chain(own).min();
-            let at = child.map_or(own_at, |child| self.at(child));
+            let least = others.map(|child| self.behind(child, debit)).chain(own).min();
+            let at = child.map_or(own_at, |child| self.behind(child, debit));
             let least = least.expect("itself at least");
-            let weight = child.map_or(WEIGHT_USUAL, |child| self.0[child].weight);
-            let off = fair.tolerance(weight) + ROUNDING;
+            let off = fair.tolerance(node) + ROUNDING;
             assert!(at - least <= off, "another has used less");
+            if let Some(child) = child.map(|child| &mut self.0[child])
+                && std::mem::take(&mut child.is_new)
+            {
+                child.all.ended_at += debit;
+            }
             let level = &mut self.0[up];
             level.now = level.now.max(at);
             let in_flight = level.all.in_flight();

@@ -84,27 +84,43 @@ impl Pace {
     }
 }
 
-/// What work costs on average, in this part of a unit: small costs would be lost in rounding.
+/// An average of costs, or of how far turns get, in parts.
 #[derive(Clone, Copy)]
 pub(super) struct Average(pub(super) i128);
 
-pub(super) const PARTS: i128 = 256;
-
 impl Average {
-    /// Moves on by an eighth of what the last cost differs.
-    pub(super) fn with(self, cost: i128) -> Average {
-        Average(self.0 + (cost * PARTS - self.0) / 8)
+    /// That of the first, and never of nothing, of which twice as much would be nothing for ever.
+    pub(super) fn of(first: i128) -> Average {
+        Average(first.max(1))
     }
 
-    /// As [`with`](Self::with), but at most doubles the average. A newcomer begins that far behind
-    /// others: a single end that cost as much as millions would keep it waiting for millions of
-    /// turns. The price: where each request has a group of its own and a few cost the most, such
-    /// groups together get more than their part. They belong below a group that lasts.
-    pub(super) fn with_at_most_twice(self, cost: i128) -> Average {
-        Average(self.with(cost).0.min((self.0 * 2).max(PARTS)))
+    /// Moves on by an eighth of what the next one differs.
+    pub(super) fn with(self, next: i128) -> Average {
+        Average(self.0 + (next - self.0) / 8)
     }
 
-    pub(super) fn cost(self) -> i128 {
-        (self.0 / PARTS).max(1)
+    /// As [`with`](Self::with), but at most doubles the average. One that comes anew is so far
+    /// behind others: if a few ends cost as much as millions, it would wait for hundreds of turns
+    /// after each. Where the first end costs as much it waits for some hundred, until an eighth
+    /// less with each has made it little; where the first costs 1 and all others a billion, the
+    /// average is as much after 30. The price: where each request has a group of its own and a few
+    /// cost the most, such groups together get more than their part. They belong below a group that
+    /// lasts.
+    pub(super) fn with_at_most_twice(self, next: i128) -> Average {
+        Average(self.with(next).0.min(self.0 * 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when several that slept end at the same time: the first pays for all.
+    #[test]
+    fn an_average_of_ends_that_cost_nothing_is_no_end_of_its_growth() {
+        let mut average = Average::of(0);
+        (0..100).for_each(|_| average = average.with(0));
+        (0..80).for_each(|_| average = average.with_at_most_twice(1_000_000_000));
+        assert!(average.0 > 900_000_000, "{}", average.0);
     }
 }

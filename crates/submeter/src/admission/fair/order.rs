@@ -1,6 +1,8 @@
 //! Where each node is in the virtual time of the level above, and which nodes there are.
 
-use super::{FRACTION_BITS, Fair, Node, OWN, ROOT, TURN_PARTS, WEIGHT_USUAL};
+use std::iter::successors;
+
+use super::{FRACTION_BITS, Fair, Node, OWN, ROOT, TURN_FIRST, TURN_PARTS, WEIGHT_USUAL};
 #[cfg(test)]
 use crate::admission::parts::Outcome;
 use crate::admission::parts::{Average, Kept};
@@ -9,9 +11,12 @@ use crate::tree::group::Group;
 /// Where something is in the virtual time of the level above. All its costs are in parts.
 #[derive(Default)]
 pub(super) struct Place {
+    /// While it is new, where those were that were there when it came: it is a turn behind that.
     pub(super) at: i128,
-    /// Its key among those that are ready, without the last part.
-    pub(super) queued: Option<(i128, u64)>,
+    /// Whether it came anew, and has had no turn by the line.
+    is_new: bool,
+    /// Among which it is ready, and its key there without the last part.
+    queued: Option<(usize, i128, u64)>,
     /// How much is in flight there, and below a node.
     pub(super) in_flight: u32,
     /// What all that counts for until its end.
@@ -60,6 +65,17 @@ impl Place {
         self.at += expected / i128::from(weights[1]);
     }
 
+    /// Where it is if a turn takes `debit`.
+    fn behind(&self, debit: i128) -> i128 {
+        if self.is_new { self.at + debit } else { self.at }
+    }
+
+    /// Settles by how much it is behind as one that came anew: now it has a turn.
+    pub(super) fn settle_debit(&mut self, debit: i128) {
+        self.at = self.behind(debit);
+        self.is_new = false;
+    }
+
     fn count_in_flight(&mut self, change: impl Fn(u32) -> u32, expected: i128, weight: u32) {
         self.in_flight = change(self.in_flight);
         self.expect(self.expected + expected, [weight; 2]);
@@ -67,6 +83,11 @@ impl Place {
 }
 
 impl Node {
+    /// Whether something in it or below can go in, as far as its own limit does not forbid it.
+    pub(super) fn has_ready(&self) -> bool {
+        self.ready.iter().any(|children| !children.is_empty())
+    }
+
     fn count_held(&mut self, held: i128) {
         if self.is_timed {
             self.place.count_held(held, self.weight());
@@ -87,9 +108,7 @@ impl Fair {
         // No deeper than groups are.
         let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
-        // Behind one turn of those that are there: of groups that come anew for each request, each
-        // would otherwise be before those that have had a turn, for ever.
-        let place = Place { at: self.nodes[up].now + self.debit(), ..Place::default() };
+        let place = Place { at: self.nodes[up].now, is_new: true, ..Place::default() };
         let node = Node { id: group.id(), up, kept, place, ..Node::default() };
         self.nodes[up].below += 1;
         let at = self.free.pop().unwrap_or(self.nodes.len());
@@ -102,14 +121,27 @@ impl Fair {
         at
     }
 
-    /// What work costs on average.
-    pub(super) fn cost(&self) -> i128 {
-        self.average.map_or(1, Average::cost)
+    /// Returns an average that a node has or, where nothing has ended yet, the next one above.
+    fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
+        let up = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
+        successors(Some(at), up).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
     }
 
-    /// Returns what a turn takes of the virtual time, on average and at the usual weight.
-    pub(in crate::admission) fn debit(&self) -> i128 {
-        (self.cost() << FRACTION_BITS) / i128::from(WEIGHT_USUAL)
+    /// Returns what work of a node costs, as far as is known.
+    pub(super) fn cost(&self, at: usize) -> u64 {
+        let cost = self.nearest(at, |node| node.average).map_or(1, |parts| parts >> FRACTION_BITS);
+        u64::try_from(cost).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how far one that comes anew below a node is behind: one turn of those that are
+    /// there. Otherwise groups that are made for one request each would be before those that have
+    /// had a turn, for ever.
+    ///
+    /// It is what a turn takes as far as is known while it waits, and settled when it has its own.
+    /// By what was known when it came it could wait for millions of turns, each of which costs a
+    /// millionth of those before.
+    pub(in crate::admission) fn debit(&self, up: usize) -> i128 {
+        self.nearest(up, |node| node.turn).unwrap_or(TURN_FIRST)
     }
 
     pub(super) fn on_path(&mut self, mut at: usize, mut change: impl FnMut(&mut Node)) {
@@ -185,30 +217,33 @@ impl Fair {
     /// Returns the child of a node that goes next, and where it is.
     ///
     /// It is the first by where each was seen last; all others are there or farther. If it has
-    /// moved by less than a part of its own turn since, it goes all the same. Otherwise it is seen
+    /// moved by less than a part of a turn since, it goes all the same. Otherwise it is seen
     /// anew, and the one that is first then is looked at. So each look but the last is paid for by
     /// a part of a turn that went by. To find the one that is ahead by a hair was rejected: where
     /// all move on all the time, each end would look at all of them.
     pub(super) fn first(&mut self, at: usize) -> (i128, usize) {
+        let debit = self.debit(at);
         loop {
-            let &(seen, _, child) = self.nodes[at].ready.first().expect("it is ready");
+            let [known, new] = &self.nodes[at].ready;
+            let new = new.first().map(|&(seen, turn, child)| (seen + debit, turn, child));
+            let first = known.first().copied().into_iter().chain(new).min();
+            let (seen, _, child) = first.expect("it is ready");
             #[cfg(test)]
             {
                 self.looks += 1;
             }
             self.count_held_by(at, child);
-            let weight = if child == OWN { WEIGHT_USUAL } else { self.nodes[child].weight() };
-            let place = self.place(at, child).at;
-            if place - seen <= self.tolerance(weight) {
+            let place = self.place(at, child).behind(debit);
+            if place - seen <= self.tolerance(at) {
                 return (place, child);
             }
             self.sync(at, child, true);
         }
     }
 
-    /// Returns how much farther the one that goes next may be than another.
-    pub(in crate::admission) fn tolerance(&self, weight: u32) -> i128 {
-        (self.cost() << FRACTION_BITS) / (TURN_PARTS * i128::from(weight))
+    /// Returns how much farther the one that goes next below a node may be than another.
+    pub(in crate::admission) fn tolerance(&self, up: usize) -> i128 {
+        self.debit(up) / TURN_PARTS
     }
 
     /// Puts a node, and all above it, where it belongs after a change of it.
@@ -220,8 +255,9 @@ impl Fair {
                 self.rest(at);
                 return;
             }
-            let Node { ref ready, ref place, limit, up, .. } = self.nodes[at];
-            let is_ready = !ready.is_empty() && limit.is_none_or(|limit| place.in_flight < limit);
+            let Node { ref place, limit, up, .. } = self.nodes[at];
+            let is_ready = self.nodes[at].has_ready();
+            let is_ready = is_ready && limit.is_none_or(|limit| place.in_flight < limit);
             self.sync(up, at, is_ready);
             self.rest(at);
             at = up;
@@ -234,21 +270,21 @@ impl Fair {
         let turn = self.next_turn;
         let now = self.nodes[up].now;
         let place = self.place(up, child);
-        let before = place.queued;
+        let (before, among) = (place.queued, usize::from(place.is_new));
         match before {
             None if is_ready => place.at = place.at.max(now),
-            Some((at, _)) if is_ready && at == place.at => return,
+            Some((of, at, _)) if is_ready && (of, at) == (among, place.at) => return,
             None => return,
             Some(_) => {}
         }
-        place.queued = is_ready.then_some((place.at, turn));
+        place.queued = is_ready.then_some((among, place.at, turn));
         let queued = place.queued;
         let ready = &mut self.nodes[up].ready;
-        if let Some((at, turn)) = before {
-            ready.remove(&(at, turn, child));
+        if let Some((among, at, turn)) = before {
+            ready[among].remove(&(at, turn, child));
         }
-        if let Some((at, turn)) = queued {
-            ready.insert((at, turn, child));
+        if let Some((among, at, turn)) = queued {
+            ready[among].insert((at, turn, child));
             self.next_turn += 1;
         }
     }
@@ -316,6 +352,12 @@ impl Fair {
     #[cfg(test)]
     pub(in crate::admission) fn knows(&self, group: &Group) -> bool {
         self.places.contains_key(&group.id())
+    }
+
+    /// Returns the node of a group, or the one above all.
+    #[cfg(test)]
+    pub(in crate::admission) fn at(&self, group: Option<&Group>) -> usize {
+        group.map_or(ROOT, |group| self.places[&group.id()])
     }
 
     /// Returns what one counts for that was let in, and has not asked.
