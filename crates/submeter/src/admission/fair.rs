@@ -64,6 +64,11 @@ const FRACTION_BITS: u32 = 20;
 /// How long a place must be held to cost as much as its use would, where each has a CPU.
 pub(super) const HELD_PER_USED: i128 = 8;
 
+/// How much of the time between two events counts for places at most. If nobody comes, asks or
+/// leaves for longer, the process may have been stopped as a whole, in which time no place kept
+/// anybody from a CPU. Work that sleeps for longer while nothing else happens pays for this much.
+const GAP_MAX: Duration = Duration::from_secs(10);
+
 /// How far a turn gets before one has ended: of cost 1, at the usual weight.
 const TURN_FIRST: i128 = (1 << FRACTION_BITS) / WEIGHT_USUAL as i128;
 
@@ -191,7 +196,7 @@ impl Fair {
     /// Has all that follows happen at `now`, with so many `places` in all until then; ends the
     /// waits of those whose time is over.
     pub(super) fn tick(&mut self, now: Instant, places: u32) {
-        let time = now.saturating_duration_since(self.now).as_nanos().cast_signed();
+        let time = now.saturating_duration_since(self.now).min(GAP_MAX).as_nanos().cast_signed();
         self.now = self.now.max(now);
         // As many as can run; with more places than that, each is good for its part of them.
         let parallel = i128::from(places.min(self.cpus));

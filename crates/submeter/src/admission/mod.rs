@@ -42,6 +42,9 @@
 //!   this or for what it used, whichever is more: for CPU time alone if it works for an eighth of
 //!   its time or more, so that it need not pay for being preempted. One that only sleeps has eight
 //!   places for each of one that only works. It pays while it sleeps, and gets no credit for it.
+//!   Of a time in which nobody comes to the queue, asks or leaves, it pays for 10 s at most: a
+//!   process that was stopped as a whole, for however long, costs each piece that was in flight no
+//!   more than 1.25 s of CPU time.
 //! - Otherwise, or [as the builder says](AdmissionBuilder::by_reported_cost), **what each
 //!   [says](Admitted::set_cost)** that it has cost, or 1.
 //!

@@ -65,6 +65,9 @@ pub(super) struct State {
     pub(super) waiting: usize,
 }
 
+/// Twice as much as this is never too long for the time between two ends.
+const INTERVAL_LEAST: Duration = Duration::from_millis(1);
+
 /// How fast places come free.
 #[derive(Default)]
 pub(super) struct Pace {
@@ -77,7 +80,10 @@ impl Pace {
     pub(super) fn ended(&mut self, now: Instant, is_waited_for: bool) {
         if let Some(last) = self.last {
             let gap = now.saturating_duration_since(last);
-            let average = |interval: Duration| (interval * 7 + gap) / 8;
+            // At most twice as long: the process may have been stopped for an hour meanwhile.
+            let average = |interval: Duration| {
+                ((interval * 7 + gap) / 8).min(interval.max(INTERVAL_LEAST) * 2)
+            };
             self.interval = Some(self.interval.map_or(gap, average));
         }
         self.last = is_waited_for.then_some(now);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use submeter_percpu::slots::Line;
 
+use super::error::Why;
 use super::fair::Fair;
 use super::parts::{Bounds, Outcome, Setting, Used};
 use super::tests::timed_tree;
@@ -360,4 +361,87 @@ fn an_end_among_thousands_that_sleep_looks_at_few() {
     }
     let looks = fair.looks - before;
     assert!(looks < u64::from(TENANTS / 2) * 100, "{looks} for {} ends", TENANTS / 2);
+}
+
+/// A piece of one tenant is in one of two places for a time in which nothing else happens, at the
+/// end of which so many end that came by the open way. Returns for how much CPU time another works
+/// then before the one has a turn again.
+fn cost_of(time: Duration, by_way: u32) -> Duration {
+    let tree = timed_tree();
+    let groups = ["/held", "/other"].map(|path| tree.create(path).expect("new"));
+    let start = Instant::now();
+    let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 2);
+    let mut used = 0;
+    let join = |fair: &mut Fair, of: usize, used| {
+        let waker = Waker::noop().clone();
+        let joined = fair.join(&groups[of], waker, None, Some(used), false, &mut |_| Some(0));
+        joined.expect("no bound")
+    };
+    fair.tick(start, 2);
+    // It is known, and what a turn costs.
+    fair.configure(&groups[1], Setting::Weight(Some(100)), &mut |_| Some(0));
+    let first = join(&mut fair, 1, 0);
+    fair.admit();
+    let expected = fair.granted(first).expect("let in");
+    used += 10 * MS.as_nanos() as u64;
+    fair.complete(&groups[1], expected, Used::CpuTime(used));
+    let held = join(&mut fair, 0, 0);
+    fair.admit();
+    fair.tick(start + time, 2);
+    (0..by_way).for_each(|_| fair.complete_other(&groups[0], Used::CpuTime(0)));
+    let mut next = [0, 1].map(|of| join(&mut fair, of, [0, used][of]));
+    let expected = fair.granted(held).expect("let in");
+    fair.complete(&groups[0], expected, Used::CpuTime(0));
+    loop {
+        fair.admit();
+        if fair.granted(next[0]).is_some() {
+            return Duration::from_nanos(used);
+        }
+        let expected = fair.granted(next[1]).expect("one of them");
+        used += 10 * MS.as_nanos() as u64;
+        assert!(used < 1_000_000_000_000, "it has no turn");
+        // No time goes on here: it is CPU time alone that is counted.
+        fair.complete(&groups[1], expected, Used::CpuTime(used));
+        next[1] = join(&mut fair, 1, used);
+    }
+}
+
+/// What was in flight when a process was stopped waited for hours of others' work.
+#[test]
+fn a_process_that_is_stopped_for_hours_costs_those_in_flight_a_second_of_work() {
+    for hours in [1, 1_000] {
+        let cost = cost_of(hours * 3_600 * SECOND, 0);
+        assert!(cost >= 5 * SECOND / 4 && cost <= 3 * SECOND / 2, "{cost:?} for {hours} h");
+    }
+    // And no less for work that sleeps.
+    let cost = cost_of(8 * SECOND, 0);
+    assert!(cost >= SECOND && cost <= 5 * SECOND / 4, "{cost:?}");
+}
+
+/// Nobody was told to come again in less than minutes.
+#[test]
+fn a_process_that_is_stopped_for_an_hour_tells_nobody_to_come_again_after_minutes() {
+    let tree = timed_tree();
+    let mut now = Instant::now();
+    let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 1);
+    let mut end = |gap: Duration| {
+        let join = |fair: &mut Fair| {
+            let waker = Waker::noop().clone();
+            fair.join(tree.root(), waker, None, Some(0), false, &mut |_| Some(0)).expect("room")
+        };
+        let [first, second] = [0; 2].map(|_| join(&mut fair));
+        fair.admit();
+        now += gap;
+        fair.tick(now, 1);
+        let expected = fair.granted(first).expect("it came first");
+        fair.complete(tree.root(), expected, Used::CpuTime(0));
+        fair.cancel(tree.root(), second);
+        fair.retry_after(Why::Full)
+    };
+    (0..20).for_each(|_| _ = end(10 * MS));
+    let after = end(3_600 * SECOND).expect("known");
+    assert!(after >= 10 * MS && after <= 20 * MS, "{after:?}");
+    // It learns what lasts.
+    (0..60).for_each(|_| _ = end(60 * SECOND));
+    assert!(end(60 * SECOND).expect("known") > 59 * SECOND);
 }
