@@ -457,6 +457,9 @@ impl Fair {
             if !self.nodes[at].takes_part() {
                 return;
             }
+            // It may have come by the lock as one looked for a place, for whom the way was closed
+            // for that moment. Then nobody waits, and nobody has since an earlier close.
+            self.note_close();
             self.charge_place(at);
         }
         self.count_end(at, used);

@@ -445,3 +445,10 @@ fn a_process_that_is_stopped_for_an_hour_tells_nobody_to_come_again_after_minute
     (0..60).for_each(|_| _ = end(60 * SECOND));
     assert!(end(60 * SECOND).expect("known") > 59 * SECOND);
 }
+
+/// It was charged for its place since the way was closed last, which may be long ago.
+#[test]
+fn work_that_ends_while_nobody_waits_pays_for_no_place() {
+    let costs = [0, 1].map(|by_way| cost_of(8 * SECOND, by_way));
+    assert!(costs[1].abs_diff(costs[0]) <= 20 * MS, "{costs:?}");
+}
