@@ -4,7 +4,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{Line, Slots};
-use crate::models::{Note, explore_all, witness};
+use crate::models::{Note, either_first, explore_all, witness};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// What somebody does who finds no place.
@@ -64,6 +64,22 @@ impl Model {
             self.slots.serve(&mut *line);
         }
         line.admitted > before
+    }
+
+    /// Returns whether it is inside; it joins only if there is a place, as where nobody may wait.
+    fn enter_at_once(&self, joins: Joins) -> bool {
+        if self.slots.try_enter() {
+            return true;
+        }
+        let mut line = self.line.lock().unwrap();
+        let looked = self.slots.used();
+        let closed = self.slots.close();
+        let (inside, most) = if joins == Joins::Closing { closed } else { looked };
+        line.wait += u32::from(inside < most);
+        let has_joined = line.wait > 0;
+        self.slots.serve(&mut *line);
+        assert_eq!(line.wait, 0, "it waits where nobody may");
+        has_joined
     }
 
     /// Does what only one may do at once.
@@ -176,4 +192,31 @@ fn loom_slots_3_a_place_that_is_added_is_for_those_that_wait() {
         assert_eq!(model.slots.used().0, 1);
         model.must_come_to_an_end();
     });
+}
+
+fn one_leaves_and_comes_again(joins: Joins) {
+    let model = Model::new(1);
+    assert!(model.slots.try_enter());
+    let other = Arc::clone(&model);
+    let other = thread::spawn(move || {
+        other.leave();
+        other.slots.try_enter()
+    });
+    either_first();
+    let entered = model.enter_at_once(joins);
+    let again = other.join().unwrap();
+    witness("one that is refused", !entered);
+    witness("one that is before the other", entered && !again);
+    model.must_come_to_an_end();
+}
+
+#[test]
+fn loom_slots_4_who_is_said_to_have_a_place_gets_it() {
+    explore_all(|| one_leaves_and_comes_again(Joins::Closing));
+}
+
+#[test]
+#[should_panic(expected = "it waits where nobody may")]
+fn loom_slots_4_fails_if_who_joins_looks_before_the_way_is_closed() {
+    explore_all(|| one_leaves_and_comes_again(Joins::LookingFirst));
 }

@@ -120,10 +120,12 @@ impl Slots {
         }
     }
 
-    /// Has all come by the lock from now on, which the caller holds.
-    pub fn close(&self) {
+    /// Has all come by the lock from now on, which the caller holds. Returns how many are inside,
+    /// and how many may be: until the lock is given up nobody else changes that.
+    pub fn close(&self) -> (u32, u32) {
         // Relaxed: exchanges of this same word decide what follows.
-        self.word.fetch_or(CLOSED, Ordering::Relaxed);
+        let word = self.word.fetch_or(CLOSED, Ordering::Relaxed);
+        (inside(word), limit(word))
     }
 
     /// Sets how many may be inside, with the line's lock held: the line is to be

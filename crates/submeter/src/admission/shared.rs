@@ -109,8 +109,7 @@ impl Shared {
         let used = self.cpu_time(group);
         let joined = self.with(|fair| {
             // First: nobody is to take the place that it is said to have.
-            self.slots.close();
-            let (inside, most) = self.slots.used();
+            let (inside, most) = self.slots.close();
             let watch = &mut |group: &Group| self.watch(group);
             let joined = fair.join(group, waker, deadline, used, inside < most, watch);
             self.slots.serve(fair);
