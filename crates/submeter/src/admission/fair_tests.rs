@@ -283,6 +283,34 @@ fn what_was_let_in_before_others_waited_is_what_its_group_had_once_they_do() {
     assert_eq!(let_in.len(), 4, "the other has used four turns, and it none");
 }
 
+/// What it has in flight counted for nothing until the first of it ended.
+#[test]
+fn a_group_that_comes_anew_does_not_have_all_places_before_its_first_work_ends() {
+    let (tree, admission) = (tree(), Admission::new(8));
+    let [long, fresh] = ["/long", "/fresh"].map(|path| tree.create(path).expect("new"));
+    let mut held: Vec<_> =
+        (0..8).map(|_| admission.try_acquire(&long).expect("there are 8 places")).collect();
+    let mut of_long: Vec<_> = (0..50).map(|_| waits(&admission, &long)).collect();
+    let mut end = |mut held: Admitted| {
+        held.set_cost(1000);
+        drop(held);
+        let (at, turn) =
+            of_long.iter_mut().enumerate().find_map(|(at, one)| Some((at, admitted(one)?)))?;
+        drop(of_long.remove(at));
+        Some(turn)
+    };
+    // All that is in flight then came by the line, at what work costs.
+    for _ in 0..20 {
+        let first = held.remove(0);
+        held.extend(end(first));
+    }
+    let mut of_fresh: Vec<_> = (0..8).map(|_| waits(&admission, &fresh)).collect();
+    let let_in: Vec<_> = held.into_iter().filter_map(&mut end).collect();
+    let of_fresh: Vec<_> = of_fresh.iter_mut().filter_map(admitted).collect();
+    let turns = [let_in.len(), of_fresh.len()];
+    assert!(turns.iter().all(|turns| (3..=5).contains(turns)), "{turns:?}");
+}
+
 #[test]
 fn work_that_ends_in_its_group_is_charged_before_the_next_is_chosen() {
     let mut schema = Schema::builder();
