@@ -7,7 +7,8 @@
 //!   holds only where its blocks are freed in it as well.
 //! - **How much**: the sizes that the program asked for, not what the allocator rounds them up to.
 //!   A block that grows or shrinks counts as freed with its old size and allocated with its new
-//!   one, wherever it lies then.
+//!   one, wherever it lies then. What is refused does not count, but for a block of less than 4 KiB
+//!   that there is no memory for: most programs end with it.
 //! - **When**: a thread's counts are charged when it leaves its group, enters another or
 //!   [parks](submeter::switch::park), and are exact then. What a thread that is in a group has
 //!   allocated since is charged at its next switch, as CPU time is.

@@ -5,6 +5,11 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use crate::counts;
 
+/// Blocks of this size and more are counted when there is one: who asks for too much is refused,
+/// and may go on. Where there is no memory for a smaller one the program ends, as a rule, and to
+/// look would cost as much again as the counts: what comes after a call needs a frame for it.
+const LARGE: usize = 4 << 10;
+
 /// An allocator that counts for each thread what it allocates and frees by another.
 ///
 /// Each call is passed on as it is, so that memory is where and what the inner allocator makes it:
@@ -37,6 +42,24 @@ impl<A> Metered<A> {
     }
 }
 
+impl<A: GlobalAlloc> Metered<A> {
+    /// Allocates a large block.
+    ///
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(never)]
+    unsafe fn make_large(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        // SAFETY: 1. The caller's promise.
+        let block = unsafe {
+            if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) }
+        };
+        if !block.is_null() {
+            counts::allocated(layout.size());
+        }
+        block
+    }
+}
+
 // SAFETY: 1. Every block is one of `inner`, which is an allocator, and goes back to it with the
 // layout that it came with: each call passes on its arguments, and returns what was returned.
 // 2. Nothing unwinds: what is added beside is in `counts`, whose sums wrap around, and whose
@@ -45,12 +68,13 @@ impl<A> Metered<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
-        let block = unsafe { self.inner.alloc(layout) };
-        if !block.is_null() {
-            counts::allocated(layout.size());
+        if layout.size() >= LARGE {
+            // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
+            return unsafe { self.make_large(layout, false) };
         }
-        block
+        counts::allocated(layout.size());
+        // SAFETY: 1. As above.
+        unsafe { self.inner.alloc(layout) }
     }
 
     #[inline]
@@ -63,12 +87,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: 1. As in `alloc`.
-        let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if !block.is_null() {
-            counts::allocated(layout.size());
+        if layout.size() >= LARGE {
+            // SAFETY: 1. As in `alloc`.
+            return unsafe { self.make_large(layout, true) };
         }
-        block
+        counts::allocated(layout.size());
+        // SAFETY: 1. As in `alloc`.
+        unsafe { self.inner.alloc_zeroed(layout) }
     }
 
     #[inline]

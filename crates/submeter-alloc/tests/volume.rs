@@ -69,6 +69,19 @@ fn a_block_that_grows_or_shrinks_is_freed_with_its_old_size_and_allocated_with_i
 }
 
 #[test]
+fn what_is_refused_does_not_count() {
+    let (tree, heap) = tree();
+    let refused = tree.root().run(|| {
+        let mut bytes: Vec<u8> = Vec::new();
+        let new = bytes.try_reserve_exact(isize::MAX as usize).is_err();
+        bytes.reserve_exact(16);
+        new && bytes.try_reserve_exact(isize::MAX as usize - 16).is_err()
+    });
+    assert!(refused);
+    assert_eq!(sums(tree.root(), heap), [16, 16, 1, 1]);
+}
+
+#[test]
 fn a_thread_that_stays_in_its_group_is_charged_when_it_parks() {
     let (tree, heap) = tree();
     let turn = Barrier::new(2);
