@@ -37,6 +37,7 @@
 //! `thread.deallocatedp` point to, and declare its counters by
 //! [`thread_count`](submeter::SchemaBuilder::thread_count). Then nothing is added to a block.
 
+mod chosen;
 mod counts;
 pub mod exact;
 mod live;
@@ -45,6 +46,7 @@ mod raw;
 pub mod sampled;
 mod volume;
 
+pub use chosen::Chosen;
 pub use counts::{Counts, thread_counts};
 pub use exact::Exact;
 pub use live::{Live, StartError};

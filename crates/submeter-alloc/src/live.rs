@@ -35,7 +35,7 @@ impl Live {
 #[non_exhaustive]
 pub enum StartError {
     /// The program's global allocator is not the one that this `Heap` is of, such as
-    /// [`Exact`](crate::Exact).
+    /// [`Exact`](crate::Exact), nor a [`Chosen`](crate::Chosen) one.
     NotLinked,
     /// The [`Live`] was declared for another tree.
     OtherTree,

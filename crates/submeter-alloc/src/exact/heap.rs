@@ -12,6 +12,7 @@ use submeter_percpu::process_lock::ProcessMutex;
 use super::limit::NoNumber;
 use super::numbers::{Entry, Numbering};
 use super::{books, owners};
+use crate::chosen::Rung;
 use crate::live::{Live, StartError};
 
 /// The books of a tree's groups, of which a process has at most one. See the [module](super).
@@ -126,18 +127,16 @@ impl Heap {
     /// Begins to charge the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
-    /// When the global allocator is not an [`Exact`](super::Exact), when `live` is another tree's,
-    /// and when the process has had a `Heap` before. Groups for which there is no room later are
-    /// nobody's.
+    /// When the global allocator is neither an [`Exact`](super::Exact) nor a
+    /// [`Chosen`](crate::Chosen), when `live` is another tree's, and when the process has had a
+    /// `Heap` before. Groups for which there is no room later are nobody's.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
-        if !books::is_linked() {
-            return Err(StartError::NotLinked);
-        }
-        Heap::begin(tree, live, None)
+        Heap::begin(Rung::Exact, tree, live, None)
     }
 
     /// As [`start`](Heap::start), whichever allocator writes the books.
     pub(crate) fn begin(
+        rung: Rung,
         tree: &Tree,
         live: Live,
         samples: Option<Gauge<Count>>,
@@ -145,9 +144,13 @@ impl Heap {
         if !live.is_of(tree) {
             return Err(StartError::OtherTree);
         }
-        // Relaxed: only that one thread finds it unset matters.
-        if STARTED.swap(true, Ordering::Relaxed) {
-            return Err(StartError::Twice);
+        // Relaxed, here and below: only that one thread finds it unset matters.
+        let is_first = || !STARTED.swap(true, Ordering::Relaxed);
+        match rung.choose() {
+            true if is_first() => {}
+            // Where another rung was chosen, that was by the first.
+            false if !STARTED.load(Ordering::Relaxed) => return Err(StartError::NotLinked),
+            _ => return Err(StartError::Twice),
         }
         let numbering = Arc::new(Numbering::of(tree));
         let shared = Arc::clone(&numbering);

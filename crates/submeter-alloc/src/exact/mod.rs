@@ -67,3 +67,4 @@ mod raw;
 pub use heap::{Balance, Heap};
 pub use limit::{NoNumber, OrOver, OrOverHeap, OverLimit, admit, check};
 pub use raw::Exact;
+pub(crate) use raw::{SIZE_MAX, fit};

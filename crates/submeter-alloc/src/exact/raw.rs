@@ -33,7 +33,7 @@ const _: () = assert!(GRANULES - 1 + size_of::<u16>() <= LEAF);
 const REGIONS: usize = 1 << (ADDRESS_BITS - REGION_BITS);
 
 /// More is no layout once it is aligned to a granule.
-const SIZE_MAX: usize = isize::MAX as usize - (GRANULE - 1);
+pub(crate) const SIZE_MAX: usize = isize::MAX as usize - (GRANULE - 1);
 
 /// Stands for an owner that is behind the block.
 const BEHIND: u32 = u8::MAX as u32;
@@ -68,7 +68,7 @@ fn is_narrow(size: usize) -> bool {
 
 /// What is asked of the inner allocator.
 #[inline(always)]
-fn fit(layout: Layout) -> Layout {
+pub(crate) fn fit(layout: Layout) -> Layout {
     fit_size(layout, layout.size().max(GRANULE))
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter::{Bytes, Count, Gauge, Group, Metrics, SchemaBuilder, Tree};
+use submeter::{Bytes, Count, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
 
 use super::{odds, samples, slots};
+use crate::chosen::Rung;
 use crate::exact::{self, Balance};
 use crate::live::{self, StartError};
 
@@ -28,9 +29,18 @@ impl Live {
     /// estimates and more are within 2.2 of them. Costs a read of the gauge.
     #[must_use]
     pub fn error_bytes(&self, group: &Group) -> u64 {
-        let samples = group.sum(self.samples).max(0) as f64;
-        odds::error(samples).round() as u64
+        error_bytes(group.sum(self.samples))
     }
+
+    /// As [`error_bytes`](Live::error_bytes), of a copy of a group.
+    #[must_use]
+    pub fn error_bytes_in(&self, group: &GroupValues) -> u64 {
+        error_bytes(group.gauge(self.samples))
+    }
+}
+
+fn error_bytes(samples: i64) -> u64 {
+    odds::error(samples.max(0) as f64).round() as u64
 }
 
 impl Metrics for Live {
@@ -87,16 +97,15 @@ impl Heap {
     /// Begins to charge the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
-    /// When the global allocator is not a [`Sampled`](super::Sampled), when `live` is another
-    /// tree's, when the process has had a `Heap` before, and when there are no addresses for
-    /// samples. Groups for which there is no room later are nobody's.
+    /// When the global allocator is neither a [`Sampled`](super::Sampled) nor a
+    /// [`Chosen`](crate::Chosen), when `live` is another tree's, when the process has had a `Heap`
+    /// before, and when there are no addresses for samples. Groups for which there is no room later
+    /// are nobody's.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
-        if !super::is_linked() {
-            return Err(StartError::NotLinked);
-        }
+        // Before the rung is chosen: where there are none, another one can be.
         slots::start().map_err(StartError::NoAddresses)?;
         let bytes = live::Live { bytes: live.bytes };
-        let books = exact::Heap::begin(tree, bytes, Some(live.samples))?;
+        let books = exact::Heap::begin(Rung::Sampled, tree, bytes, Some(live.samples))?;
         Ok(Heap { books, root: tree.root().clone(), live, lacking: AtomicU64::new(0) })
     }
 

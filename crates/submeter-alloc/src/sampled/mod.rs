@@ -51,11 +51,9 @@
 //!
 //! # Where it is right
 //! As [`Exact`](crate::Exact). A signal handler that interrupts the sampler on its own thread is
-//! not sampled meanwhile. A sample for which there is no slot (a heap of more than 64 GiB of small
-//! blocks, or a limit on memory) leaves what it stands for to the next sample of its group on its
-//! thread. If that is another group's, the estimates lack it, which the gauge
-//! `heap_live_lacking_bytes` of the root says; known blocks for which the map finds no memory as
-//! well.
+//! not sampled meanwhile. The estimates lack what a sample stands for where there is no slot for it
+//! (a heap of more than 64 GiB of small blocks, or a limit on memory), and known blocks for which
+//! the map finds no memory: the gauge `heap_live_lacking_bytes` of the root says how much.
 
 mod heap;
 mod large;
@@ -73,6 +71,6 @@ pub use heap::{Heap, Live};
 pub use raw::Sampled;
 
 /// Returns whether a block that is allocated here may be sampled.
-fn is_linked() -> bool {
+pub(crate) fn is_linked() -> bool {
     places::passes(|| drop(black_box(Box::new(black_box([0_u8; 64])))))
 }

@@ -1,0 +1,47 @@
+//! What a program's allocator knows, where that is chosen when it runs.
+
+mod raw;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::exact::books;
+use crate::sampled;
+
+pub use raw::Chosen;
+
+/// Who holds memory, by samples or to the byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    Sampled = 1,
+    Exact = 2,
+}
+
+/// The rung of a [`Chosen`]; 0 before there is one.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+/// Returns the rung that was chosen. It is never another one later, and a block that one rung made
+/// is not freed by who has not seen it: who has the block has it from a thread that had.
+#[inline(always)]
+fn chosen() -> Option<Rung> {
+    const SAMPLED: u8 = Rung::Sampled as u8;
+    const EXACT: u8 = Rung::Exact as u8;
+    // Relaxed: one word, whose values each thread sees in their order.
+    match CHOSEN.load(Ordering::Relaxed) {
+        SAMPLED => Some(Rung::Sampled),
+        EXACT => Some(Rung::Exact),
+        _ => None,
+    }
+}
+
+impl Rung {
+    /// Chooses this one, if none was chosen yet. Returns whether the program's allocator is on it
+    /// now; one that leaves nothing to choose, as [`Exact`](crate::Exact), always is on its own.
+    pub(crate) fn choose(self) -> bool {
+        // Relaxed: as above. Where there is another one, the look says so.
+        let _ = CHOSEN.compare_exchange(0, self as u8, Ordering::Relaxed, Ordering::Relaxed);
+        match self {
+            Rung::Sampled => sampled::is_linked(),
+            Rung::Exact => books::is_linked(),
+        }
+    }
+}

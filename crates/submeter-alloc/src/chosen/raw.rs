@@ -1,0 +1,307 @@
+//! The allocator that is on no rung until one is chosen.
+#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::null_mut;
+
+use super::{Rung, chosen};
+use crate::exact::{Exact, SIZE_MAX, fit};
+use crate::sampled::Sampled;
+
+/// An allocator that is a [`Sampled`] or an [`Exact`] from when a `Heap` of theirs begins, and
+/// until then passes blocks on: for a program that is told at its start what to know.
+///
+/// Blocks that were allocated before are nobody's. All are as those of `Exact`: of 16 bytes at
+/// least.
+///
+/// # Examples
+/// ```
+/// use std::alloc::System;
+/// use submeter::{Schema, Tree};
+/// use submeter_alloc::{Chosen, exact, sampled};
+///
+/// #[global_allocator]
+/// static HEAP: Chosen<System> = Chosen::new(System);
+///
+/// enum Heap {
+///     Sampled(sampled::Heap),
+///     Exact(exact::Heap),
+/// }
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let heap = match std::env::args().nth(1).as_deref() {
+///     Some("exact") => Heap::Exact(exact::Heap::start(&tree, tree.declare()?)?),
+///     _ => Heap::Sampled(sampled::Heap::start(&tree, tree.declare()?)?),
+/// };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chosen<A> {
+    inner: A,
+}
+
+impl<A> Chosen<A> {
+    /// Passes blocks on to `inner`, as any rung does.
+    pub const fn new(inner: A) -> Chosen<A> {
+        Chosen { inner }
+    }
+
+    /// Returns the allocator below, as for its statistics.
+    pub const fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn below(&self) -> Fitting<'_, A> {
+        Fitting(&self.inner)
+    }
+}
+
+/// A call of a rung: one of its own, so that none of them takes registers or a place on the stack
+/// for what another needs.
+///
+/// # Safety
+/// 1. As of the method.
+#[inline(never)]
+unsafe fn alloc(rung: impl GlobalAlloc, layout: Layout) -> *mut u8 {
+    // SAFETY: 1. The caller's promise.
+    unsafe { rung.alloc(layout) }
+}
+
+/// As [`alloc`].
+///
+/// # Safety
+/// 1. As of the method.
+#[inline(never)]
+unsafe fn dealloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout) {
+    // SAFETY: 1. The caller's promise.
+    unsafe { rung.dealloc(block, layout) }
+}
+
+/// As [`alloc`].
+///
+/// # Safety
+/// 1. As of the method.
+#[inline(never)]
+unsafe fn alloc_zeroed(rung: impl GlobalAlloc, layout: Layout) -> *mut u8 {
+    // SAFETY: 1. The caller's promise.
+    unsafe { rung.alloc_zeroed(layout) }
+}
+
+/// As [`alloc`].
+///
+/// # Safety
+/// 1. As of the method.
+#[inline(never)]
+unsafe fn realloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    // SAFETY: 1. The caller's promise.
+    unsafe { rung.realloc(block, layout, size) }
+}
+
+// SAFETY: 1. Every block is one of `inner`, made with what `fit` says of its layout and given back
+// with the same on every rung and on none; or it is one that a rung made otherwise, which that rung
+// is asked about alone, as no other is chosen later. 2. Nothing unwinds, and nothing is called
+// again from within: as of the rungs.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let below = self.below();
+        // SAFETY: 1. The caller's promise is of the same method.
+        unsafe {
+            match chosen() {
+                None => below.alloc(layout),
+                Some(Rung::Sampled) => alloc(Sampled::new(below), layout),
+                Some(Rung::Exact) => alloc(Exact::new(below), layout),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let below = self.below();
+        // SAFETY: 1. The caller's promise is of the same method.
+        unsafe {
+            match chosen() {
+                None => below.dealloc(block, layout),
+                Some(Rung::Sampled) => dealloc(Sampled::new(below), block, layout),
+                Some(Rung::Exact) => dealloc(Exact::new(below), block, layout),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let below = self.below();
+        // SAFETY: 1. The caller's promise is of the same method.
+        unsafe {
+            match chosen() {
+                None => below.alloc_zeroed(layout),
+                Some(Rung::Sampled) => alloc_zeroed(Sampled::new(below), layout),
+                Some(Rung::Exact) => alloc_zeroed(Exact::new(below), layout),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let below = self.below();
+        // SAFETY: 1. The caller's promise is of the same method.
+        unsafe {
+            match chosen() {
+                None => below.realloc(block, layout, size),
+                Some(Rung::Sampled) => realloc(Sampled::new(below), block, layout, size),
+                Some(Rung::Exact) => realloc(Exact::new(below), block, layout, size),
+            }
+        }
+    }
+}
+
+/// The allocator below, asked for each block as [`Exact`] asks: any rung can free it.
+struct Fitting<'a, A>(&'a A);
+
+// SAFETY: 1. Every block is one of the inner allocator, made with what `fit` says of its layout,
+// which is at least as large and as aligned, is valid for what is not larger than `SIZE_MAX`, and
+// goes back with the same. 2. Nothing unwinds, and nothing is called again from within.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Fitting<'_, A> {
+    #[inline(always)]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > SIZE_MAX {
+            return null_mut();
+        }
+        // SAFETY: 1. `fit` makes no size of 0.
+        unsafe { self.0.alloc(fit(layout)) }
+    }
+
+    #[inline(always)]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: 1. The caller's promise: the block was made with what `fit` says of the same.
+        unsafe { self.0.dealloc(block, fit(layout)) }
+    }
+
+    #[inline(always)]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > SIZE_MAX {
+            return null_mut();
+        }
+        // SAFETY: 1. As in `alloc`.
+        unsafe { self.0.alloc_zeroed(fit(layout)) }
+    }
+
+    #[inline(always)]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if size > SIZE_MAX {
+            return null_mut();
+        }
+        // SAFETY: 1. The caller's promise: the new size is not too large for the alignment. As in
+        // `dealloc`.
+        unsafe {
+            let new = Layout::from_size_align_unchecked(size, layout.align());
+            self.0.realloc(block, fit(layout), fit(new).size())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::System;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::CHOSEN;
+    use super::*;
+
+    /// Takes each block back only with the layout that it was asked for with.
+    struct Strict;
+
+    /// The size and the alignment of the one block there is.
+    static ASKED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+    fn asked(layout: Layout) {
+        assert!(layout.size() >= 16 && layout.align() >= 16, "{layout:?}");
+        // Relaxed, here and below: the test's one thread.
+        ASKED[0].store(layout.size(), Ordering::Relaxed);
+        ASKED[1].store(layout.align(), Ordering::Relaxed);
+    }
+
+    fn must_be_as_asked(layout: Layout) {
+        let asked = [0, 1].map(|at| ASKED[at].load(Ordering::Relaxed));
+        assert_eq!(asked, [layout.size(), layout.align()]);
+    }
+
+    // SAFETY: 1. All is passed on to the system's allocator. 2. What panics is a test that failed.
+    unsafe impl GlobalAlloc for Strict {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            asked(layout);
+            // SAFETY: 1. The caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            asked(layout);
+            // SAFETY: 1. The caller's promise.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            must_be_as_asked(layout);
+            // SAFETY: 1. The caller's promise, which was looked at.
+            unsafe { System.dealloc(block, layout) }
+        }
+
+        unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            must_be_as_asked(layout);
+            // SAFETY: 1. The caller's promise, which was looked at.
+            unsafe {
+                asked(Layout::from_size_align_unchecked(size, layout.align()));
+                System.realloc(block, layout, size)
+            }
+        }
+    }
+
+    /// Relaxed: no other test of this process has a `Chosen`.
+    fn on(rung: Option<Rung>) {
+        CHOSEN.store(rung.map_or(0, |rung| rung as u8), Ordering::Relaxed);
+        assert_eq!(chosen(), rung);
+    }
+
+    #[test]
+    fn a_block_goes_back_as_it_was_asked_for_whatever_was_chosen_since() {
+        static HEAP: Chosen<Strict> = Chosen::new(Strict);
+        let layouts = [(1, 1), (15, 8), (16, 16), (17, 1), (100, 64), (9_000, 8), (70_000, 4_096)];
+        let rungs = [None, Some(Rung::Sampled), Some(Rung::Exact)];
+        let choices = rungs.map(|to| [(None, to), (to, to)]);
+        for (from, to) in choices.into_iter().flatten() {
+            for (size, align) in layouts {
+                let layout = Layout::from_size_align(size, align).expect("valid");
+                let other = Layout::from_size_align(size + 3, align).expect("valid");
+                // SAFETY: 1. No size is 0, and each block is freed once, with the layout it has.
+                unsafe {
+                    on(from);
+                    let block = HEAP.alloc(layout);
+                    block.write_bytes(7, size);
+                    on(to);
+                    let block = HEAP.realloc(block, layout, size + 3);
+                    assert_eq!([0, size - 1].map(|at| block.add(at).read()), [7; 2]);
+                    HEAP.dealloc(block, other);
+                    on(from);
+                    let block = HEAP.alloc_zeroed(layout);
+                    assert_eq!([0, size - 1].map(|at| block.add(at).read()), [0; 2]);
+                    on(to);
+                    HEAP.dealloc(block, layout);
+                }
+            }
+            let huge = Layout::from_size_align(isize::MAX as usize, 1).expect("valid");
+            // SAFETY: 1. The size is not 0.
+            unsafe {
+                assert!(HEAP.alloc(huge).is_null() && HEAP.alloc_zeroed(huge).is_null());
+                let block = HEAP.alloc(layout_of(8));
+                assert!(HEAP.realloc(block, layout_of(8), huge.size()).is_null());
+                HEAP.dealloc(block, layout_of(8));
+            }
+        }
+        on(None);
+    }
+
+    fn layout_of(size: usize) -> Layout {
+        Layout::from_size_align(size, 1).expect("valid")
+    }
+}
