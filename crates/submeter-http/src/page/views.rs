@@ -153,22 +153,30 @@ impl View {
     /// Shows a gauge.
     #[must_use]
     pub fn gauge<U: Unit>(key: &str, title: &str, gauge: Gauge<U>) -> View {
-        let level = move |group: &GroupValues| Some(group.gauge(gauge) as f64);
-        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+        View::level::<U>(key, title, move |group| Some(group.gauge(gauge) as f64))
+    }
+
+    /// Shows what `read` computes of a group's values, and nothing where it returns none. Such a
+    /// figure is the error of an estimate.
+    #[must_use]
+    pub fn level<U: Unit>(
+        key: &str,
+        title: &str,
+        read: impl Fn(&GroupValues) -> Option<f64> + Send + Sync + 'static,
+    ) -> View {
+        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(read)))
     }
 
     /// Shows how much of a quota is held.
     #[must_use]
     pub fn held<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
-        let level = move |group: &GroupValues| Some(group.usage(quota).current as f64);
-        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+        View::level::<U>(key, title, move |group| Some(group.usage(quota).current as f64))
     }
 
     /// Shows the group's own limit of a quota, if it has one.
     #[must_use]
     pub fn limit<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
-        let level = move |group: &GroupValues| group.usage(quota).limit.map(|limit| limit as f64);
-        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+        View::level::<U>(key, title, move |group| group.usage(quota).limit.map(|n| n as f64))
     }
 
     /// Shows the group's own rate, if it has one, per second: what a view of how fast that happens
@@ -202,12 +210,10 @@ impl View {
     /// [`protected_by`](View::protected_by). Shown nowhere.
     #[must_use]
     pub fn protection<U: Unit>(key: &str, quota: Quota<U>) -> View {
-        let level = move |group: &GroupValues| {
+        let view = View::level::<U>(key, "Protected", move |group| {
             let usage = group.usage(quota);
             usage.low.max(usage.min).map(|own| own as f64)
-        };
-        let view =
-            View::new(key, "Protected", level_shape(U::KIND), Source::Level(Box::new(level)));
+        });
         view.place(Placement::Nowhere)
     }
 
