@@ -17,12 +17,12 @@ use std::alloc::System;
 use std::process::ExitCode;
 
 use crate::cli::Command;
-use submeter_alloc::Exact;
+use submeter_alloc::Chosen;
 use submeter_terminal::Failure;
 
-/// Knows whose each block is where `serve --heap` asks; else it only passes them on.
+/// Knows whose blocks are where `serve --heap` asks; else it only passes them on.
 #[global_allocator]
-static HEAP: Exact<System> = Exact::new(System);
+static HEAP: Chosen<System> = Chosen::new(System);
 
 /// Where to find what was a command of this program.
 const BENCH: &str = "the bench is a program of its own, in the sources: cargo run --release -p submeter-bench -- --help";

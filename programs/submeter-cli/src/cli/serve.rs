@@ -34,6 +34,7 @@ impl From<OverRateArg> for OverRate {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum HeapArg {
     Off,
+    Sampled,
     Exact,
 }
 
@@ -210,8 +211,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) checkpoint_seconds: Duration,
     /// Charge tenants the heap memory that their requests allocated and nobody has freed yet: items
-    /// as the allocator has them, and what answers take. `exact` is to the byte, at a few
-    /// nanoseconds a block and one byte of memory for each 16
+    /// as the allocator has them, and what answers take. `sampled` estimates it, with the error
+    /// beside it, from a sample in each 64 KiB; `exact` is to the byte, at a few nanoseconds a
+    /// block and one byte of memory for each 16
     #[arg(long, value_name = "HOW", default_value = "off", conflicts_with = "no_metering")]
     pub(crate) heap: HeapArg,
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it

@@ -84,7 +84,7 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "1"]);
     let start = |name: &str, page: &str| -> Server {
-        let args = ["--limit-fleet", "/acme=memory=8m", "--member", name, "--heap", "exact"];
+        let args = ["--limit-fleet", "/acme=memory=8m", "--member", name, "--heap", "sampled"];
         server_at(page, &address, &args)
     };
     let names = ["web-1", "web-2", "web-3"];

@@ -1,71 +1,152 @@
 //! `submeter serve --heap`: whose the memory of the process is.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
-use submeter_program::text;
+use submeter_program::{Running, text};
 
 use crate::fleet::until;
 use crate::support::{FREE, SUBMETER, cache_address, get, line};
 
 const VALUE: usize = 100_000;
 
+/// A server that knows whose its heap is, and a client of it.
+struct Server {
+    running: Running,
+    page: SocketAddr,
+    cache: TcpStream,
+}
+
+impl Server {
+    fn start(how: &str) -> Server {
+        let mut running = SUBMETER.start(&[&FREE[..], &["--heap", how]].concat());
+        let page = running.address_after("http://");
+        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
+        Server { running, page, cache }
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        self.cache.write_all(request.as_bytes()).expect("sent");
+        line(&self.cache)
+    }
+
+    fn set(&mut self, key: &str, len: usize) {
+        let set = format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
+        assert_eq!(self.ask(&set), "STORED");
+    }
+
+    fn delete(&mut self, key: &str) {
+        assert_eq!(self.ask(&format!("delete {key}\r\n")), "DELETED");
+    }
+
+    fn tree(&self) -> Value {
+        serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
+    }
+
+    /// What the page says of a group; nothing before it is known.
+    fn group(&self, path: &str) -> Value {
+        let tree = self.tree();
+        let mut groups = tree["groups"].as_array().expect("groups").iter();
+        groups.find(|group| group["path"] == path).cloned().unwrap_or_default()
+    }
+
+    fn held(&self, path: &str) -> usize {
+        self.group(path)["overview"]["heap_bytes"].as_u64().unwrap_or(0) as usize
+    }
+
+    /// The one row of what the process has.
+    fn process(&self) -> Vec<u64> {
+        let panels = self.tree()["panels"].clone();
+        let mut all = panels.as_array().expect("panels").iter();
+        let panel = all.find(|panel| panel["key"] == "process_memory").expect("shown");
+        let row = panel["rows"][0].as_array().expect("a row").iter();
+        row.map(|cell| cell["value"].as_u64().expect("a figure")).collect()
+    }
+
+    /// Returns what it says when it has ended well.
+    fn end(self) -> String {
+        self.running.signal("TERM");
+        let (code, said) = self.running.end();
+        assert_eq!(code, Some(0), "{said}");
+        said
+    }
+}
+
 #[test]
 fn a_tenant_has_what_its_items_take_until_they_are_deleted() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--heap", "exact"]].concat());
-    let page = server.address_after("http://");
-    let mut cache = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let mut ask = |request: String| {
-        cache.write_all(request.as_bytes()).expect("sent");
-        line(&cache)
-    };
-    let tree = || -> Value { serde_json::from_str(&get(page, "/api/tree")).expect("JSON") };
-    let heap = |path: &str| {
-        let tree = tree();
-        let groups = tree["groups"].as_array().expect("groups");
-        let group = groups.iter().find(|group| group["path"] == path);
-        group.and_then(|group| group["overview"]["heap_bytes"].as_u64()).unwrap_or(0) as usize
-    };
-    for item in 0..10 {
-        let set = format!("set acme:{item} 0 0 {VALUE}\r\n{}\r\n", "v".repeat(VALUE));
-        assert_eq!(ask(set), "STORED");
-    }
-    assert_eq!(ask(format!("set other:1 0 0 {VALUE}\r\n{}\r\n", "v".repeat(VALUE))), "STORED");
+    let mut server = Server::start("exact");
+    (0..10).for_each(|item| server.set(&format!("acme:{item}"), VALUE));
+    server.set("other:1", VALUE);
     // Less than an item besides: keys, headers, places in the table.
     until("items are whose they are", || {
-        (10 * VALUE..11 * VALUE).contains(&heap("/acme"))
-            && (VALUE..2 * VALUE).contains(&heap("/other"))
-            && (11 * VALUE..12 * VALUE).contains(&heap("/"))
+        (10 * VALUE..11 * VALUE).contains(&server.held("/acme"))
+            && (VALUE..2 * VALUE).contains(&server.held("/other"))
+            && (11 * VALUE..12 * VALUE).contains(&server.held("/"))
     });
-    let panels = tree()["panels"].clone();
-    let panel = panels.as_array().expect("panels").iter().find(|it| it["key"] == "process_memory");
-    let row: Vec<u64> = panel.expect("shown")["rows"][0]
-        .as_array()
-        .expect("a row")
-        .iter()
-        .map(|cell| cell["value"].as_u64().expect("a figure"))
-        .collect();
-    let [all, files, tenants, rest] = row[..] else { panic!("{panels}") };
-    assert!(tenants >= 11 * VALUE as u64, "{panels}");
-    assert_eq!(files + tenants + rest, all, "{panels}");
-    for item in 0..10 {
-        assert_eq!(ask(format!("delete acme:{item}\r\n")), "DELETED");
-    }
-    until("deleted items are nobody's", || heap("/acme") < VALUE);
-    server.signal("TERM");
-    let (code, said) = server.end();
-    assert_eq!(code, Some(0), "{said}");
+    let [all, files, tenants, rest] = server.process()[..] else { panic!("no error") };
+    assert!(tenants >= 11 * VALUE as u64, "{tenants}");
+    assert_eq!(files + tenants + rest, all);
+    (0..10).for_each(|item| server.delete(&format!("acme:{item}")));
+    until("deleted items are nobody's", || server.held("/acme") < VALUE);
+    let said = server.end();
     assert!(said.contains("heap    exact: tenants hold "), "{said}");
 }
 
 #[test]
+fn a_tenant_has_about_what_its_items_take_with_the_error_beside_it() {
+    const SMALL: usize = 3_000;
+    const ITEMS: usize = 1_000;
+    let mut server = Server::start("sampled");
+    // Known to the byte; and what is sampled.
+    (0..10).for_each(|item| server.set(&format!("large:{item}"), VALUE));
+    (0..ITEMS).for_each(|item| server.set(&format!("small:{item}"), SMALL));
+    let error = |group: &Value| group["overview"]["heap_error_bytes"].as_u64().unwrap_or(0);
+    until("items are about whose they are", || {
+        let [large, small] = ["/large", "/small"].map(|path| server.group(path));
+        let far = |group: &Value, truth: usize| {
+            let held = group["overview"]["heap_bytes"].as_u64().unwrap_or(0);
+            held.abs_diff(truth as u64)
+        };
+        // Five standard errors, and what keys, headers and places take.
+        far(&large, 10 * VALUE) < 5 * error(&large) + VALUE as u64
+            && far(&small, ITEMS * SMALL) < 5 * error(&small) + VALUE as u64
+    });
+    let small = server.group("/small");
+    let samples = small["values"]["heap_live_samples"].as_f64().expect("a gauge");
+    assert!(samples > 10.0, "about one in 22: {small}");
+    let expected = 65_536.0 * (1.0 + samples).sqrt();
+    assert_eq!(error(&small), expected.round() as u64);
+    let [.., tenants, _, of_all] = server.process()[..] else { panic!("five figures") };
+    assert!(of_all >= error(&small) && tenants > of_all, "{of_all} of {tenants}");
+    let metrics = get(server.page, "/metrics");
+    for series in ["heap_live_bytes", "heap_live_samples", "heap_live_lacking_bytes"] {
+        assert!(metrics.contains(&format!("submeter_cache_{series}")), "{metrics}");
+    }
+    (0..ITEMS).for_each(|item| server.delete(&format!("small:{item}")));
+    until("deleted items are nobody's", || server.held("/small") < VALUE);
+    let said = server.end();
+    assert!(said.contains("heap    sampled: tenants hold ") && said.contains(" \u{b1} "), "{said}");
+}
+
+#[test]
 fn books_agree_after_a_load_that_evicts() {
-    let args = ["--load", "3", "--seconds", "1", "--memory", "4m", "--heap", "exact"];
-    let output = SUBMETER.run(&[&FREE[..], &args].concat());
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
-    assert!(said.contains("sums    exact: ") && said.contains("heap    exact: "), "{said}");
+    for how in ["exact", "sampled"] {
+        let args = ["--load", "3", "--seconds", "1", "--memory", "4m", "--heap", how];
+        let output = SUBMETER.run(&[&FREE[..], &args].concat());
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        let heap = format!("heap    {how}: ");
+        assert!(said.contains("sums    exact: ") && said.contains(&heap), "{said}");
+    }
+}
+
+#[test]
+fn how_is_one_of_three_words() {
+    let output = SUBMETER.run(&[&FREE[..], &["--heap", "sample"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--heap") && said.contains("off, sampled, exact"), "{said}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `--heap`: how much of the process's memory is whose.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use submeter_alloc::Live;
-use submeter_alloc::exact::{Balance, Heap};
+use submeter::{Bytes, Gauge, GroupValues};
+use submeter_alloc::exact::Balance;
+use submeter_alloc::{Live, exact, sampled};
 use submeter_cache::Cache;
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Dashboard, Panel, View};
@@ -24,31 +26,67 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const FILES: &str = "Of it, the program and its libraries, which the system can read again";
 const TENANTS: &str = "Blocks that were allocated for tenants, as asked for: what was never written \
                        is not resident";
+const ERROR: &str = "Standard error of both, as Tenants is an estimate";
 const UNATTRIBUTED: &str = "The rest: blocks of no tenant, such as buffers of connections; what the \
                             allocator keeps or rounds up; stacks; the groups";
+
+/// What writes the books.
+enum Heap {
+    Exact(exact::Heap),
+    Sampled(sampled::Heap),
+}
 
 /// The heap's books, and what they are in the tree.
 #[derive(Clone)]
 pub(super) struct Books {
     heap: Arc<Heap>,
-    live: Live,
+    bytes: Gauge<Bytes>,
+    /// Where the bytes are an estimate.
+    sampled: Option<sampled::Live>,
     cache: Cache,
 }
 
 /// Begins to charge tenants what their blocks take, before any of them has one.
 pub(super) fn start(how: HeapArg, cache: &Cache) -> Result<Option<Books>, Failure> {
-    if matches!(how, HeapArg::Off) {
-        return Ok(None);
-    }
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format_args!("--heap: {error}"));
-    let live: Live = cache.tree().declare().map_err(|error| failed(&error))?;
-    let heap = Heap::start(cache.tree(), live).map_err(|error| failed(&error))?;
-    let books = Books { heap: Arc::new(heap), live, cache: cache.clone() };
+    let started = match how {
+        HeapArg::Off => return Ok(None),
+        HeapArg::Sampled => Books::sampled(cache),
+        HeapArg::Exact => Books::exact(cache),
+    };
+    let books = started.map_err(|error| Failure::new(format_args!("--heap: {error}")))?;
     tokio::spawn(books.clone().flush_always());
     Ok(Some(books))
 }
 
+impl Heap {
+    fn flush(&self) {
+        match self {
+            Heap::Exact(heap) => heap.flush(),
+            Heap::Sampled(heap) => heap.flush(),
+        }
+    }
+
+    fn balance(&self) -> Balance {
+        match self {
+            Heap::Exact(heap) => heap.balance(),
+            Heap::Sampled(heap) => heap.balance(),
+        }
+    }
+}
+
 impl Books {
+    fn exact(cache: &Cache) -> Result<Books, Box<dyn Error>> {
+        let live: Live = cache.tree().declare()?;
+        let heap = Arc::new(Heap::Exact(exact::Heap::start(cache.tree(), live)?));
+        Ok(Books { heap, bytes: live.bytes, sampled: None, cache: cache.clone() })
+    }
+
+    fn sampled(cache: &Cache) -> Result<Books, Box<dyn Error>> {
+        let live: sampled::Live = cache.tree().declare()?;
+        let heap = Arc::new(Heap::Sampled(sampled::Heap::start(cache.tree(), live)?));
+        Ok(Books { heap, bytes: live.bytes, sampled: Some(live), cache: cache.clone() })
+    }
+
     async fn flush_always(self) {
         let mut ticks = interval(FLUSH_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,23 +97,29 @@ impl Books {
     }
 
     /// Returns what the page shows of each tenant.
-    pub(super) fn view(&self) -> View {
-        View::gauge("heap_bytes", "Heap", self.live.bytes)
-            .help("Heap memory that was allocated for the group and is not freed yet")
+    pub(super) fn views(&self) -> Vec<View> {
+        let held = View::gauge("heap_bytes", "Heap", self.bytes)
+            .help("Heap memory that was allocated for the group and is not freed yet");
+        let error = self.sampled.map(|live| {
+            let error = move |group: &GroupValues| Some(live.error_bytes_in(group) as f64);
+            View::level::<Bytes>("heap_error_bytes", "Heap \u{b1}", error)
+                .help("Standard error of Heap: 19 of 20 estimates are within 2.2 of it")
+        });
+        std::iter::once(held).chain(error).collect()
     }
 
     /// Shows what the process has, and how much of it is whose.
     pub(super) fn show(self, shown: Dashboard) -> Dashboard {
-        let panel = Panel::new(
-            "process_memory",
-            "Memory of the process",
-            vec![
-                Column::gauge("resident_bytes", "Resident", "Memory that the process takes"),
-                Column::gauge("files_bytes", "Files", FILES),
-                Column::gauge("tenants_bytes", "Tenants", TENANTS),
-                Column::gauge("unattributed_bytes", "Unattributed", UNATTRIBUTED),
-            ],
-        );
+        let mut columns = vec![
+            Column::gauge("resident_bytes", "Resident", "Memory that the process takes"),
+            Column::gauge("files_bytes", "Files", FILES),
+            Column::gauge("tenants_bytes", "Tenants", TENANTS),
+            Column::gauge("unattributed_bytes", "Unattributed", UNATTRIBUTED),
+        ];
+        if self.sampled.is_some() {
+            columns.push(Column::gauge("error_bytes", "\u{b1}", ERROR));
+        }
+        let panel = Panel::new("process_memory", "Memory of the process", columns);
         shown.panel(panel.rows(move || self.row().into_iter().collect()))
     }
 
@@ -85,9 +129,12 @@ impl Books {
         let [all, files] = ["VmRSS:", "RssFile:"].map(|name| kib(&status, name));
         let (all, files) = (all? << 10, files? << 10);
         // The root's, so that it is what the groups beside it say.
-        let tenants = self.cache.tree().root().sum(self.live.bytes).max(0).unsigned_abs();
+        let root = self.cache.tree().root();
+        let tenants = root.sum(self.bytes).max(0).unsigned_abs();
         let rest = all.saturating_sub(files).saturating_sub(tenants);
-        Some([all, files, tenants, rest].map(|bytes| CellDoc::figure(bytes, Shape::Bytes)).into())
+        let error = self.sampled.map(|live| live.error_bytes(root));
+        let figures = [all, files, tenants, rest].into_iter().chain(error);
+        Some(figures.map(|bytes| CellDoc::figure(bytes, Shape::Bytes)).collect())
     }
 
     /// Compares the books with the groups once nothing is served. Returns a line for the summary,
@@ -104,19 +151,26 @@ impl Books {
             balance = self.heap.balance();
         }
         let held = show::bytes(balance.attributed_bytes.max(0).unsigned_abs());
-        let is_exact = agree(&balance);
-        let text = match is_exact {
+        let (rung, held) = match self.sampled {
+            None => ("exact", held),
+            Some(live) => {
+                let error = live.error_bytes(self.cache.tree().root());
+                ("sampled", format!("{held} \u{b1} {}", show::bytes(error)))
+            }
+        };
+        let is_equal = agree(&balance);
+        let text = match is_equal {
             true => format!(
-                "{DIM}heap{DIM:#}    {BOLD}exact{BOLD:#}: tenants hold {held}, as the books of the \
-                 allocator say\n"
+                "{DIM}heap{DIM:#}    {BOLD}{rung}{BOLD:#}: tenants hold {held}, as the books of \
+                 the allocator say\n"
             ),
             false => format!(
-                "{BOLD}heap    NOT EXACT{BOLD:#}: tenants hold {held}, and the books of the \
-                 allocator say {} B\n",
-                balance.booked_bytes
+                "{BOLD}heap    NOT EQUAL{BOLD:#}: tenants hold {held}, and the books of the \
+                 allocator differ by {:+} B\n",
+                balance.booked_bytes - balance.attributed_bytes
             ),
         };
-        (text, is_exact)
+        (text, is_equal)
     }
 }
 
@@ -128,21 +182,29 @@ fn kib(status: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitCode;
+
     use submeter_cache::Config;
 
+    use super::super::{Deleted, conclude};
     use super::*;
 
     #[test]
-    fn books_that_the_groups_do_not_equal_are_said_and_no_success() {
+    fn books_that_the_groups_do_not_equal_are_said_and_make_the_exit_code_1() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
-        let live: Live = cache.tree().declare().expect("room");
-        let heap = Heap::start(cache.tree(), live).expect("linked, and the only one here");
-        let books = Books { heap: Arc::new(heap), live, cache: cache.clone() };
-        let (said, is_exact) = books.finish();
-        assert!(is_exact && said.contains("exact"), "{said}");
+        let books = Books::exact(&cache).expect("linked, and the only ones here");
+        let ends = |checked| {
+            let deleted = Deleted::default();
+            conclude(&cache, None, &deleted, Duration::ZERO, [Some(checked), None]).expect("said")
+        };
+        let (said, is_equal) = books.finish();
+        assert!(is_equal && said.contains("exact"), "{said}");
+        assert_eq!(ends((said, is_equal)), ExitCode::SUCCESS);
         // As if a flush had left out a block.
-        cache.tree().root().adjust(live.bytes, -1);
-        let (said, is_exact) = books.finish();
-        assert!(!is_exact && said.contains("NOT EXACT"), "{said}");
+        cache.tree().root().adjust(books.bytes, -1);
+        let (said, is_equal) = books.finish();
+        assert!(!is_equal && said.contains("NOT EQUAL"), "{said}");
+        assert!(said.contains("differ by +1 B"), "{said}");
+        assert_eq!(ends((said, is_equal)), ExitCode::FAILURE);
     }
 }

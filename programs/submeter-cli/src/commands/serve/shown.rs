@@ -114,7 +114,7 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
             .help("Items dropped to make room in the last second"),
         View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
     ];
-    let heap = heap.map(heap::Books::view);
+    let heap = heap.into_iter().flat_map(heap::Books::views);
     Views::new(used.into_iter().chain(refusals(m)).chain(details(m)).chain(heap).collect())
 }
 

@@ -11,6 +11,8 @@ pub(super) enum Source {
     Ratio(&'static str, &'static [&'static str]),
     /// A gauge, or what is held of a quota.
     Level(&'static str),
+    /// The standard error of an estimate, by the gauge of its samples.
+    Error(&'static str),
     /// How often a quota's limit refuses.
     Refused(&'static str),
     /// The 99th percentile of a histogram.
@@ -18,6 +20,9 @@ pub(super) enum Source {
     /// It is not exported, or only beside what it limits.
     None,
 }
+
+/// That of a sample.
+pub(super) const ERROR: f64 = 65_536.0;
 
 const REQUESTS: &[&str] =
     &["cmd_get", "cmd_set", "cmd_delete", "cmd_touch", "cmd_arithmetic", "cmd_debug"];
@@ -33,6 +38,7 @@ pub(super) fn source(view: &str) -> Source {
         "evictions_per_s" => Source::Rate(&["evictions"]),
         "items" => Source::Level("items"),
         "heap_bytes" => Source::Level("heap_live_bytes"),
+        "heap_error_bytes" => Source::Error("heap_live_samples"),
         "store_failures_per_s" => Source::Rate(&["store_failures"]),
         "over_rate_per_s" => Source::Rate(&["requests_throttled"]),
         "over_cpu_per_s" => Source::Rate(&["cpu_budget_throttled"]),
@@ -100,6 +106,10 @@ impl Server {
                 format!("{part} / {whole}")
             }
             Source::Level(metric) => format!("sum by (group) ({}{NOW})", self.series(metric, "")),
+            Source::Error(samples) => {
+                let series = self.series(samples, "");
+                format!("{ERROR} * sqrt(1 + sum by (group) ({series}{NOW}))")
+            }
             Source::Refused(quota) => {
                 format!("sum by (group) (rate({}{RECENT}))", self.series(quota, "refused"))
             }
@@ -184,7 +194,8 @@ impl Server {
             // Of the time between two points of the line, here.
             let help = Server::text(view, "help").replace(" of the last second", "");
             let help = help.replace(" in the last second", "");
-            let is_sum = !query.contains(" / ") && !query.starts_with("histogram");
+            let source = source(Server::text(view, "key"));
+            let is_sum = matches!(source, Source::Rate(_) | Source::Level(_) | Source::Refused(_));
             let help = if help.is_empty() { help } else { help + ". " };
             let help = help + if is_sum { own } else { "" };
             let by_group = ("{{group}}".to_owned(), format!("topk(10, {query})"));

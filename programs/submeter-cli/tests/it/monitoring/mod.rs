@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::made::{Server, Source, source};
+use self::made::{ERROR, Server, Source, source};
 use super::http_serve::{addresses, get_as};
 use crate::support::{FREE, SUBMETER};
 
@@ -37,7 +37,7 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
     // A bank that is away makes a member of a fleet, too.
     let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
     let mut server =
-        SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "exact"], &fleet].concat());
+        SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "sampled"], &fleet].concat());
     let (page, _) = addresses(&mut server);
     let (_, scrape) = get_as(&format!("{page}/metrics"), "text/plain");
     let names = |text: &str| -> BTreeSet<String> {
@@ -65,7 +65,7 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
 
 /// The whole of `/api/tree`, after a second in which something was counted.
 static LOADED: LazyLock<Server> = LazyLock::new(|| {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "exact"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "sampled"]].concat());
     let (page, _) = addresses(&mut server);
     let began = Instant::now();
     loop {
@@ -126,6 +126,9 @@ fn each_view_shows_what_its_metrics_in_the_dashboard_say() {
                 }
                 Source::Level(metric) => {
                     value(metric)["current"].as_f64().or(value(metric).as_f64())
+                }
+                Source::Error(samples) => {
+                    value(samples).as_f64().map(|samples| ERROR * (1.0 + samples).sqrt())
                 }
                 // Not of the same second.
                 Source::Refused(_) | Source::P99(_) | Source::None => continue,
