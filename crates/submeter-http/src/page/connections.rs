@@ -12,8 +12,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -48,7 +48,7 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 const DOOR_MAX: usize = 32;
 
 /// How long a peer may take to send a request's head, and be idle between two.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long answers that are under way may take at the end, unless the program says otherwise.
 const GRACE: Duration = Duration::from_secs(5);
@@ -150,21 +150,30 @@ impl Seat {
     }
 }
 
+/// One of the places, for as long as a connection has it.
+type Slot = Arc<OwnedSemaphorePermit>;
+
+/// A connection with a place, whose client may be a stranger.
+struct Inside {
+    seat: Seat,
+    slot: Weak<OwnedSemaphorePermit>,
+    task: AbortHandle,
+}
+
 /// The connections that may be ended for others, in the order in which they came.
 #[derive(Default)]
 struct Crowd {
-    /// Those with a place, whose clients may be strangers.
-    inside: VecDeque<(Seat, AbortHandle)>,
-    /// Those without.
+    inside: VecDeque<Inside>,
+    /// Those without a place.
     at_the_door: VecDeque<AbortHandle>,
 }
 
 impl Crowd {
-    fn let_in(&mut self, seat: Seat, task: AbortHandle) {
+    fn let_in(&mut self, inside: Inside) {
         if self.inside.len() >= 2 * CONNECTIONS_MAX {
-            self.inside.retain(|(_, task)| !task.is_finished());
+            self.inside.retain(|inside| inside.slot.strong_count() > 0);
         }
-        self.inside.push_back((seat, task));
+        self.inside.push_back(inside);
     }
 
     fn hear(&mut self, task: AbortHandle) {
@@ -176,16 +185,20 @@ impl Crowd {
         }
     }
 
-    /// Ends the connection of the stranger who has waited for longest. Returns whether there was
-    /// one.
-    fn displace(&mut self) -> bool {
-        while let Some((seat, task)) = self.inside.pop_front() {
-            if !task.is_finished() && seat.decide() {
+    /// Ends the connection of the stranger who has waited for longest, and returns its place.
+    ///
+    /// The newcomer has it from here on. If it were free first, the next client that came could
+    /// take it, and the newcomer would wait until another stranger ended.
+    fn displace(&mut self) -> Option<Slot> {
+        while let Some(Inside { seat, slot, task }) = self.inside.pop_front() {
+            if let Some(slot) = slot.upgrade()
+                && seat.decide()
+            {
                 task.abort();
-                return true;
+                return Some(slot);
             }
         }
-        false
+        None
     }
 }
 
@@ -220,11 +233,12 @@ pub(super) async fn serve(
                 }
             },
         };
-        let free = Arc::clone(&slots).try_acquire_owned().ok();
-        let is_in = free.is_some() || crowd.displace();
-        let app = if is_in { app.clone() } else { crowded.clone() };
-        let (seat, slots) = (Seat::default(), Arc::clone(&slots));
-        let place = seat.clone();
+        let free = Arc::clone(&slots).try_acquire_owned().ok().map(Arc::new);
+        let slot = free.or_else(|| crowd.displace());
+        let app = if slot.is_some() { app.clone() } else { crowded.clone() };
+        let seat = Seat::default();
+        let held = slot.as_ref().map(Arc::downgrade);
+        let place = (slot, seat.clone());
         let connection = graceful.watcher();
         // Without it each event would wait for the acknowledgement of the one before. It fails only
         // on a closed socket, which the conversation will notice.
@@ -232,23 +246,21 @@ pub(super) async fn serve(
         #[cfg(feature = "tls")]
         let tls = door.tls.clone();
         let served = tokio::spawn(async move {
-            let slot = match free {
-                // The stranger's, once its task has ended.
-                None if is_in => slots.acquire_owned().await.ok(),
-                free => free,
-            };
             #[cfg(feature = "tls")]
             if let Some(tls) = tls {
                 // A client that agrees on no keys gets no answer that it could read.
                 if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-                    converse(stream, app, connection, (slot, place)).await;
+                    converse(stream, app, connection, place).await;
                 }
                 return;
             }
-            converse(stream, app, connection, (slot, place)).await;
+            converse(stream, app, connection, place).await;
         });
         let task = served.abort_handle();
-        if is_in { crowd.let_in(seat, task) } else { crowd.hear(task) }
+        match held {
+            Some(slot) => crowd.let_in(Inside { seat, slot, task }),
+            None => crowd.hear(task),
+        }
     }
     let grace = door.grace;
     drop(door);
@@ -261,7 +273,7 @@ async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
     graceful: hyper_util::server::graceful::Watcher,
-    (slot, seat): (Option<OwnedSemaphorePermit>, Seat),
+    (slot, seat): (Option<Slot>, Seat),
 ) {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         let app = app.clone();

@@ -95,8 +95,7 @@ fn a_trace_is_replayed_measured_and_totalled() {
     let trace = file("rstat.zst", &recording(&records));
     let (out_csv, out_json) = (TempFile::new("rstat.csv", ""), TempFile::new("rstat.json", ""));
     let args = ["rstat", "--quick", "--trace", trace.path(), "--totals", out_csv.path()];
-    let output =
-        BENCH.run(&[&args[..], &["--rounds", ROUNDS, "--json", out_json.path()]].concat());
+    let output = BENCH.run(&[&args[..], &["--rounds", ROUNDS, "--json", out_json.path()]].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::time::Instant;
 
 use super::super::client;
-use super::super::connections::CONNECTIONS_MAX;
+use super::super::connections::{CONNECTIONS_MAX, HEAD_TIMEOUT};
 use super::super::wire::totals::TotalsDoc;
 use super::super::wire::{DetailDoc, FORMAT, Figure, LimitDoc, TreeDoc, ValueDoc};
 use super::World;
@@ -413,6 +414,7 @@ fn one_client_too_many_is_told_so_and_the_others_stay() {
 fn clients_that_ask_for_nothing_or_lack_the_token_keep_nobody_out() {
     let token = Token::new("correct-horse-battery").expect("a token");
     let world = World::with(|shown| shown.token(token));
+    let began = Instant::now();
     let mut strangers: Vec<_> = (0..2 * CONNECTIONS_MAX + 50).map(|_| world.connect()).collect();
     let heads = ["GET /api/tree HT", "GET /api/tree HTTP/1.1\r\nHost: localhost\r\n\r\n"];
     let all = strangers.len();
@@ -424,6 +426,7 @@ fn clients_that_ask_for_nothing_or_lack_the_token_keep_nobody_out() {
         assert_eq!(world.request_with("GET", "/api/totals", &headers).status, 200);
     }
     assert_eq!(strangers[0].line(), None, "the place of the first was another's");
+    assert!(began.elapsed() < HEAD_TIMEOUT, "a place was free only once a stranger was given up");
 }
 
 #[test]
