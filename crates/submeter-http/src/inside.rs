@@ -19,7 +19,8 @@ pin_project! {
     impl<T, K: Keeper> PinnedDrop for Inside<T, K> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if this.value.is_some() {
+            // By no reference that is shared: the value may refer to itself, and write by that.
+            if this.value.as_mut().as_pin_mut().is_some() {
                 // Its values may do work when they are dropped.
                 let _entered = this.keeper.group().map(Group::enter);
                 this.value.set(None);

@@ -131,7 +131,7 @@ pub trait OrOverHeap: Sized {
 
 impl<F: Future> OrOverHeap for Grouped<F> {
     fn or_over_heap(self) -> OrOver<Grouped<F>> {
-        OrOver { future: Some(self) }
+        OrOver { group: self.group().cloned(), future: Some(self) }
     }
 }
 
@@ -143,6 +143,9 @@ pin_project! {
         // `None` once it has ended.
         #[pin]
         future: Option<F>,
+        // Its own handle: to ask the future would be a reference to all of it, beside those that it
+        // has to its own variables, and writes by.
+        group: Option<Group>,
     }
 }
 
@@ -151,11 +154,11 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let mut future = this.future.as_mut().as_pin_mut().expect("not polled after its end");
-        if let Poll::Ready(done) = future.as_mut().poll(context) {
+        let future = this.future.as_mut().as_pin_mut().expect("not polled after its end");
+        if let Poll::Ready(done) = future.poll(context) {
             return Poll::Ready(Ok(done));
         }
-        let over = future.group().and_then(|group| admit(group).err());
+        let over = this.group.as_ref().and_then(|group| admit(group).err());
         let Some(over) = over else { return Poll::Pending };
         this.future.set(None);
         Poll::Ready(Err(over))

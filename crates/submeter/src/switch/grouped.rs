@@ -98,7 +98,8 @@ pin_project! {
     impl<T> PinnedDrop for Grouped<T> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if this.value.is_some() {
+            // By no reference that is shared: the value may refer to itself, and write by that.
+            if this.value.as_mut().as_pin_mut().is_some() {
                 // Its values may do work when they are dropped.
                 let _entered = this.group.as_ref().map(Group::enter);
                 this.value.set(None);
