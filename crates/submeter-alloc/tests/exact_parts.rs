@@ -104,7 +104,7 @@ fn blocks_in_groups_of_another_tree_are_nobodys() {
 
 #[test]
 fn a_group_that_is_numbered_beside_others_has_its_number() {
-    const GROUPS: usize = if cfg!(miri) { 5 } else { 300 };
+    const GROUPS: usize = if cfg!(miri) { 2 } else { 300 };
     let (books, _alone) = books();
     let groups: Vec<Group> = (0..4 * GROUPS)
         .map(|at| books.tree.get_or_create(&format!("/beside/{at}")).expect("room"))
@@ -144,7 +144,7 @@ fn a_group_that_is_numbered_beside_others_has_its_number() {
 
 #[test]
 fn a_block_that_grows_and_shrinks_is_never_missing_from_a_look_stress() {
-    const LOOKS: usize = if cfg!(miri) { 20 } else { 50_000 };
+    const LOOKS: usize = if cfg!(miri) { 3 } else { 50_000 };
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/looked").expect("room");
     let mut block = a.run(|| Vec::<u8>::with_capacity(1_000));

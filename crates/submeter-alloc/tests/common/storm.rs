@@ -21,7 +21,9 @@ pub(crate) fn storm(
     operations: usize,
 ) -> (Vec<Block>, Vec<Group>) {
     const THREADS: usize = 4;
-    const ROUND: usize = 100;
+    const ROUND: usize = if cfg!(miri) { 40 } else { 100 };
+    /// One round in so many ends with its group.
+    const LIVES: u32 = if cfg!(miri) { 5 } else { 50 };
     let lists: Vec<Mutex<Vec<Block>>> =
         (0..THREADS).map(|_| Mutex::new(Vec::with_capacity(held))).collect();
     let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
@@ -45,7 +47,7 @@ pub(crate) fn storm(
                     group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
                     let list = &lists[random.usize(..THREADS)];
                     std::mem::swap(&mut own, &mut *list.lock().expect("whole"));
-                    if random.u32(..50) == 0 {
+                    if random.u32(..LIVES) == 0 {
                         let _ = group.kill();
                     }
                     if round % 64 == 0 {
