@@ -119,7 +119,9 @@
 //! have these roles as far as their kind says which.
 //!
 //! A refusal is shown in the row of the group whose limit refused, and in those above it; a group
-//! below is at no limit of its own. A verdict on a group counts what its own limit refused.
+//! below is at no limit of its own. A verdict on a group counts what its own limit refused. While
+//! it refuses something, those below it that wait accuse only each other: who has no part in a
+//! limit keeps nobody waiting for it.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.

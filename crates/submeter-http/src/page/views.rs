@@ -447,6 +447,11 @@ impl Views {
         self.place(self.0[wait].work.as_ref()?)
     }
 
+    /// Returns the place of the view that is the limit of another.
+    pub(super) fn limit(&self, of: usize) -> Option<usize> {
+        self.place(self.0[of].doc.limit.as_ref()?)
+    }
+
     /// Returns the place of the view that is how much of another is protected.
     pub(super) fn protection(&self, held: usize) -> Option<usize> {
         self.place(self.0[held].protection.as_ref()?)

@@ -1,5 +1,8 @@
 //! Finds what is true of one sample.
 
+mod explain;
+mod limits;
+
 use std::collections::{HashMap, HashSet};
 
 use super::super::dashboard::Remedy;
@@ -20,11 +23,6 @@ const LOST: f64 = 0.3;
 const UNFAIR: f64 = 0.25;
 const UNFAIR_HELD: f64 = 1.0 / 3.0;
 
-/// Of so many tenants that could wait for another, most wait that do not wait for themselves: at
-/// least such a part.
-const MANY: usize = 4;
-const SHARED: f64 = 0.15;
-
 /// Of fewer requests in a sample, what is found and how long it takes is chance.
 const FEW: f64 = 30.0;
 
@@ -40,12 +38,6 @@ const WAIT_TIMES: f64 = 10.0;
 /// What is usually answered faster by such a factor is slow.
 const SLOWER: f64 = 4.0;
 
-/// Such a part of what the greatest has is little beside it.
-const SMALL: f64 = 0.25;
-
-/// Of pressure, an average that never falls to 0 again, less than such a part is noise.
-const STALLED: f64 = 0.01;
-
 /// So much of all memory, gained in so many samples, takes what others had.
 const GAINED: f64 = 0.1;
 const GAIN_SAMPLES: usize = 30;
@@ -53,11 +45,6 @@ const GAIN_SAMPLES: usize = 30;
 /// A server that has less of its usual CPU time than such a part lacks what the machine gives to
 /// others: no tenant of it is why requests wait.
 const STARVED: f64 = 0.5;
-
-/// A loss begins when a tenant no longer holds such a part of the most that it held, and who took
-/// it has gained such a part of it in the same samples.
-const LOST_FROM: f64 = 0.95;
-const GAINED_OF_LOST: f64 = 0.5;
 
 /// The weight of a group that has none.
 const WEIGHT: f64 = 100.0;
@@ -136,6 +123,9 @@ struct Scene<'a> {
     /// Of each row, what part it would have if each tenant that does anything had as much as its
     /// weight says; without weights, all the same.
     fair: Vec<f64>,
+    /// Of each row, the group of which whoever keeps it waiting is one: see
+    /// [`shares`](Scene::shares).
+    shares: Vec<usize>,
 }
 
 /// Returns what is true of a sample.
@@ -145,11 +135,25 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     let blamed = scene.blame();
     let harmed = scene.harmed(&blamed);
     // Looked at once for each: of ten thousand tenants all may wait.
-    let shared: HashSet<usize> =
-        blamed.iter().map(|finding| finding.row).filter(|&row| scene.is_shared(row)).collect();
+    let waiting = || harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits);
+    let groups: HashSet<usize> = waiting().map(|harm| scene.shares[harm.row]).collect();
+    let pairs = || {
+        let pairs = blamed.iter().flat_map(|of| groups.iter().map(|&group| (of.row, group)));
+        pairs.filter(|&(row, group)| scene.is_within(row, group))
+    };
+    let shared: HashSet<(usize, usize)> =
+        pairs().filter(|&(row, group)| scene.is_shared(row, group)).collect();
+    let is_known = blamed.iter().any(|finding| !scene.is_new(finding));
+    let rests: HashSet<usize> = pairs().map(|(_, group)| group).collect();
+    let rests: HashSet<usize> =
+        rests.into_iter().filter(|&group| scene.is_rest(group, is_known)).collect();
     let explains = |finding: &Finding, harm: &Finding| {
-        (harm.kind != VerdictKind::Waits || shared.contains(&finding.row))
-            && scene.explains(finding, harm)
+        let group = scene.shares[harm.row];
+        let may_wait = || {
+            shared.contains(&(finding.row, group))
+                && !(rests.contains(&group) && scene.is_new(finding))
+        };
+        (harm.kind != VerdictKind::Waits || may_wait()) && scene.explains(finding, harm)
     };
     // What harms nobody is no news. Where somebody bursts, who is as always is not why.
     let is_burst = blamed.iter().any(|finding| {
@@ -171,13 +175,14 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     let is_exact = |level: &&Finding| !blamed.iter().any(|other| is_within(other, level));
     let blamed: Vec<_> = blamed.iter().filter(is_exact).cloned().collect();
     // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
-    // behind what it sent itself.
-    let waiting = harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits).count();
-    let is_new = |harm: &Finding| {
+    // behind what it sent itself, and at a limit that refuses something that is said.
+    let waits_for_all = |harm: &&Finding| scene.shares[harm.row] == 0;
+    let is_too_busy = waiting().filter(waits_for_all).count() > 1;
+    let is_new = |harm: &&Finding| {
         let is_explained = blamed.iter().any(|finding| explains(finding, harm));
-        is_explained || harm.kind == VerdictKind::Waits && waiting > 1
+        is_explained || is_too_busy && harm.kind == VerdictKind::Waits && waits_for_all(harm)
     };
-    found.extend(harmed.iter().filter(|harm| is_new(harm)).cloned());
+    found.extend(harmed.iter().filter(is_new).cloned());
     found.extend(blamed);
     found
 }
@@ -194,7 +199,7 @@ impl<'a> Scene<'a> {
         let (levels, tenants) = below_root.partition(|at| with_children.contains(at));
         let [first, wait] = [Role::Contended, Role::Wait].map(|role| views.with(role).next());
         let work = wait.and_then(|wait| views.work(wait));
-        let fair = vec![0.0; rows.len()];
+        let (fair, shares) = (Vec::new(), Vec::new());
         let mut scene = Scene {
             views,
             rows,
@@ -208,8 +213,10 @@ impl<'a> Scene<'a> {
             wait,
             work,
             fair,
+            shares,
         };
         scene.fair = scene.fair_parts();
+        scene.shares = scene.shares();
         scene
     }
 
@@ -291,49 +298,6 @@ impl<'a> Scene<'a> {
     ) -> Finding {
         let (id, also) = (self.rows[row].id, Vec::new());
         Finding { kind, row, id, view, amount, than, usual: None, also }
-    }
-
-    /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own. Of a level,
-    /// what its own limit refuses is what those below it do not count.
-    fn refused(&self) -> Vec<Finding> {
-        let mut found = Vec::new();
-        for view in self.views.with(Role::Refusals) {
-            let mut own: HashMap<usize, f64> = HashMap::new();
-            let figures = self.tenants.iter().chain(&self.levels);
-            let mut add = |row: usize, n: f64| *own.entry(row).or_default() += n;
-            for &row in figures {
-                let Some(n) = self.figure(row, view).filter(|&n| n > 0.0) else { continue };
-                add(row, n);
-                if let Some(parent) = self.parents[row] {
-                    add(parent, -n);
-                }
-            }
-            for &row in &self.levels {
-                // Less is the rounding of sums.
-                if let Some(&n) = own.get(&row).filter(|&&n| n >= 1.0) {
-                    found.push(self.refusal(row, view, n));
-                }
-            }
-        }
-        for &row in &self.tenants {
-            let most = |role: Role, least: f64| {
-                let figures =
-                    self.views.with(role).map(|view| (view, self.figure(row, view).unwrap_or(0.0)));
-                figures.filter(|(_, n)| *n > 0.0 && *n >= least).max_by(|a, b| a.1.total_cmp(&b.1))
-            };
-            if let Some((view, amount)) = most(Role::Refusals, 0.0) {
-                found.push(self.refusal(row, view, amount));
-            }
-            if let Some((view, amount)) = most(Role::Pressure, STALLED) {
-                found.push(self.finding(row, VerdictKind::Stalls, view, amount, 0.0));
-            }
-        }
-        found
-    }
-
-    fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
-        let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
-        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(f64::NAN))
     }
 
     /// Those who could be to blame.
@@ -472,9 +436,8 @@ impl<'a> Scene<'a> {
     }
 
     fn waits(&self, row: usize) -> Option<Finding> {
-        // Who is kept waiting by a limit of its own waits for nobody else.
-        let mut own = self.views.with(Role::Refusals).filter_map(|view| self.figure(row, view));
-        if own.any(|refused| refused > 0.0) {
+        // At a limit of its own it waits for nobody else.
+        if self.shares[row] == row {
             return None;
         }
         let view = self.wait?;
@@ -522,77 +485,5 @@ impl<'a> Scene<'a> {
         let lost = 1.0 - self.figure(row, view).unwrap_or(0.0) / usual;
         (self.is_enough(usual) && lost > LOST)
             .then(|| self.finding(row, VerdictKind::GetsLess, view, lost, 0.0).usually(usual))
-    }
-
-    /// Whether what somebody takes can be why another has less: memory is why something is not
-    /// found that is held no more, and time is why somebody waits. Who takes more than a fair part
-    /// of it, and is no small matter beside who has most, has itself to blame.
-    fn explains(&self, blamed: &Finding, harm: &Finding) -> bool {
-        // What harms its own is that level's own affair.
-        if self.is_within(harm.row, blamed.row) {
-            return false;
-        }
-        let views = blamed.views();
-        let is_less = |&(view, most): &(usize, f64)| {
-            self.part(harm.row, view) <= self.fair[harm.row].max(most * SMALL)
-        };
-        let mut views = views.filter(is_less).map(|(view, _)| view);
-        match harm.kind {
-            VerdictKind::FindsLess => views.any(|view| match self.views.is_rate(view) {
-                true => blamed.kind == VerdictKind::Bursts && !self.is_memory_known(),
-                false => self.has_lost_to(blamed.row, harm.row, view),
-            }),
-            _ => !self.is_rest(blamed, harm) && views.any(|view| self.views.is_rate(view)),
-        }
-    }
-
-    /// Whether a wait is the rest of a queue that was there before somebody took most: by half
-    /// shorter than a sample ago, it soon ends. Who waited in it is served late, and so has most.
-    fn is_rest(&self, blamed: &Finding, harm: &Finding) -> bool {
-        let before = || (self.before.said)(harm.kind, harm.id);
-        harm.kind == VerdictKind::Waits
-            && before().is_some_and(|before| harm.amount < before / 2.0)
-            && self.is_new(blamed)
-    }
-
-    /// Whether a tenant was not said to be to blame a sample ago.
-    fn is_new(&self, blamed: &Finding) -> bool {
-        let mut kinds = VerdictKind::ALL.into_iter().filter(|kind| kind.is_blame());
-        kinds.all(|kind| (self.before.said)(kind, blamed.id).is_none())
-    }
-
-    /// Whether so many wait that it can be for one: of a queue that all share, few feel nothing.
-    fn is_shared(&self, blamed: usize) -> bool {
-        let others = self.tenants.iter().filter(|&&row| !self.is_within(row, blamed));
-        let busy: Vec<usize> = others.copied().filter(|&row| self.is_busy(row)).collect();
-        let waiting = busy.iter().filter(|&&row| self.waits(row).is_some()).count();
-        busy.len() < MANY || waiting as f64 >= busy.len() as f64 * SHARED
-    }
-
-    /// Whether it is known who holds what: then who took nothing is why nothing is missing.
-    fn is_memory_known(&self) -> bool {
-        self.views.with(Role::Contended).any(|view| !self.views.is_rate(view))
-    }
-
-    /// Whether a tenant holds less than it did lately because another took it, and so gained while
-    /// it lost, in more than one sample: others fill later the room of what was deleted.
-    fn has_lost_to(&self, blamed: usize, row: usize, view: usize) -> bool {
-        let line = |row: usize| {
-            let line = self.history.line(self.rows[row].id, view);
-            line.map(|held| f64::from(held.unwrap_or(0.0)))
-        };
-        let most = line(row).fold(0.0, f64::max);
-        let both: Vec<(f64, f64)> = line(row).zip(line(blamed)).collect();
-        let began = both.iter().rposition(|(held, _)| *held >= most * LOST_FROM).unwrap_or(0);
-        let steps = both[began..].windows(2).map(|of| {
-            let fell = of[0].0 - of[1].0;
-            (fell, fell.min(of[1].1 - of[0].1).max(0.0))
-        });
-        // The greatest loss may be its own deletion, and in the same sample another may gain as
-        // much by chance.
-        let greatest = steps.clone().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-        let lost = most - self.figure(row, view).unwrap_or(most) - greatest.0;
-        let took = steps.map(|(_, took)| took).sum::<f64>() - greatest.1;
-        lost > most * LOST && took >= lost * GAINED_OF_LOST
     }
 }

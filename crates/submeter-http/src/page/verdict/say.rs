@@ -136,6 +136,7 @@ fn figures(finding: &Finding, views: &Views) -> String {
                 Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
                 Some(Shape::Bytes) => format!(" of {}", bytes(than)),
                 Some(Shape::Count) => format!(" of {}", count(than)),
+                Some(Shape::ByteRate) => format!(" of {}/s", bytes(than)),
                 _ => format!(" of {}/s", count(than)),
             };
             format!(" {} times a second: {noun}{limit}", count(amount))

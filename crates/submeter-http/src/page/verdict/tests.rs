@@ -1,7 +1,9 @@
 //! Scenes: what each tenant does second by second, and the sentences that must be said of it.
 
 mod hour;
+mod limits;
 mod model;
+mod queues;
 
 use std::time::{Duration, Instant};
 
@@ -25,9 +27,11 @@ struct Second {
     wait_ms: f64,
     work_us: f64,
     over_rate: f64,
+    over_limit: f64,
     stalled: f64,
     weight: Option<f64>,
     rate: Option<f64>,
+    limit: Option<f64>,
     protected: Option<f64>,
 }
 
@@ -44,6 +48,8 @@ struct Server {
     start: Instant,
     seconds: u64,
     names: Vec<&'static str>,
+    /// What the root's own rate refuses.
+    own_refusals: f64,
     remedy: Option<Remedy>,
 }
 
@@ -68,7 +74,10 @@ impl Server {
             View::rate("requests", "Requests/s", [requests]).contended(),
             View::rate("cpu", "CPU", [cpu]).contended(),
             View::ratio("hits", "Hits", hits, [requests]).worse(Worse::Low),
-            View::held("memory", "Memory", memory).protected_by("protected").contended(),
+            View::held("memory", "Memory", memory)
+                .within("limit")
+                .protected_by("protected")
+                .contended(),
             wait(View::mean("wait", "Wait", waited, [requests])).place(Placement::Detail),
             View::mean("work", "Work", cpu, [requests]).place(Placement::Nowhere),
             View::rate("over", "Over rate/s", [over.throttled()])
@@ -76,14 +85,21 @@ impl Server {
                 .refused_by("rate")
                 .trouble()
                 .place(Placement::Table),
+            View::refusals("full", "Over limit/s", memory)
+                .noun("over its memory")
+                .refused_by("limit")
+                .trouble()
+                .place(Placement::Table),
             View::pressure("stalls", "Stalls", memory).place(Placement::Table),
             View::weight("weight", over),
             View::rate_limit("rate", "Rate", over).place(Placement::Nowhere),
+            View::limit("limit", "Limit", memory).place(Placement::Nowhere),
             View::protection("protected", memory),
         ]);
         let (history, verdicts) = (History::new(views.clone()), Verdicts::default());
         let (start, names) = (Instant::now(), names.into());
-        Server { views, history, verdicts, start, seconds: 0, names, remedy: None }
+        let (own_refusals, remedy) = (0.0, None);
+        Server { views, history, verdicts, start, seconds: 0, names, own_refusals, remedy }
     }
 
     /// Starts anew, as a program does that knows nothing of before.
@@ -101,9 +117,11 @@ impl Server {
             let figures = [of(s.requests), of(s.cores), Figure(s.hits), of(s.memory)];
             let limits = [
                 of(s.over_rate),
+                of(s.over_limit),
                 of(s.stalled),
                 Figure(s.weight),
                 Figure(s.rate),
+                Figure(s.limit),
                 Figure(s.protected),
             ];
             Row { id, parent, figures: [&figures[..], &waits, &limits].concat().into() }
@@ -117,17 +135,23 @@ impl Server {
             let tenants = names.iter().zip(tenants).filter(|(name, _)| is_below(name, level));
             tenants.filter(|(name, _)| !is_level(name)).map(|(_, s)| part(s)).sum::<f64>()
         };
-        // What a level is given is of itself.
+        // What a level is given is of itself, and counts above it.
+        let refused = |part: fn(&Second) -> f64, level: &str| {
+            let below = names.iter().zip(tenants).filter(|(name, _)| is_below(name, level));
+            below.map(|(_, s)| part(s)).sum::<f64>()
+        };
         let whole = |level: &str, own: Second| Second {
             requests: sum(|s| s.requests, level),
             cores: sum(|s| s.cores, level),
             memory: sum(|s| s.memory, level),
-            over_rate: own.over_rate + sum(|s| s.over_rate, level),
+            over_rate: own.over_rate + refused(|s| s.over_rate, level),
+            over_limit: own.over_limit + refused(|s| s.over_limit, level),
             ..own
         };
-        let mut rows = vec![row(0, None, &whole("", Second::default()))];
+        let root = Second { over_rate: self.own_refusals, ..Second::default() };
+        let mut rows = vec![row(0, None, &whole("", root))];
         for ((name, tenant), id) in names.iter().zip(tenants).zip(1..) {
-            let parent = names.iter().position(|level| is_below(name, level));
+            let parent = names.iter().rposition(|level| is_below(name, level));
             let parent = parent.map_or(0, |at| at as u32 + 1);
             let figures = if is_level(name) { whole(name, *tenant) } else { *tenant };
             rows.push(row(id, Some(parent), &figures));
@@ -219,59 +243,6 @@ fn who_fills_the_room_that_another_left_took_nothing_from_it() {
     assert!(said.is_empty(), "{said:?}");
 }
 
-/// Two large tenants, and a crowd of small ones.
-struct Crowd(Server);
-
-impl Crowd {
-    fn new() -> Crowd {
-        const NAMES: [&str; 24] = [
-            "/large", "/other", "/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j", "/k",
-            "/l", "/m", "/n", "/o", "/p", "/q", "/r", "/s", "/t", "/u", "/v",
-        ];
-        Crowd(Server::new(NAMES))
-    }
-
-    /// Lets seconds pass in which each has so many requests, and all wait alike.
-    fn seconds(&mut self, n: u64, [large, other, small]: [f64; 3], wait_ms: f64) -> String {
-        let mut all = [small; 24];
-        (all[0], all[1]) = (large, other);
-        self.0.seconds(n, &all.map(|requests| Second { wait_ms, ..busy(requests) })).concat()
-    }
-}
-
-#[test]
-fn who_is_large_as_always_is_not_why_there_is_a_queue_while_another_bursts() {
-    let mut crowd = Crowd::new();
-    crowd.seconds(20, [68e3, 15e3, 3e3], 0.01);
-    crowd.seconds(4, [40e3, 140e3, 2700.0], 300.0);
-    for wait_ms in [400.0, 485.0] {
-        let said = crowd.seconds(1, [74e3, 140e3, 2e3], wait_ms);
-        assert!(said.contains("/other bursts") && !said.contains("/large"), "{said}");
-    }
-    // Who was to blame before is so still.
-    let mut crowd = Crowd::new();
-    let said = crowd.seconds(20, [140e3, 2700.0, 2700.0], 300.0);
-    assert!(said.contains("/large takes most"), "{said}");
-    let said = crowd.seconds(6, [140e3, 100e3, 2700.0], 300.0);
-    assert!(said.contains("/large takes most") && said.contains("/other bursts"), "{said}");
-}
-
-#[test]
-fn who_is_served_late_is_not_why_it_waited() {
-    let mut crowd = Crowd::new();
-    let said = crowd.seconds(20, [40e3, 140e3, 2700.0], 100.0);
-    assert!(said.contains("/other takes most"), "{said}");
-    // The other ends. What waited behind it is served, and is a good part of what is done.
-    for (large, other, wait_ms) in [(75e3, 74e3, 60.0), (78e3, 25e3, 10.0), (60e3, 15e3, 0.01)] {
-        let said = crowd.seconds(1, [large, other, 4e3], wait_ms);
-        assert!(said.contains("/other takes most") && !said.contains("/large"), "{said}");
-    }
-    let said = crowd.seconds(9, [60e3, 15e3, 4e3], 0.01);
-    assert!(!said.contains("/large"), "{said}");
-    let said = crowd.seconds(3, [160e3, 15e3, 2e3], 300.0);
-    assert!(said.contains("/large bursts"), "where there is a queue again: {said}");
-}
-
 #[test]
 fn where_the_machine_has_other_work_no_tenant_is_to_blame() {
     let said = |all: f64| {
@@ -349,21 +320,6 @@ fn who_fills_the_memory_that_others_find_less_in_is_named() {
     let mut server = Server::new(["/victim", "/thief"]);
     server.seconds(20, &before);
     assert!(server.seconds(5, &after).is_empty(), "deleted at once, and the other gains by chance");
-}
-
-#[test]
-fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
-    let mut server = Server::new(["/a", "/b", "/c"]);
-    let over = Second { over_rate: 7770.0, rate: Some(1000.0), ..busy(8770.0) };
-    let stalled = Second { stalled: 0.37, ..busy(30.0) };
-    let said = server.seconds(2, &[busy(10.0), over, stalled]);
-    let refused = "/b is refused 7770 times a second: over its rate of 1000/s.";
-    assert_eq!(said, [refused, "/c waits for room: 37 % of the last 10 s."]);
-    let nothing = Second { over_rate: 70.0, rate: Some(0.0), ..busy(70.0) };
-    let said = server.seconds(6, &[busy(10.0), nothing, busy(10.0)]);
-    assert_eq!(said, ["/b is refused 70 times a second: over its rate of 0/s."]);
-    let less = Second { stalled: 0.009, ..stalled };
-    assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
 }
 
 #[test]
@@ -450,17 +406,6 @@ fn what_is_worse_of_two_each_second_ends_neither() {
 }
 
 #[test]
-fn who_waits_for_itself_accuses_nobody() {
-    let waits = Second { wait_ms: 400.0, ..busy(100.0) };
-    let limited = Second { over_rate: 100.0, ..waits };
-    let mut server = Server::new(["/large", "/slow"]);
-    let said = server.seconds(3, &[busy(90_000.0), limited]);
-    assert_eq!(said, ["/slow is refused 100 times a second: over its rate."]);
-    let mut server = Server::new(["/alone", "/idle"]);
-    assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
-}
-
-#[test]
 fn of_few_requests_nothing_follows() {
     let mut server = Server::new(["/large", "/small"]);
     for second in 0..120_u32 {
@@ -520,17 +465,6 @@ fn a_level_whose_tenants_together_take_most_is_named_and_not_for_what_it_does_to
     let said = server
         .seconds(3, &[level, busy(900_000.0), a, a, a, a, a, Second { wait_ms: 9.0, ..quiet }]);
     assert!(said[0].starts_with("/acme/a takes most"), "the one below says more: {said:?}");
-}
-
-#[test]
-fn what_a_levels_own_limit_refuses_is_said_of_it_and_of_none_below() {
-    let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
-    let own = Second { over_rate: 500.0, ..Second::default() };
-    let said = server.seconds(2, &[own, busy(9.0), busy(9.0)]);
-    assert_eq!(said, ["/acme is refused 500 times a second: over its rate."]);
-    let below = Second { over_rate: 70.0, ..busy(90.0) };
-    let said = server.seconds(5, &[Second::default(), below, busy(9.0)]);
-    assert_eq!(said, ["/acme/a is refused 70 times a second: over its rate."]);
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Who is at a limit, and who has a part in it.
+
+use std::iter::successors;
+
+use super::{Finding, Scene};
+use crate::page::views::Role;
+use crate::page::wire::VerdictKind;
+
+/// Of pressure, an average that never falls to 0 again, less than such a part is noise.
+const STALLED: f64 = 0.01;
+
+impl Scene<'_> {
+    /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own. Of a level,
+    /// what its own limit refuses is what those below it do not count.
+    pub(super) fn refused(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for view in self.views.with(Role::Refusals) {
+            let own = self.own_refusals(view);
+            let levels = self.levels.iter().filter(|&&row| own[row] > 0.0);
+            found.extend(levels.map(|&row| self.refusal(row, view, own[row])));
+        }
+        for &row in &self.tenants {
+            let most = self.most_of(row, Role::Refusals).filter(|(_, n)| *n > 0.0);
+            found.extend(most.map(|(view, n)| self.refusal(row, view, n)));
+            let stall = |(view, part)| self.finding(row, VerdictKind::Stalls, view, part, 0.0);
+            found.extend(self.stall(row).map(stall));
+        }
+        found
+    }
+
+    fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
+        let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
+        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(f64::NAN))
+    }
+
+    /// Returns how often each group's own limit refuses.
+    fn own_refusals(&self, view: usize) -> Vec<f64> {
+        let all = (0..self.rows.len()).map(|row| self.figure(row, view).unwrap_or(0.0));
+        let mut own: Vec<f64> = all.collect();
+        for row in 0..own.len() {
+            if let Some(parent) = self.parents[row] {
+                own[parent] -= self.figure(row, view).unwrap_or(0.0);
+            }
+        }
+        for &level in &self.levels {
+            // Less is the rounding of sums.
+            own[level] = if own[level] < 1.0 { 0.0 } else { own[level] };
+        }
+        own
+    }
+
+    /// Returns for which part of the time a tenant waits for room, if it does.
+    fn stall(&self, row: usize) -> Option<(usize, f64)> {
+        self.most_of(row, Role::Pressure).filter(|(_, part)| *part >= STALLED)
+    }
+
+    /// Returns of which view of that role a group has most, and how much.
+    fn most_of(&self, row: usize, role: Role) -> Option<(usize, f64)> {
+        let figures =
+            self.views.with(role).filter_map(|view| Some((view, self.figure(row, view)?)));
+        figures.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Returns of each row in which group those are who can be why it waits or does less: where a
+    /// limit refuses, the group whose limit it is, the nearest on the way to the root, and the root
+    /// where none does. A tenant at a limit of its own has nobody but itself to blame; nor has one
+    /// that waits for room, of which nobody knows at which limit.
+    pub(super) fn shares(&self) -> Vec<usize> {
+        let mut is_limited = vec![false; self.rows.len()];
+        for view in self.views.with(Role::Refusals) {
+            let own = self.own_refusals(view);
+            is_limited.iter_mut().zip(own).for_each(|(is, n)| *is |= n > 0.0);
+        }
+        for &row in &self.tenants {
+            is_limited[row] |= self.stall(row).is_some();
+        }
+        // A parent stands before its children.
+        let mut shares = vec![0; self.rows.len()];
+        for row in 0..shares.len() {
+            let Some(parent) = self.parents[row] else { continue };
+            shares[row] = if is_limited[row] { row } else { shares[parent] };
+        }
+        shares
+    }
+
+    /// Returns in which group those are who can have taken what a tenant held: the nearest on the
+    /// way to the root that held more lately than its limit lets it hold now, and the root where
+    /// none did.
+    pub(super) fn shares_held(&self, row: usize, view: usize) -> usize {
+        let is_cut = |&row: &usize| {
+            let limit = self.views.limit(view).and_then(|limit| self.figure(row, limit));
+            limit.is_some_and(|limit| self.most(row, view) > limit as f32)
+        };
+        successors(Some(row), |&row| self.parents[row]).find(is_cut).unwrap_or(0)
+    }
+}

@@ -1,0 +1,174 @@
+//! Scenes of limits: who is at one, and who can be why another is.
+
+use super::{Second, Server, busy};
+
+#[test]
+fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
+    let mut server = Server::new(["/a", "/b", "/c"]);
+    let over = Second { over_rate: 7770.0, rate: Some(1000.0), ..busy(8770.0) };
+    let stalled = Second { stalled: 0.37, ..busy(30.0) };
+    let said = server.seconds(2, &[busy(10.0), over, stalled]);
+    let refused = "/b is refused 7770 times a second: over its rate of 1000/s.";
+    assert_eq!(said, [refused, "/c waits for room: 37 % of the last 10 s."]);
+    let nothing = Second { over_rate: 70.0, rate: Some(0.0), ..busy(70.0) };
+    let said = server.seconds(6, &[busy(10.0), nothing, busy(10.0)]);
+    assert_eq!(said, ["/b is refused 70 times a second: over its rate of 0/s."]);
+    let less = Second { stalled: 0.009, ..stalled };
+    assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
+}
+
+#[test]
+fn who_waits_for_itself_accuses_nobody() {
+    let waits = Second { wait_ms: 400.0, ..busy(100.0) };
+    let limited = Second { over_rate: 100.0, ..waits };
+    let mut server = Server::new(["/large", "/slow"]);
+    let said = server.seconds(3, &[busy(90_000.0), limited]);
+    assert_eq!(said, ["/slow is refused 100 times a second: over its rate."]);
+    let mut server = Server::new(["/alone", "/idle"]);
+    assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
+}
+
+#[test]
+fn what_a_levels_own_limit_refuses_is_said_of_it_and_of_none_below() {
+    let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
+    let own = Second { over_rate: 500.0, ..Second::default() };
+    let said = server.seconds(2, &[own, busy(9.0), busy(9.0)]);
+    assert_eq!(said, ["/acme is refused 500 times a second: over its rate."]);
+    let below = Second { over_rate: 70.0, ..busy(90.0) };
+    let said = server.seconds(5, &[Second::default(), below, busy(9.0)]);
+    assert_eq!(said, ["/acme/a is refused 70 times a second: over its rate."]);
+}
+
+/// A tenant that takes most of the server, and a level with a limit of its own: one of its two
+/// waits.
+const NAMES: [&str; 5] = ["/large", "/acme", "/acme/noisy", "/acme/web", "/quiet"];
+
+/// What `NAMES` do in a second, and what is said of it from the second second on.
+fn said(large: f64, level: Second, noisy: f64, [web, quiet]: [Second; 2]) -> Vec<String> {
+    Server::new(NAMES).seconds(3, &[busy(large), level, busy(noisy), web, quiet])
+}
+
+fn waits() -> Second {
+    Second { wait_ms: 9.0, ..busy(100.0) }
+}
+
+#[test]
+fn who_waits_for_the_rate_of_a_level_waits_for_none_outside() {
+    let level = Second { over_rate: 500.0, rate: Some(1000.0), ..Second::default() };
+    let refused = "/acme is refused 500 times a second: over its rate of 1000/s.";
+    let calm = busy(100.0);
+    assert_eq!(said(90_000.0, level, 900.0, [waits(), calm]), [refused]);
+    // Another below it takes most of what all have, and with it of the rate.
+    let takes = "/acme/noisy takes most: 87 % of all requests and 87 % of CPU.";
+    let is_late = "/acme/web waits 9.00 ms a request, 900 times as long as its work.";
+    let noisy = said(9000.0, level, 60_000.0, [waits(), calm]);
+    assert_eq!(noisy, [takes, is_late, refused]);
+    // Where one that has no limit waits too, the server is too busy.
+    let takes = "/large takes most: 99 % of all requests and 99 % of CPU.";
+    let is_late = "/quiet waits 9.00 ms a request, 900 times as long as its work.";
+    let busy = said(90_000.0, level, 900.0, [waits(), waits()]);
+    assert_eq!(busy, [takes, is_late, refused]);
+}
+
+#[test]
+fn who_waits_for_the_memory_of_a_level_waits_for_none_outside() {
+    let level = Second { over_limit: 500.0, limit: Some(2e6), ..Second::default() };
+    let refused = "/acme is refused 500 times a second: over its memory of 1.91 MiB.";
+    assert_eq!(said(90_000.0, level, 900.0, [waits(), busy(100.0)]), [refused]);
+}
+
+#[test]
+fn who_waits_for_a_limit_of_its_own_waits_for_nobody() {
+    let calm = busy(100.0);
+    let over_rate = Second { over_rate: 40.0, rate: Some(100.0), ..waits() };
+    let refused = "/acme/web is refused 40 times a second: over its rate of 100/s.";
+    assert_eq!(said(9000.0, Second::default(), 60_000.0, [over_rate, calm]), [refused]);
+    let over_limit = Second { over_limit: 40.0, limit: Some(1e6), ..waits() };
+    let refused = "/acme/web is refused 40 times a second: over its memory of 977 KiB.";
+    assert_eq!(said(9000.0, Second::default(), 60_000.0, [over_limit, calm]), [refused]);
+    // For room of which nobody knows at which limit.
+    let stalls = Second { stalled: 0.2, ..waits() };
+    let room = "/acme/web waits for room: 20 % of the last 10 s.";
+    assert_eq!(said(9000.0, Second::default(), 60_000.0, [stalls, calm]), [room]);
+}
+
+#[test]
+fn who_waits_for_a_limit_of_all_waits_for_whoever_takes_most() {
+    let mut server = Server::new(["/large", "/web"]);
+    // Of the root's own limit no tenant counts what it refuses.
+    server.own_refusals = 500.0;
+    let said = server.seconds(3, &[busy(90_000.0), waits()]);
+    assert_eq!(said[0], "/large takes most: 99.9 % of all requests and 99.9 % of CPU.");
+    assert_eq!(said[1..], ["/web waits 9.00 ms a request, 900 times as long as its work."]);
+}
+
+#[test]
+fn the_nearest_limit_is_why_its_tenants_wait() {
+    const NAMES: [&str; 5] = ["/a", "/a/b", "/a/b/web", "/a/b/calm", "/a/noisy"];
+    let limited = Second { over_rate: 50.0, ..Second::default() };
+    let said = |outer: Second, inner: Second| {
+        let tenants = [outer, inner, waits(), busy(100.0), busy(90_000.0)];
+        Server::new(NAMES).seconds(3, &tenants).join("\n")
+    };
+    let only = said(limited, Second::default());
+    assert!(only.contains("/a/noisy takes most") && only.contains("/a is refused"), "{only}");
+    let both = said(limited, limited);
+    assert_eq!(both, "/a is refused 50 times a second: over its rate; 1 more is refused.");
+}
+
+#[test]
+fn several_that_wait_for_the_limit_of_a_level_say_nothing_of_the_server() {
+    let mut server = Server::new(["/acme", "/acme/a", "/acme/b", "/other"]);
+    let level = Second { over_rate: 50.0, ..Second::default() };
+    let said = server.seconds(3, &[level, waits(), waits(), busy(100.0)]);
+    assert_eq!(said, ["/acme is refused 50 times a second: over its rate."]);
+}
+
+#[test]
+fn who_is_kept_waiting_by_their_own_limits_do_not_hide_a_queue_of_the_others() {
+    const NAMES: [&str; 20] = [
+        "/large", "/slow", "/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j", "/k", "/l",
+        "/m", "/n", "/o", "/p", "/q", "/r",
+    ];
+    let limited = Second { over_rate: 9.0, ..busy(100.0) };
+    let mut all = [limited; 20];
+    (all[0], all[1]) = (busy(90_000.0), waits());
+    let said = Server::new(NAMES).seconds(3, &all);
+    assert!(said[0].starts_with("/large takes most"), "{said:?}");
+}
+
+#[test]
+fn who_is_slow_or_gets_less_at_a_limit_accuses_none_that_has_no_part_in_it() {
+    let calm = [3000.0, 0.0, 400.0, 300.0].map(busy);
+    let said = |level: Second| {
+        let mut server = Server::without_waits(["/batch", "/acme", "/acme/a", "/acme/b"]);
+        server.seconds(20, &calm);
+        let now = [busy(9000.0), level, busy(200.0), busy(300.0)];
+        server.seconds(3, &now).join("\n")
+    };
+    let free = said(Second::default());
+    assert!(free.contains("/batch bursts") && free.contains("/acme/a gets less"), "{free}");
+    let limited = said(Second { over_rate: 200.0, ..Second::default() });
+    assert_eq!(limited, "/acme is refused 200 times a second: over its rate.");
+}
+
+#[test]
+fn what_a_new_limit_takes_was_taken_by_none_outside_of_it() {
+    let memory = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
+    let said = |level: Second, web: Second| {
+        let mut server = Server::new(["/other", "/acme", "/acme/web"]);
+        server.seconds(20, &[memory(1e7, 0.9), Second::default(), memory(5e7, 0.95)]);
+        for held in [4e7, 3e7, 2e7, 1e7] {
+            // What it may hold no longer another fills.
+            let web = Second { memory: held, hits: Some(0.4), ..web };
+            server.second(&[memory(6e7 - held, 0.9), level, web]);
+        }
+        let last = Second { memory: 1e7, hits: Some(0.4), ..web };
+        server.seconds(2, &[memory(5e7, 0.9), level, last])
+    };
+    let (free, limited) = (Second::default(), Second { limit: Some(1e7), ..Second::default() });
+    let taken = said(free, busy(1000.0));
+    assert!(taken[0].starts_with("/other takes most"), "{taken:?}");
+    assert!(said(limited, busy(1000.0)).is_empty(), "the level's limit");
+    assert!(said(free, Second { limit: Some(1e7), ..busy(1000.0) }).is_empty(), "its own");
+}
