@@ -184,15 +184,7 @@ impl View {
     #[must_use]
     pub fn rate_limit<U: Unit>(key: &str, title: &str, limit: RateLimit<U>) -> View {
         let (shape, per) = rate_shape(U::KIND);
-        let level = move |group: &GroupValues| {
-            let (rate, _) = group.rate(limit);
-            // A rate of nothing has no period.
-            let per_s = |rate: Rate| match rate.amount {
-                0 => 0.0,
-                amount => amount as f64 / rate.per.as_secs_f64() / per,
-            };
-            rate.map(per_s)
-        };
+        let level = move |group: &GroupValues| Some(per_s(group.rate(limit).0?) / per);
         View::new(key, title, shape, Source::Level(Box::new(level)))
     }
 
@@ -503,6 +495,14 @@ fn sum<U: Unit, const N: usize>(counters: [Counter<U>; N]) -> Total {
     // As each of them does where it overflows.
     let add = |sum: u64, n| sum.wrapping_add(n);
     Box::new(move |group| counters.iter().map(|&counter| group.counter(counter)).fold(0, add))
+}
+
+/// A rate of nothing has no period.
+fn per_s(rate: Rate) -> f64 {
+    match rate.amount {
+        0 => 0.0,
+        amount => amount as f64 / rate.per.as_secs_f64(),
+    }
 }
 
 /// A total in nanoseconds is CPU time: a nanosecond a nanosecond is a processor.

@@ -399,7 +399,9 @@ impl RateError {
     /// Returns the name of the rate limit.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.group.schema().rate_limits()[self.0.slot]
+        let mut rate_limits = self.0.group.schema().rate_limits();
+        let (name, _) = rate_limits.nth(self.0.slot).expect("a rate limit of its schema");
+        name
     }
 
     /// Returns the rate that refused the take.

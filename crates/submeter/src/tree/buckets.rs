@@ -21,7 +21,7 @@ impl Rates {
 
     pub(crate) fn create(&self, schema: &Schema, clock: Option<&TestClock>) -> &Arc<[TokenBucket]> {
         let bucket = || clock.map_or_else(TokenBucket::new, TokenBucket::with_clock);
-        let buckets = || schema.rate_limits().iter().map(|_| bucket()).collect();
+        let buckets = || schema.rate_limits().map(|_| bucket()).collect();
         self.0.get_or_init(|| Box::new(buckets()))
     }
 

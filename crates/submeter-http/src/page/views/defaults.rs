@@ -1,11 +1,11 @@
 //! The views of a program that declares none.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use submeter::{GroupValues, Metric, MetricKind, Schema, UnitKind, Usage, Value};
 
 use super::super::wire::{Placement, Shape};
-use super::{Role, Source, Total, View, Views, Worse, level_shape, noun_of, rate_shape};
+use super::{Role, Source, Total, View, Views, Worse, level_shape, noun_of, per_s, rate_shape};
 
 /// How many figures stand over the table, and how many in it: more would not fit on a screen.
 const HEADLINES: usize = 6;
@@ -15,14 +15,28 @@ impl Views {
     /// Shows each metric of a schema as its kind suggests, in the order of its declaration: a
     /// counter as a rate, CPU time as processors in use, a gauge as it is, a quota as what is held
     /// within its limit beside the refusals and stalls, which are trouble, a rate limit as how
-    /// often it refuses, which is trouble too, and a histogram as its quantile 0.99.
+    /// often it refuses, which is trouble too, and a histogram as its quantile 0.99. CPU time is
+    /// within its [budget](submeter::SchemaBuilder::cpu_budget), and any other counter within the
+    /// rate limit of its name and unit; a rate limit of which nothing counts what is used is in the
+    /// detail.
     ///
     /// The first six stand over the table and in it, with refusals, stalls and up to three more in
     /// the table alone; the rest is in the detail of a group.
     #[must_use]
     pub fn of(schema: &Schema) -> Views {
-        let mut views: Vec<View> =
-            schema.metrics().iter().flat_map(|metric| of(schema, metric)).collect();
+        let (mut views, mut keys, mut first) = (Vec::new(), HashSet::new(), HashMap::new());
+        for metric in schema.metrics() {
+            first.insert(metric.name(), views.len());
+            views.extend(distinct(of(schema, metric), &mut keys));
+        }
+        for (name, unit) in schema.rate_limits() {
+            // As a rate limit's views stand there.
+            let limit = first[&*format!("{name}_throttled")] + 1;
+            if let Some(used) = used(schema, name, unit) {
+                views[limit].doc.place = Placement::Nowhere;
+                views[first[used.name()]].doc.limit = Some(views[limit].doc.key.clone());
+            }
+        }
         // How busy a tenant is, and what of the processors others lack.
         let mut first = true;
         for view in &mut views {
@@ -38,17 +52,28 @@ impl Views {
         for (at, view) in figures.enumerate().skip(HEADLINES) {
             view.doc.place = if at < COLUMNS { Placement::Table } else { Placement::Detail };
         }
-        distinguish(&mut views);
         Views::new(views)
     }
 }
 
 /// Returns the rate limit of which a counter is one of three, and which it is.
 fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, &'a str)> {
-    schema.rate_limits().iter().find_map(|limit| {
-        let of = name.strip_prefix(limit.as_str())?.strip_prefix('_')?;
-        ["throttled", "throttled_time", "overdrafts"].contains(&of).then_some((limit.as_str(), of))
+    schema.rate_limits().map(|(limit, _)| limit).find_map(|limit| {
+        let of = name.strip_prefix(limit)?.strip_prefix('_')?;
+        ["throttled", "throttled_time", "overdrafts"].contains(&of).then_some((limit, of))
     })
+}
+
+/// Returns the counter of what is used of a rate limit, if there is one.
+fn used<'a>(schema: &'a Schema, limit: &str, unit: UnitKind) -> Option<&'a Metric> {
+    let throttled = schema.metric(&format!("{limit}_throttled"))?;
+    let is_budget = schema.cpu_budget().is_some_and(|budget| throttled.is(budget.throttled()));
+    if let Some(cpu_time) = schema.cpu_time().filter(|_| is_budget) {
+        return schema.metrics().iter().find(|metric| metric.is(cpu_time));
+    }
+    let is_counted =
+        |metric: &&Metric| metric.kind() == MetricKind::Counter && metric.unit() == unit;
+    schema.metric(limit).filter(is_counted)
 }
 
 fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
@@ -68,17 +93,14 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
             let view = View::new(&key, &title, shape, Source::Rate { total, per });
             // Beside the CPU time, and none that others lack.
             let beside = [schema.off_cpu(), schema.cpu_error()];
-            vec![match of_rate_limit(schema, name) {
-                Some((limit, "throttled")) => {
-                    let noun = format!("over its rate of {}", noun_of(&self::title(limit)));
-                    view.noun(&noun).place(Placement::Table).trouble()
-                }
-                Some(_) => view.place(Placement::Detail),
+            match of_rate_limit(schema, name) {
+                Some((limit, "throttled")) => rate_limit(schema, limit, view),
+                Some(_) => vec![view.place(Placement::Detail)],
                 None if beside.into_iter().flatten().any(|beside| metric.is(beside)) => {
-                    view.place(Placement::Detail)
+                    vec![view.place(Placement::Detail)]
                 }
-                None => view,
-            }]
+                None => vec![view],
+            }
         }
         MetricKind::Gauge => {
             let level = move |group: &GroupValues| match group.value(&own) {
@@ -106,6 +128,20 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
     };
     let help = |view: View| if view.doc.help.is_empty() { view.help(metric.help()) } else { view };
     views.into_iter().map(help).collect()
+}
+
+/// How often a rate limit refuses, and what it is.
+fn rate_limit(schema: &Schema, name: &str, refusals: View) -> Vec<View> {
+    let (key, title) = (format!("{name}_limit"), format!("{} limit", title(name)));
+    let unit = schema.rate_limits().find_map(|(of, unit)| (of == name).then_some(unit));
+    let (shape, per) = rate_shape(unit.unwrap_or(UnitKind::Count));
+    let name = name.to_owned();
+    let level = move |group: &GroupValues| Some(per_s(group.rate_of(&name)?.0?) / per);
+    let noun = format!("over its {}", noun_of(&title));
+    vec![
+        refusals.noun(&noun).refused_by(&key).place(Placement::Table).trouble(),
+        View::new(&key, &title, shape, Source::Level(Box::new(level))).place(Placement::Detail),
+    ]
 }
 
 fn quota(metric: &Metric, title: &str) -> Vec<View> {
@@ -148,22 +184,23 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
     ]
 }
 
-/// Gives views keys of their own where a metric has the name that another's view would have.
-fn distinguish(views: &mut [View]) {
-    let mut keys = HashSet::new();
-    for at in 0..views.len() {
-        let mut key = views[at].doc.key.clone();
-        while !keys.insert(key.clone()) {
-            key.push('_');
+/// Gives the views of one metric keys of their own where another metric has the name that a view
+/// would have. They name each other by key.
+fn distinct(mut views: Vec<View>, keys: &mut HashSet<String>) -> Vec<View> {
+    let mut named = HashMap::new();
+    for View { doc, .. } in &mut views {
+        let was = doc.key.clone();
+        while !keys.insert(doc.key.clone()) {
+            doc.key.push('_');
         }
-        // A limit stands right after what it limits.
-        if views[at].doc.place == Placement::Nowhere
-            && let Some(held) = at.checked_sub(1)
-        {
-            views[held].doc.limit = Some(key.clone());
-        }
-        views[at].doc.key = key;
+        named.insert(was, doc.key.clone());
     }
+    for View { doc, refused_by, .. } in &mut views {
+        for key in [&mut doc.limit, refused_by].into_iter().flatten() {
+            key.clone_from(&named[key]);
+        }
+    }
+    views
 }
 
 /// Words that are written in capitals wherever they stand.

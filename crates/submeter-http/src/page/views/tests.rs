@@ -223,7 +223,7 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
 }
 
 #[test]
-fn a_rate_limit_is_shown_as_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
+fn a_rate_limit_is_shown_with_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
     let mut s = Schema::builder();
     s.rate_limit::<Count>("calls", "Calls");
     s.counter::<Count>("odd_throttled", "Of no rate limit");
@@ -236,12 +236,48 @@ fn a_rate_limit_is_shown_as_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
         shown,
         [
             row("calls_throttled_per_s", Placement::Table, true, false),
+            row("calls_limit", Placement::Detail, false, false),
             row("calls_throttled_time_cores", Placement::Detail, false, false),
             row("calls_overdrafts_per_s", Placement::Detail, false, false),
             row("odd_throttled_per_s", Placement::Headline, false, true),
         ]
     );
-    assert_eq!(views.noun(0), "over its rate of calls");
+    assert_eq!((views.noun(0), views.refusing(0)), ("over its calls limit", Some(1)));
+}
+
+#[test]
+fn what_is_used_of_a_rate_limit_is_shown_within_it() {
+    let mut s = Schema::builder();
+    let cpu = s.cpu_time("cpu", "CPU time");
+    let budget = s.cpu_budget("budget", "CPU time");
+    let calls = s.rate_limit::<Count>("calls", "Calls");
+    s.counter::<Count>("calls", "Calls");
+    s.counter::<Count>("sent", "How often something was sent");
+    let sent = s.rate_limit::<Bytes>("sent", "Bytes sent");
+    let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+    let views = Views::of(tree.schema());
+    let within: Vec<_> =
+        views.docs().filter_map(|doc| Some((&*doc.key, doc.limit.as_deref()?))).collect();
+    assert_eq!(within, [("cpu_cores", "budget_limit"), ("calls_per_s", "calls_limit")]);
+    let group = tree.create("/a").expect("a legal path");
+    group.add(cpu, 500_000_000);
+    let nothing = figures(&views, &tree.snapshot(), None, SECOND);
+    let rate = |amount| Some(Rate::new(amount, 2 * SECOND));
+    group.set_rate(budget, rate(500_000_000)).expect("it can be kept");
+    group.set_rate(calls, rate(3000)).expect("it can be kept");
+    group.set_rate(sent, rate(1 << 20)).expect("it can be kept");
+    let set = figures(&views, &tree.snapshot(), None, SECOND);
+    let limits = [
+        ("budget_limit", Shape::Cores, 0.25, Placement::Nowhere),
+        ("calls_limit", Shape::Rate, 1500.0, Placement::Nowhere),
+        ("sent_limit", Shape::ByteRate, f64::from(1 << 19), Placement::Detail),
+    ];
+    for (key, shape, limit, place) in limits {
+        let at = views.place(key).expect("a view");
+        let doc = views.docs().nth(at).expect("a view");
+        assert_eq!((doc.shape, doc.place), (shape, place), "{key}");
+        assert_eq!((nothing[at], set[at]), (None, Some(limit)), "{key}");
+    }
 }
 
 #[test]
@@ -363,6 +399,8 @@ fn what_does_not_fit_on_a_screen_is_in_the_detail_and_keys_stay_distinct() {
     assert_eq!(keys, ["disk_limit", "disk", "disk_limit_"]);
     let held = views.docs().nth(1).expect("the quota");
     assert_eq!(held.limit.as_deref(), Some("disk_limit_"));
+    let refused = views.place("disk_refused_per_s").expect("the quota's");
+    assert_eq!(views.refusing(refused), Some(2), "and no gauge");
 }
 
 #[test]

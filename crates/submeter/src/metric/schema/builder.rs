@@ -32,8 +32,8 @@ pub struct SchemaBuilder {
     /// The section of the metrics that are declared next.
     pub(super) current: usize,
     pub(super) quotas: usize,
-    /// Their names.
-    pub(super) rate_limits: Vec<String>,
+    /// Their names, and the units of what they limit.
+    pub(super) rate_limits: Vec<(String, UnitKind)>,
     /// At most one in an accepted schema.
     pub(super) cpu_times: Vec<Counter<Nanoseconds>>,
     /// The same.
@@ -349,11 +349,11 @@ impl SchemaBuilder {
         let overdrafts = self.counter(&overdrafts, &what);
         let mut slot = self.rate_limits.len();
         if let Some(base) = &mut self.base {
-            let known = self.rate_limits.iter().position(|known| known == name);
+            let known = self.rate_limits.iter().position(|(known, _)| known == name);
             base.must_have(name, "a rate limit", known.is_some());
             slot = known.unwrap_or(slot);
         } else {
-            self.rate_limits.push(name.to_owned());
+            self.rate_limits.push((name.to_owned(), U::KIND));
         }
         // Saturation is safe: each has three metrics, and `build` refuses as many.
         let slot = u16::try_from(slot).unwrap_or(u16::MAX);
@@ -457,7 +457,7 @@ impl SchemaBuilder {
             }
         }
         let budgets = &self.cpu_budgets;
-        let budget_name = |of: &RateLimit<_>| self.rate_limits[usize::from(of.key.slot)].clone();
+        let budget_name = |of: &RateLimit<_>| self.rate_limits[usize::from(of.key.slot)].0.clone();
         if let Some(second) = budgets.get(1) {
             return Err(SchemaError::CpuTimeTwice(budget_name(second)));
         }

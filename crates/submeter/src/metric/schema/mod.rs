@@ -14,7 +14,7 @@ use submeter_events::Event;
 
 #[cfg(feature = "perf")]
 use crate::metric::unit::Count;
-use crate::metric::unit::Nanoseconds;
+use crate::metric::unit::{Nanoseconds, UnitKind};
 
 mod builder;
 mod error;
@@ -80,7 +80,7 @@ struct Inner {
     /// Never empty.
     sections: Vec<SectionLayout>,
     quotas: usize,
-    rate_limits: Vec<String>,
+    rate_limits: Vec<(String, UnitKind)>,
     cpu_time: Option<Counter<Nanoseconds>>,
     off_cpu: Option<Counter<Nanoseconds>>,
     cpu_error: Option<Counter<Nanoseconds>>,
@@ -196,10 +196,21 @@ impl Schema {
         self.inner.cpu_budget
     }
 
-    /// Returns the names of the rate limits, in the order in which they were declared.
-    #[must_use]
-    pub fn rate_limits(&self) -> &[String] {
-        &self.inner.rate_limits
+    /// Returns the rate limits by their names, with the units of what they limit, in the order in
+    /// which they were declared.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, UnitKind};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.rate_limit::<Bytes>("sent", "Bytes sent per time");
+    /// let schema = schema.build()?;
+    /// assert!(schema.rate_limits().eq([("sent", UnitKind::Bytes)]));
+    /// # Ok::<(), submeter::SchemaError>(())
+    /// ```
+    pub fn rate_limits(&self) -> impl ExactSizeIterator<Item = (&str, UnitKind)> {
+        self.inner.rate_limits.iter().map(|(name, unit)| (name.as_str(), *unit))
     }
 
     /// Returns the counters of perf events, in the order in which they were declared.
