@@ -8,6 +8,7 @@ use super::figures::figure;
 use super::screen::Line;
 use super::state::{Node, State};
 use super::theme::{Theme, pad, right};
+use super::view::in_a_sentence;
 
 /// Cells of the columns: the metric's name, its total, its own and its rate.
 const NAME: usize = 26;
@@ -16,7 +17,9 @@ const AMOUNT: usize = 12;
 /// Returns the lines of the detail, none without a selected group.
 pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     let Some(node) = state.current() else { return Vec::new() };
-    let mut lines = vec![title(node, theme, width), heading(theme)];
+    let mut lines = vec![title(node, theme, width)];
+    lines.extend(rates(state, node, theme));
+    lines.push(heading(theme));
     let values = state.schema.iter().filter_map(|metric| {
         let value = node.values.get(&metric.name)?;
         Some((metric, value))
@@ -43,6 +46,20 @@ fn title(node: &Node, theme: Theme, width: usize) -> Line {
     let rest = width.saturating_sub(line.width());
     line.push("─".repeat(rest), theme.dim);
     line
+}
+
+/// What is used of its own rates, if it has any: a quota's limit stands beside its metric.
+fn rates(state: &State, node: &Node, theme: Theme) -> Option<Line> {
+    let used = state.views.iter().enumerate().filter_map(|(at, view)| {
+        let is_rate = matches!(view.shape, Shape::Rate | Shape::ByteRate | Shape::Cores);
+        let limit = state.limit(node, at).filter(|_| is_rate)?;
+        let [used, limit] = [node.figures[at], Some(limit)].map(|n| figure(view.shape, n));
+        Some(format!("{} {used} of {limit}", in_a_sentence(&view.title)))
+    });
+    let used: Vec<String> = used.collect();
+    let mut line = Line::default();
+    line.push(used.join("   "), theme.dim);
+    (!used.is_empty()).then_some(line)
 }
 
 fn heading(theme: Theme) -> Line {

@@ -337,7 +337,7 @@ fn is_refusing(state: &State, view: usize) -> bool {
 }
 
 /// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.
-fn in_a_sentence(title: &str) -> String {
+pub(super) fn in_a_sentence(title: &str) -> String {
     let mut chars = title.chars();
     match (chars.next(), chars.next()) {
         (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {

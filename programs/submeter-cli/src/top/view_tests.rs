@@ -1,7 +1,7 @@
 //! Tests of frames, as text.
 
 use anstyle::{AnsiColor, Effects};
-use submeter_http::wire::{Figure, ValueDoc, VerdictDoc, VerdictKind};
+use submeter_http::wire::{Figure, Placement, ValueDoc, VerdictDoc, VerdictKind};
 
 use super::layout::Layout;
 use super::once;
@@ -266,6 +266,32 @@ fn the_detail_has_every_metric_and_what_happened_at_its_limit() {
         lines.join("\n")
     );
     assert!(lines[5].contains("All tenants") && lines[6].contains('b'), "rows stay: {lines:?}");
+}
+
+#[test]
+fn the_detail_says_how_much_of_a_rate_is_used() {
+    let mut doc = tree(&GROUPS);
+    let (mut rate, mut cpu) = (doc.views[0].clone(), doc.views[3].clone());
+    for (used, limit, key) in [(0, &mut rate, "rate"), (3, &mut cpu, "cpu_limit")] {
+        (limit.key, limit.place) = (key.to_owned(), Placement::Nowhere);
+        doc.views[used].limit = Some(key.to_owned());
+    }
+    doc.views.extend([rate, cpu]);
+    let b = doc.groups.iter_mut().find(|group| group.path == "/b").expect("one of them");
+    b.overview.extend(
+        [("rate", 2000.0), ("cpu_limit", 0.25)]
+            .map(|(key, limit)| (key.to_owned(), Figure(Some(limit)))),
+    );
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::Detail);
+    let used = |state: &State| {
+        let (lines, _) = frame(state, 100, 23);
+        lines.into_iter().find(|line| line.contains(" of 2.00k"))
+    };
+    assert_eq!(used(&state), None, "of all tenants there is no rate");
+    state.act(Action::Move(1));
+    assert_eq!(used(&state).as_deref(), Some("requests/s 1.20k of 2.00k   CPU 12.0 % of 25.0 %"));
 }
 
 #[test]
