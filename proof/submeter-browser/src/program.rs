@@ -5,7 +5,7 @@ use std::future;
 use std::time::Duration;
 
 use submeter::{
-    Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
+    Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, RateLimit, Schema, Tree,
 };
 use submeter_http::Dashboard;
 use submeter_http::wire::LimitDoc;
@@ -23,6 +23,8 @@ pub struct Program {
     tree: Tree,
     /// Requests that were answered.
     pub requests: Counter<Count>,
+    /// How many may be answered per time.
+    pub rate: RateLimit<Count>,
     /// How long that took.
     pub latency: Histogram<Nanoseconds>,
     /// What is held.
@@ -39,6 +41,7 @@ impl Program {
     pub async fn start() -> Result<Program, Box<dyn Error>> {
         let mut schema = Schema::builder();
         let requests = schema.counter("requests", "Requests answered");
+        let rate = schema.rate_limit("requests", "Requests");
         let latency = schema.histogram("latency", "Time to answer", Buckets::LATENCY_NS);
         let memory = schema.quota("memory", "Memory held");
         let tree = Tree::new(schema.build()?)?;
@@ -54,7 +57,7 @@ impl Program {
         let serving = tokio::spawn(async {
             submeter_http::serve(port, shown, future::pending()).await.expect("a listener");
         });
-        Ok(Program { tree, requests, latency, memory, address, serving })
+        Ok(Program { tree, requests, rate, latency, memory, address, serving })
     }
 
     /// Where the page is.

@@ -2,7 +2,10 @@
 
 mod shown;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use submeter::Rate;
 
 use shown::{Outcome, shown};
 
@@ -62,6 +65,40 @@ async fn a_bar_is_what_is_used_of_a_limit_and_where_there_is_none_there_is_no_ba
         .collect();
     let wanted = [("/acme", 25.0), ("/beta/one", 0.0), ("/beta/two", 0.0), ("/gone", 0.0)];
     assert_eq!(widths, wanted, "the root and /beta have no limit");
+    drop(held);
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_phone_has_room_for_what_is_used_of_each_limit() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let tenant = program.tenant("/acme", 1);
+    let rate = Rate::new(500, Duration::from_secs(1));
+    tenant.set_rate(program.rate, Some(rate)).expect("it can be kept");
+    let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");
+    let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    let row = "(() => { const row = [...table.nodes.values()]\
+               .find((row) => row.group.path === '/acme'), { sub, label } = row.cells; \
+               return [sub.textContent.replaceAll('\\u202f', ' '), \
+               [sub, label].every((one) => one.scrollWidth <= one.clientWidth)]; })()";
+    let mut refused = Value::Null;
+    for _ in 0..100 {
+        // With the time that all take, there is no room for both.
+        program.tenant("/acme", 12_345);
+        tenant.record(program.latency, 123_456);
+        tenant.try_charge(program.memory, 1 << 20).expect_err("over its limit");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        refused = browser.value(row).await?;
+        if refused[0].as_str().is_some_and(|sub| sub.contains("refused")) {
+            break;
+        }
+    }
+    let sub = refused[0].as_str().unwrap_or_default();
+    assert!(sub.ends_with("/s memory refused · 256 KiB of 1.00 MiB"), "{refused}");
+    assert_eq!(refused[1], true, "none is cut: {refused}");
+    let calm = "256 KiB of 1.00 MiB · limit 500";
+    browser.until(&format!("{row}[0] === '{calm}' && {row}[1]")).await?;
     drop(held);
     browser.close().await
 }

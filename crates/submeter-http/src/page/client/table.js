@@ -250,7 +250,9 @@ function fillRow(node, group) {
   setText(part.mark, mark);
   setAttr(part.mark, "data-mark", mark || null);
   part.dot.className = "dot " + band.colour(group);
-  const below = [];
+  // On a phone below the name: what is out of the ordinary, what is used of each limit, that of the
+  // first figure, which stands beside the name, and the rest.
+  const [hot, used, limits, rest] = [[], [], [], []];
   for (const [i, view] of model.columns.entries()) {
     const cell = part.cells[i];
     const value = model.get(group, view);
@@ -263,21 +265,21 @@ function fillRow(node, group) {
     if (view.of) { setText(cell.by, by); text = `${format.text(shown)}/s ${by}`; }
     if (view.limit) {
       const limit = model.get(group, view.limit);
-      const of = limit === null ? "" : "of " + format.text(view.as.show(limit));
-      setText(cell.of, of);
-      // The first figure stands beside the name.
-      if (of) text = i ? `${text} ${of}` : `limit ${of.slice(3)}`;
+      const most = limit === null ? "" : format.text(view.as.show(limit));
+      setText(cell.of, most && "of " + most);
+      if (most && !i) limits.push("limit " + most);
+      if (most && i && value) used.push(text + " of " + most);
       // Without a limit a bar would have a scale of its own.
       cell.meter.hidden = limit === null;
       if (limit !== null) cell.meter.set(value, limit);
     }
-    // What is out of the ordinary comes first, and what is nothing not at all.
-    if (value && isHot) below.unshift(text);
-    else if (i && value && view.place === "headline" || !i && view.limit && model.get(group, view.limit) !== null) below.push(text);
+    // What is nothing comes not at all.
+    if (value && isHot) hot.unshift(text);
+    else if (i && value && view.place === "headline" && !(cell.of && cell.of.textContent)) rest.push(text);
   }
   // Whole figures only.
   let text = "";
-  for (const one of below) { if (text.length + one.length > SUB_MOST) break; text += (text && " · ") + one; }
+  for (const one of [...hot, ...used, ...limits, ...rest]) { if (text.length + one.length > SUB_MOST) break; text += (text && " · ") + one; }
   setText(part.sub, text);
 }
 
