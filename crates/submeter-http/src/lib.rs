@@ -1,8 +1,8 @@
 //! HTTP and tenants: layers that count and limit each tenant's requests, and one line to a live
 //! view of any program's tree.
 //!
-//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
-//! when](submeter::guide::exporting).
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter to
+//! choose](submeter::guide::exporting).
 //!
 //! # Layers
 //! [`MeterLayer`] is a tower layer for hyper, axum and tonic. It finds a request's group, enters it
@@ -12,10 +12,10 @@
 //! [`GroupLayer`](submeter::switch::GroupLayer) and, for a body alone,
 //! [`in_group`](submeter::switch::InGroup::in_group).
 //!
-//! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant, and
-//! [`AdmissionLayer`] has them wait for their tenant's turn; [`QuotaLayer`] holds some of a quota
-//! for each, such as one in flight, to the end of its answer; [`refused`] makes the answer to one
-//! whose charge was refused.
+//! Inside of it, [`RateLayer`] refuses requests that exceed a rate of their tenant, and
+//! [`AdmissionLayer`] lets them wait for their tenant's turn. [`QuotaLayer`] charges each request
+//! to a quota until the end of its answer, such as one request in flight. [`refused`] makes the
+//! answer for a refused charge.
 //!
 //! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
 //!
@@ -84,6 +84,7 @@
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
 //! | `DELETE /api/group?path=` | where [`Dashboard::on_delete`] is asked for: the program's own |
 //! | `POST /api/limits` | where [`Dashboard::on_limits`] is asked for: the program's own |
+//! | `POST /api/limit?path=` | where [`Dashboard::on_limit`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::StatDoc`] |
 //! | `/metrics` | OpenMetrics or Prometheus' text, whichever the client accepts |
 //! | `/healthz` | `ok` |
@@ -118,10 +119,10 @@
 //! some 4,000. `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests
 //! have these roles as far as their kind says which.
 //!
-//! A refusal is shown in the row of the group whose limit refused, and in those above it; a group
-//! below is at no limit of its own. A verdict on a group counts what its own limit refused. While
-//! it refuses something, those below it that wait accuse only each other: who has no part in a
-//! limit keeps nobody waiting for it.
+//! A refusal is shown in the row of the group whose limit refused and in the rows above it, not
+//! below. A verdict on a group counts only what that group's own limit refused. While it refuses
+//! something, groups below it that wait accuse only each other: a group that has no part in a limit
+//! keeps nobody waiting for it.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.
@@ -135,9 +136,9 @@
 //! default, the page and the JSON of `/api/tree` and `/api/group` are compressed for clients that
 //! accept it, as browsers do: 10,000 groups have 0.24 MB instead of 4.2 MB.
 //!
-//! [`serve`] has places for 256 connections. A newcomer takes that of a client of whom no request
-//! was let in, the one that has waited for longest; where there is none, it gets an error that says
-//! so, but `/healthz` answers all the same.
+//! [`serve`] has places for 256 connections. When all are taken, a new client gets the place of the
+//! one that has waited longest without a single admitted request. If there is no such client, the
+//! new one gets an error that says so, except from `/healthz`.
 //!
 //! ## When not to use the page
 //! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it
@@ -158,7 +159,7 @@
 mod admission;
 mod body;
 mod holding;
-mod inside;
+mod in_group_of;
 mod meter;
 mod metrics;
 #[cfg(feature = "page")]

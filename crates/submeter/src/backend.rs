@@ -38,8 +38,8 @@ impl Backend {
         self.probe.backend.name()
     }
 
-    /// Returns the name for labels and programs, one of, best first, `libc_rseq`, `own_rseq`,
-    /// `locked_by_cpu` and `locked_by_thread`.
+    /// Returns the name for labels and programs. Best first: `libc_rseq`, `own_rseq`,
+    /// `locked_by_cpu`, `locked_by_thread`.
     #[must_use]
     pub fn id(self) -> &'static str {
         self.probe.backend.id()

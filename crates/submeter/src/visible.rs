@@ -2,13 +2,13 @@
 
 use std::fmt::{self, Write};
 
-/// Returns a name or a path as people may be shown it: one whose every character is seen.
+/// Returns a name or a path for people to read: every character of it is visible.
 ///
-/// Names are chosen by clients, and a name may hold characters that are not seen, or that turn the
-/// text around them: `/ac\u{200b}me` looks like `/acme`, and U+202E makes `78 %` behind it read
-/// `87 %`. They are written as in Rust, `\u{202e}`, as are spaces that could be overlooked: all but
-/// a plain one between two characters of a name. Two names that differ never look the same by
-/// characters that are not seen; by letters that are alike they may.
+/// Clients choose names, and a name may have invisible characters or ones that reverse the text
+/// after them: `/ac\u{200b}me` looks like `/acme`, and U+202E makes a following `78 %` read `87 %`.
+/// These are written as in Rust, `\u{202e}`, and so is every space except a plain one between two
+/// characters of a name. So different names never look the same because of invisible characters;
+/// because of similar letters they may.
 ///
 /// A comparison of each character with two dozen ranges; nothing is allocated. Not for what
 /// programs read (JSON, `/metrics`, labels): there a name is what it is, and their syntax escapes
@@ -63,11 +63,11 @@ impl fmt::Display for Visible<'_> {
     }
 }
 
-/// Returns whether a character is not seen, or changes how those around it are: those of Unicode's
-/// categories Cc, Cf, Zl and Zp, what it calls ignorable by default (variation selectors, tags,
-/// fillers), and three more that have no ink. Spaces are none of them, combining marks neither.
+/// Returns whether a character is invisible, or changes how those around it are shown: those of
+/// Unicode's categories Cc, Cf, Zl and Zp, what it calls ignorable by default (variation selectors,
+/// tags, fillers), and three more that have no ink. Spaces and combining marks are not among them.
 ///
-/// For whole lines, of which names are a part; of a name alone, [`visible`] shows more.
+/// For whole lines that contain names; for a name alone use [`visible`], which escapes more.
 ///
 /// # Examples
 /// ```

@@ -11,7 +11,7 @@
 //!
 //! **Look up**
 //! - [How the group travels](group_travel) into every kind of work.
-//! - [Heap](heap): whose the memory of the process is, and what a tenant may hold.
+//! - [Heap](heap): who holds the memory of the process, and how to limit it.
 //! - [Exporting](exporting): which exporter, and what it does with groups that come and go.
 //! - [Testing](testing) a program that uses submeter.
 //! - [Costs](costs) of every verb.

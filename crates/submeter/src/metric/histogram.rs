@@ -9,8 +9,8 @@ const SUB_BITS: u32 = 2;
 ///
 /// Values up to `2^low` share the first bucket, values above `2^high` the last; between them each
 /// power of two is divided into four equal parts. A quantile is therefore off by at most 12.5 %
-/// (half a bucket). A bucket has its upper bound and not its lower one, as those of Prometheus and
-/// OpenTelemetry do: their bounds are these, and no value is on the other side there.
+/// (half a bucket). A bucket includes its upper bound and excludes its lower one, as in Prometheus
+/// and OpenTelemetry, so that exports have the same bounds and no value changes its bucket.
 ///
 /// # Examples
 /// ```

@@ -6,16 +6,16 @@ use std::time::SystemTime;
 
 /// The totals of one process at one moment, as [`Tree::totals`](crate::Tree::totals) returns them.
 ///
-/// They only grow. Of two with the same epoch, the one with the larger sequence has all that the
-/// other has, so that a reader who keeps the last of each epoch and adds up the epochs has each
-/// count once, whatever was read twice, late or not at all.
+/// They only grow. Of two with the same epoch, the one with the larger sequence includes the other.
+/// So a reader who keeps the last one of each epoch and adds up the epochs has each count once,
+/// whatever was read twice, late or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
     /// The number of the tree among those of all processes: random, and never used again.
     ///
-    /// A forked child has its parent's, and what the parent had counted, so that a reader takes the
-    /// two for one: make trees after a fork where totals are added up.
+    /// A forked child has its parent's number and counts, so that a reader takes the two for one:
+    /// if totals are to be added up, make trees after the fork.
     pub epoch: u64,
     /// The number of the moment among those of the tree.
     pub sequence: u64,

@@ -137,8 +137,7 @@ impl Snapshot {
         Snapshot { schema, moment, system_time, groups, index }
     }
 
-    /// Returns the schema of the tree at that moment: of what was declared later, nothing was
-    /// counted then.
+    /// Returns the schema of the tree at that moment, without metrics that were declared later.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -249,8 +248,8 @@ impl GroupValues {
         &self.path
     }
 
-    /// Returns a number that no other group of the process has or had: a group that was killed and
-    /// its successor of the same path differ by it.
+    /// Returns a number that no other group of the process has or had: it tells a killed group from
+    /// its successor of the same path.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -312,9 +311,9 @@ impl GroupValues {
 
     /// Returns what the group itself counted, without descendants, as of the snapshot's flush.
     ///
-    /// Of the groups of a snapshot, own values add up to the root's total but for what killed
-    /// groups counted, which is in the totals above them alone. `None` for a quota, whose charges
-    /// are made to all ancestors at once, and in a snapshot that
+    /// The own values of all groups in a snapshot add up to the root's total, except for what
+    /// killed groups counted, which is only in the totals above them. `None` for a quota, whose
+    /// charges are made to all ancestors at once, and in a snapshot that
     /// [`Tree::snapshot`](crate::Tree::snapshot) took; see
     /// [`Tree::snapshot_with_own`](crate::Tree::snapshot_with_own).
     ///

@@ -19,12 +19,12 @@ pub(crate) fn counters(schema: &Schema) -> impl Iterator<Item = &Metric> {
 }
 
 impl Tree {
-    /// Returns what this process has counted; and what those before it had, as of their
-    /// checkpoints, where that was restored.
+    /// Returns what this process has counted, followed by what earlier processes had counted by
+    /// their checkpoints, if these were restored.
     ///
-    /// No count is in two of them: restored values are subtracted from this process's own. Each
-    /// group's totals include its descendants', so what it counted itself is its totals less those
-    /// of its children, the killed ones included: a reader knows them from before.
+    /// No count is in two of them: restored values are subtracted from this process's own. A
+    /// group's totals include its descendants'; to get what it counted itself, subtract those of
+    /// its children, including killed ones that an earlier reading had.
     ///
     /// Costs a snapshot. Histograms, gauges and quotas are left out, as they may fall.
     ///
@@ -48,9 +48,9 @@ impl Tree {
         self.snapshot_and_past().1
     }
 
-    /// Takes a [`snapshot`](Tree::snapshot) of this process's own counts, without restored ones: an
-    /// exporter of the process that counted those has sent them. Gauges and quotas are as in any
-    /// snapshot, as they are never restored.
+    /// Takes a [`snapshot`](Tree::snapshot) of this process's own counts, without restored ones,
+    /// which the process that counted them has exported. Gauges and quotas are as in any snapshot:
+    /// they are never restored.
     ///
     /// Costs a snapshot, and a subtraction for each value that was restored.
     ///

@@ -21,9 +21,9 @@ pin_project! {
     /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, on top
     /// of it those of the protocol.
     ///
-    /// Bytes that are read before the tenant is known count in the group of before. It holds its
-    /// group, so a connection that idles keeps a group that was killed from being released: end it
-    /// by [`Group::killed`].
+    /// Until the tenant is known, bytes count in the group that was passed to `new`. It holds its
+    /// group, so an idle connection keeps a killed group from being released: end it by
+    /// [`Group::killed`].
     ///
     /// # Examples
     /// ```
@@ -72,7 +72,7 @@ impl<T> Counted<T> {
         Counted { inner, group: group.clone(), read, written }
     }
 
-    /// Counts in another group from now on, as once a client has said who it is.
+    /// Counts in another group from now on: call it once a client has said who it is.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_group(&mut self, group: &Group) {
         self.group = group.clone();

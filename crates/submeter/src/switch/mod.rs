@@ -26,14 +26,16 @@
 //! - **Entering the current group**, and leaving it again: a few instructions, no clock, no meter.
 //! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and
 //!   a drop of the handle. It takes no lock, makes no system call if the clock needs none, and
-//!   allocates only when a thread is in more than seven groups at once, and more than ever before.
-//!   The clock needs one once a millisecond, and where the thread may have waited in the group, or
-//!   waited in those before.
+//!   allocates only when a thread is in more than seven groups at once, and in more than ever
+//!   before. The clock needs a system call once a millisecond, and after a stay in which the thread
+//!   may have waited.
 //! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
 //!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Counts of threads** ([`ThreadMeter`]): a call per switch, and an update for each that rose.
-//! - **Each event** that the schema declares: a system call per switch, a descriptor per thread.
+//! - **Events** that the schema declares: a descriptor per thread for each, and per switch one
+//!   system call for all of the kernel's; [`event`](crate::SchemaBuilder::event) says which cost
+//!   none.
 //! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
 //!   load and a comparison.
@@ -45,8 +47,8 @@
 //! may hang. Nothing can tell the library that it is in a handler. So enter a group once where each
 //! thread starts, as in `root.run(|| ())`, before a signal may come; then a switch in a handler
 //! allocates nothing, as long as the thread is in no more than seven groups at once, handlers
-//! included. One that interrupts another switch attributes nothing, and changes nothing: the thread
-//! finds its guards as they were.
+//! included. A handler's switch that interrupts another one has no effect: the thread finds its
+//! guards as they were.
 //!
 //! # Whose time is it
 //! - A thread that *waits* in a group uses no CPU time; call [`park`] first, so that what it used
@@ -144,7 +146,7 @@ impl Group {
     /// tree.root().enter();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    /// A guard that is kept across an `.await` would charge other tasks that the thread runs:
+    /// A guard that is kept across an `.await` would charge other tasks that run on the thread:
     /// ```compile_fail
     /// fn spawn(future: impl Future<Output = ()> + Send) {}
     /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
@@ -234,8 +236,8 @@ pub fn current() -> Option<Group> {
 /// thread it is called: for new threads and jobs of thread pools. Outside of all groups it is the
 /// function itself.
 ///
-/// Make it before the work is handed over, not inside: there it would inherit from the thread of
-/// the pool. For a function that is called more than once see [`Group::wrap`].
+/// Call it before the work is handed over, not inside, where it would inherit from the pool's
+/// thread. For a function that is called more than once see [`Group::wrap`].
 ///
 /// # Examples
 /// ```

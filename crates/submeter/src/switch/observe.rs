@@ -52,18 +52,18 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// may still be called.
 ///
 /// # What it costs
-/// Without observers, a load and a comparison at each switch to another group. The first switch
-/// after a change of the registry copies its list, for which it does not wait, and creates and
-/// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
-/// which metering CPU time needs as well, unless none [wants it](Observer::wants_time). Entering
-/// the current group again calls none.
+/// Without observers, a load and a comparison at each switch to another group. With observers, a
+/// call for each, and one read of the clock for all of them unless none [wants
+/// it](Observer::wants_time); metered CPU time shares that read. The first switch after observers
+/// were added or removed copies their list, without waiting for it, and creates and drops
+/// observers. Entering the current group again calls none.
 ///
 /// # When not to use it
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
 /// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
-/// In a forked child a change of observers waits for ever if another thread was about to begin or
-/// end an observation at the fork. Switches go on.
+/// If another thread was adding or removing an observer at a fork, doing so in the child waits for
+/// ever. Switches go on.
 ///
 /// # Examples
 /// ```standalone_crate

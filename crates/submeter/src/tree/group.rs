@@ -231,13 +231,13 @@ impl Group {
     }
 
     /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
-    /// the group's storage lives. It is dropped with the last handle, or later with its
-    /// [`Killed`](crate::Killed), which has it too: so a token that cancels a tenant's work is at
-    /// hand after a [`kill_subtree`](Group::kill_subtree).
+    /// the group's storage lives. It is dropped with the last handle, or with the group's
+    /// [`Killed`](crate::Killed) if that lives longer: so a token that cancels a tenant's work is
+    /// at hand after a [`kill_subtree`](Group::kill_subtree).
     ///
-    /// Of threads that set it at once one does. A killed group keeps its value, and one that is
-    /// created under its name has none. Costs three allocations, and nothing for groups without.
-    /// For a value that changes, set a `Mutex` or an atomic.
+    /// If several threads set it at once, one of them succeeds. A killed group keeps its value; a
+    /// new group of its name starts without one. Costs three allocations, and nothing for groups
+    /// without a value. For a value that changes, set a `Mutex` or an atomic.
     ///
     /// It must not hold the [`Tree`](crate::Tree), nor a handle to this group or to one below it,
     /// nor a charge or an attachment of such a group: they would keep each other alive, and never
@@ -274,8 +274,8 @@ impl Group {
     }
 
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
-    /// without a lock or a retry. Allocates once in each thread, and now and then frees what others
-    /// removed.
+    /// without a lock or a retry. Allocates once in each thread, and occasionally frees entries
+    /// that other threads removed.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn child(&self, name: &str) -> Option<Group> {
@@ -294,8 +294,8 @@ impl Group {
         (!inner.dead.load(Ordering::Relaxed)).then_some(Group { inner })
     }
 
-    /// Returns the live children in the order of their names. Takes a reference to each: where only
-    /// their number matters use [`child_count`](Group::child_count).
+    /// Returns the live children, sorted by name. Takes a reference to each: if only their number
+    /// matters, use [`child_count`](Group::child_count).
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children(&self) -> Vec<Group> {
@@ -304,8 +304,8 @@ impl Group {
         live
     }
 
-    /// Returns the live children in no order, without the time that [`children`](Group::children)
-    /// takes to sort them: most of it where there are thousands.
+    /// Returns the live children in no particular order. With thousands of children,
+    /// [`children`](Group::children) spends most of its time on sorting.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children_unsorted(&self) -> Vec<Group> {
@@ -423,9 +423,9 @@ impl Group {
         &self.inner.extras
     }
 
-    /// Returns a number that no other group of the process has or had, as that of a snapshot's
-    /// [`GroupValues::id`](crate::GroupValues::id): a group that was killed and its successor of
-    /// the same path differ by it.
+    /// Returns a number that no other group of the process has or had. It tells a killed group from
+    /// its successor of the same path, and is the [`GroupValues::id`](crate::GroupValues::id) of a
+    /// snapshot.
     #[inline]
     #[must_use]
     pub fn id(&self) -> u64 {

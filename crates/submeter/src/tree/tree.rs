@@ -125,10 +125,10 @@ impl TreeBuilder {
         self
     }
 
-    /// Makes a tree whose rates, budgets and ages go by a clock that a test turns.
+    /// Makes a tree whose rates, budgets and ages follow a clock that a test advances.
     ///
-    /// What sleeps goes by the system's: a [`Flusher`](crate::Flusher), a wait that blocks a
-    /// thread, CPU time.
+    /// A [`Flusher`](crate::Flusher), waits that block a thread, and CPU time still follow the
+    /// system's clocks.
     ///
     /// # Examples
     /// ```
@@ -158,7 +158,7 @@ impl TreeBuilder {
     /// half a second on a busy machine.
     ///
     /// # Errors
-    /// When the kernel refuses to reserve address space, or there is to be no group, not even a
+    /// When the kernel refuses to reserve address space, or `groups_max` leaves no room for the
     /// root.
     pub fn build(self) -> Result<Tree, Error> {
         children::prepare();
@@ -203,34 +203,33 @@ impl Tree {
         TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: Simulated::default() }
     }
 
-    /// Returns the schema as it is now: metrics that [`declare`](Tree::declare) adds are in a later
-    /// one, after those in this one.
+    /// Returns the current schema. Each [`declare`](Tree::declare) makes a longer one, which begins
+    /// with this one.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         self.inner.stats.schema()
     }
 
     /// Adds a set of metrics to the tree, and returns its keys: for libraries that count in any
-    /// program's tree. All groups have the metrics then, those that exist and those that come, and
-    /// so has whatever shows the tree.
+    /// program's tree. All groups have these metrics from then on, existing and future ones, and
+    /// exporters and pages show them.
     ///
-    /// Metrics of the tree that are declared alike (the same name, kind, unit and buckets) are not
-    /// added a second time: the keys are theirs. So it does not matter which comes first: the
-    /// program, another thread, or another version of the library. A library gives its names a
-    /// prefix of its own, and asks again for each tree that it counts in, as keys are of one tree.
+    /// A metric that the tree has already (same name, kind, unit and buckets) is not added again:
+    /// its existing key is returned. So it does not matter who declares first: the program, another
+    /// thread, or another version of the library. A library should prefix its names, and declare
+    /// them in each tree that it counts in, because keys belong to one tree.
     ///
-    /// Metrics that are new get a [section](crate::SchemaBuilder::section) of their own, or more if
-    /// the set names some, with a number where the tree has one of that name (`io_2`): an update
-    /// costs what one in a section costs. A group takes memory for
-    /// them when it is first updated: that update allocates, as the creation of a group does, for
-    /// each level up to one that was updated before. Where it must not, as in a handler of signals,
-    /// make a [`handle`](Group::handle) beforehand. A group that was never updated weighs what
-    /// it did, and all other metrics cost what they did. Each section reserves address space, and
-    /// each flush and snapshot of the tree looks at it too.
+    /// New metrics get a [section](crate::SchemaBuilder::section) of their own, or several if the
+    /// set names some, with a number appended if the tree has one of that name (`io_2`); an update
+    /// costs what it costs in any section. A group gets memory for them with its first such update:
+    /// that update allocates, for each level up to one that was updated before. Where it must not,
+    /// as in a signal handler, make a [`handle`](Group::handle) beforehand. Groups that are never
+    /// updated stay as small as they were, and all other metrics as cheap. Each section reserves
+    /// address space, and each flush and snapshot of the whole tree visits it.
     ///
-    /// Where the tree has no room left for a group's words of the section, its counts are added to
-    /// the nearest group above it that has some, so that the totals from there on are right; values
-    /// that it [sets](Group::set) are left out.
+    /// If there is no room left for a group's words of the section, its counts go to the nearest
+    /// group above it that has them, so that the totals from there on up are right; values that it
+    /// [sets](Group::set) are left out.
     ///
     /// # Examples
     /// ```
@@ -260,24 +259,24 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// Whatever a schema refuses: so a tree takes at most 15 such sets; a metric that is another
-    /// one in the tree; a quota, a rate limit, CPU time or events that the tree has not had from
-    /// its beginning; or address space that the kernel refuses. Nothing was added then.
+    /// Whatever a schema refuses (so a tree takes at most 15 such sets), a name that the tree has
+    /// for another metric, a quota, rate limit, CPU time or event that was not in the schema from
+    /// the start, or address space that the kernel refuses. Then nothing was added.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
         self.inner.root.declare()
     }
 
-    /// Has a hook set up each group that is created from now on, before a lookup can find it: a
-    /// limit that is set after the creation may come after the first charges. Groups that exist
-    /// already are the caller's to set up, and so is one that is being created at the same time:
-    /// find it by [`Group::get_or_create_child`] or among [`Group::children`], which wait for its
-    /// creation. Lasts as long as the hook does; the tree does not keep it alive.
+    /// Calls `hook` to set up each group that is created from now on, before a lookup can find it:
+    /// a limit that is set only afterwards may miss the first charges. The caller sets up the
+    /// groups that exist already, and those that are being created at the same time:
+    /// [`Group::get_or_create_child`] and [`Group::children`] wait for these. It lasts as long as
+    /// the hook; the tree does not keep it alive.
     ///
-    /// The type of a closure has no name: a struct keeps one as an `Arc<dyn Any + Send + Sync>`,
-    /// made of `hook` after the call.
+    /// To keep a closure in a struct, turn `hook` into an `Arc<dyn Any + Send + Sync>` after the
+    /// call, because the type of a closure has no name.
     ///
-    /// Costs each creation a lock and a call. Not needed where one place of the program creates all
-    /// groups and hands them on when they are set up.
+    /// Each creation then costs a lock and a call more. Not needed if the program creates all
+    /// groups in one place, and hands them on once they are set up.
     ///
     /// # Examples
     /// See [`OnCreate`].
@@ -300,15 +299,16 @@ impl Tree {
         self.inner.cpu_start
     }
 
-    /// Returns how many groups exist: the root, live groups, and killed ones that a handle or a
-    /// charge still holds, or that are not forgotten yet: a flush does that, or the release of 256.
+    /// Returns how many groups exist: the root, live groups, killed ones that a handle or a charge
+    /// still holds, and released ones until the next flush or until 256 were released.
     #[must_use]
     pub fn group_count(&self) -> usize {
         self.inner.stats.group_count()
     }
 
-    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. Now
-    /// and then it frees what others removed. For more than one update, keep the handle.
+    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. It
+    /// occasionally frees entries that other threads removed. For more than one update, keep the
+    /// handle.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self, path: &str) -> Option<Group> {
@@ -355,8 +355,8 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// An invalid name or too many of them: nothing was created then. Or a full tree, in which
-    /// those of the ancestors stay for which there was room.
+    /// An invalid name or too many levels, and nothing was created; or a full tree, in which the
+    /// ancestors that still fitted remain.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
         let mut group = self.inner.root.clone();

@@ -126,15 +126,14 @@ impl SchemaBuilder {
     /// Declares the counter that is charged the CPU time of threads in each group: see
     /// [`switch`](crate::switch). At most one per schema.
     ///
-    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and now
-    /// and then a system call: once a millisecond, and where a stay ends in which the thread may
-    /// have waited.
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and a
+    /// system call once a millisecond and after each stay in which the thread may have waited.
     ///
-    /// The sum over groups is right at each of those calls. A single stay may be charged what a
-    /// hypervisor or interrupts took from it, and where perf events are refused a wait of less than
-    /// 20 µs; the next stays on that thread are charged as much less. One that waited, or was
-    /// preempted, may also be wrong by what its thread used outside of all groups within the last
-    /// millisecond: [`cpu_error`](Self::cpu_error) is charged how much that may be. See
+    /// The sum over groups is right at each of those system calls. A single stay may be charged
+    /// time that a hypervisor or interrupts took from it and, where perf events are refused, a wait
+    /// of less than 20 µs; the next stays on that thread are charged that much less. A stay that
+    /// waited or was preempted may also be off by what its thread used outside of all groups within
+    /// the last millisecond: [`cpu_error`](Self::cpu_error) counts how much that may be. See
     /// [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
@@ -146,17 +145,17 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares the counter that is charged how long threads in each group had no CPU: they waited,
-    /// or others were preferred. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    /// Declares the counter of the time that threads spend in each group without a CPU, because
+    /// they wait or others run. At most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
-    /// Where each stay in a group is a poll of a future, it shows which tenants' polls block, and
-    /// which tenants a busy machine keeps waiting. Costs a call each time that a thread leaves a
-    /// group, and makes no system call of its own.
+    /// In async programs it shows which tenants' polls block, and which tenants a busy machine
+    /// keeps waiting. Costs a call each time that a thread leaves a group, and no system call of
+    /// its own.
     ///
-    /// It is charged when the kernel is asked for CPU time: a wait in a long stay at its end, and
-    /// one that was charged as CPU time at first (less than 20 µs, where perf events are refused)
-    /// to the group that the thread is in by then. Where each switch asks the kernel, for lack of a
-    /// CPU's counter of constant rate, it stays 0.
+    /// It is charged when the kernel is next asked for CPU time: a wait in a long stay at the end
+    /// of that stay, and a wait that first counted as CPU time (less than 20 µs, where perf events
+    /// are refused) to the group that the thread is in by then. It stays 0 on CPUs without a
+    /// counter of constant rate, where each switch asks the kernel.
     ///
     /// # Examples
     /// ```
@@ -182,14 +181,14 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares the counter that is charged by how much the CPU time of each group may be wrong, up
-    /// or down. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    /// Declares the counter of how far each group's CPU time may be off, in either direction. At
+    /// most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
-    /// CPU time that a thread used outside of all groups may hide a wait in one. Mostly nothing is
-    /// hidden, and charges are far closer than this. Where it is a good part of a group's time,
-    /// stays that wait are mixed with shorter ones that do not, and only a system call for each
-    /// stay could tell how long each waits. Waits of less than 20 µs are not in it, where perf
-    /// events are refused. Costs what [`off_cpu`](Self::off_cpu) does, and nothing more beside it.
+    /// CPU time that a thread used outside of all groups can hide a wait inside one. Mostly nothing
+    /// is hidden, and charges are far closer than this. If it is a large part of a group's time,
+    /// stays that wait alternate with shorter ones that do not, and only a system call for each
+    /// stay could tell them apart. Where perf events are refused, it leaves out waits of less than
+    /// 20 µs. Costs as much as [`off_cpu`](Self::off_cpu), and nothing on top of it.
     ///
     /// # Examples
     /// ```
@@ -214,9 +213,9 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares a counter of a count that threads keep anyway: each group is charged what the count
-    /// gains while a thread is in it. The count is the one at `place` of what `meter` returns. A
-    /// schema has one type of meter, and at most one counter for each of its counts.
+    /// Declares a counter for a count that threads keep anyway: each group is charged what the
+    /// count gains while a thread is in it. `place` is its index in what `meter` returns. A schema
+    /// has one type of meter, and at most one counter for each of its counts.
     ///
     /// Costs a call for all of them each time that a thread leaves a group, and an update for each
     /// that has risen; a program that declares none pays nothing.
@@ -332,14 +331,13 @@ impl SchemaBuilder {
         Quota { key, unit: PhantomData }
     }
 
-    /// Declares something that groups may take only so much of per time. Set how much with
-    /// [`Group::set_rate`](crate::Group::set_rate), take with
+    /// Declares a rate limit: something of which a group may take only so much in a given time. Set
+    /// how much with [`Group::set_rate`](crate::Group::set_rate), take with
     /// [`Group::try_take`](crate::Group::try_take).
     ///
-    /// Declares three counters as well, which say how often and how long a group's rate refused:
-    /// `NAME_throttled` and `NAME_throttled_time`; and how often a soft one would have:
-    /// `NAME_overdrafts`. Costs their words; a group that has no rate of
-    /// its own takes nothing else.
+    /// Declares three counters as well: how often and for how long a group's rate refused,
+    /// `NAME_throttled` and `NAME_throttled_time`, and how often a soft one would have,
+    /// `NAME_overdrafts`. A group without a rate of its own takes no other memory for it.
     pub fn rate_limit<U: Unit>(&mut self, name: &str, help: &str) -> RateLimit<U> {
         let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
@@ -365,10 +363,10 @@ impl SchemaBuilder {
     /// [`Group::spend`](crate::Group::spend). At most one per schema, beside
     /// [`cpu_time`](Self::cpu_time).
     ///
-    /// A group's CPU time is spent once it is a millisecond on one CPU, when the thread leaves the
-    /// group; a smaller rest is spent when the group is released. Where a group has no rate up to
-    /// the root, that is a few loads. Costs some 150 bytes for each group, so that a switch
-    /// allocates nothing.
+    /// CPU time is spent when a thread leaves the group, in steps of a millisecond for each CPU,
+    /// and the rest when the group is released. If neither the group nor one above it has a rate,
+    /// that is a few loads. Each group takes some 150 bytes more, so that a switch allocates
+    /// nothing.
     ///
     /// # Examples
     /// ```

@@ -92,8 +92,8 @@ pub struct Quota<U> {
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
-/// Key of something that groups may take only so much of per time: requests, bytes sent, CPU time;
-/// `Copy`, just an index.
+/// Key of something of which groups may take only so much in a given time: requests, bytes sent,
+/// CPU time; `Copy`, just an index.
 ///
 /// Declared by [`SchemaBuilder::rate_limit`](super::SchemaBuilder::rate_limit), taken from by
 /// [`Group::try_take`](crate::Group::try_take). For what is held and given back use a [`Quota`].
@@ -127,9 +127,9 @@ impl<U> RateLimit<U> {
         self.throttled
     }
 
-    /// Returns the counter of the time in which takes were refused, for each until it would have
-    /// been granted; overlapping times count once: the metric `NAME_throttled_time`. A refusal
-    /// counts up to a second ahead, and what is left of the time before.
+    /// Returns the counter of the time during which takes were refused, each from the refusal until
+    /// it would have been granted: the metric `NAME_throttled_time`. Overlapping times count once.
+    /// A refusal counts at most a second ahead.
     #[must_use]
     pub fn throttled_time(self) -> Counter<Nanoseconds> {
         self.throttled_time

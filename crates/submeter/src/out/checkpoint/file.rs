@@ -9,9 +9,9 @@ use super::error::{CheckpointError, Kind};
 
 /// The file of a checkpoint, held by this handle alone until it is dropped.
 ///
-/// The lock is one of the system, on a file beside it whose name ends in `.lock`, which stays: it
-/// ends with the process, however that ends, and is advisory. On a network's file system it is
-/// worth what that system's locks are. A forked child has a copy, but the lock is its parent's, and
+/// The lock is an advisory one of the system, on a file beside it whose name ends in `.lock` and
+/// which stays. It ends with the process, however that ends. On a network file system it is worth
+/// what that system's locks are worth. A forked child has a copy, but the lock is its parent's, and
 /// ends when the parent drops its own.
 #[derive(Debug)]
 pub struct CheckpointFile {
@@ -36,8 +36,8 @@ enum FileState {
 }
 
 impl CheckpointFile {
-    /// Opens the file for this process alone. It need not exist yet; its directory must. Of a
-    /// symbolic link it is what that leads to.
+    /// Opens the file for this process alone. It need not exist yet, but its directory must. A
+    /// symbolic link is followed.
     ///
     /// # Errors
     /// When another handle has it, or it is a directory, or the system's error.

@@ -85,8 +85,8 @@ impl Tree {
     /// disk takes: in an async program call it on a thread for blocking work.
     ///
     /// # Errors
-    /// When the file has totals that were not restored, or that another tree has: this would
-    /// destroy them; or the system's error. The old file then is as it was.
+    /// When the file has totals that were not restored, or that another tree has, because saving
+    /// would destroy them; or the system's error. The old file is then unchanged.
     pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, false))
     }
@@ -100,17 +100,17 @@ impl Tree {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, true))
     }
 
-    /// Adds what the file has to this tree, once, after creating the groups that are missing.
-    /// Returns `None` where there is no file yet.
+    /// Creates the groups that are missing and adds the file's totals to this tree, once. Returns
+    /// `None` if there is no file yet.
     ///
-    /// The counts of killed groups are in the totals of the groups above them, as before; there it
-    /// now counts as their own. Groups that exist keep what they counted: it is added to.
+    /// The counts of killed groups are in the totals of the groups above them, as before, and now
+    /// count as these groups' own. Groups that exist keep what they have counted.
     ///
     /// # Errors
-    /// When a tree has the file's totals already; when it is damaged, or has a metric that is
-    /// another in the tree, or that the tree lacks: one that a library [declares](Tree::declare)
-    /// must be declared before; or when its groups do not fit into the tree. Nothing was added
-    /// then, and no group created.
+    /// When a tree has the file's totals already; when the file is damaged; when a metric of it
+    /// differs from the tree's or is missing there (a library's must be [declared](Tree::declare)
+    /// first); or when its groups do not fit into the tree. Then nothing was added, and no group
+    /// created.
     pub fn restore(&self, file: &mut CheckpointFile) -> Result<Option<Restored>, CheckpointError> {
         let Some(content) = file.load()? else {
             return Ok(None);

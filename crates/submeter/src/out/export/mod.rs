@@ -44,10 +44,10 @@ pub const TOP_DEFAULT: usize = 100;
 /// Counters never fall, and their increases over all groups together are what the tree counted,
 /// whichever groups come, go, or are created anew. Add up increases or rates, not values: the
 /// series of a group that ended ends with what it had. In detail:
-/// - A new series begins at 0, since Prometheus ignores the value with which one begins, and stays
-///   there until all [`scrapers`](Export::scrapers) have seen it. Its group's counts meanwhile are
-///   in the `other` above it, as are those before. In the first scrape of all, series begin with
-///   all that there is; so they do in each with [`exact`](Export::exact).
+/// - A new series starts at 0, because Prometheus ignores the value with which a series starts, and
+///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group has counted
+///   by then is in the `other` above it. In the very first scrape, and with
+///   [`exact`](Export::exact) in every one, series start with all that their groups have.
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
 ///   until all scrapers have seen it. The scrape after that has the counts in between.
 /// - The counts of a group between its last scrape and its end are added to the `other` above it.
@@ -79,8 +79,8 @@ pub const TOP_DEFAULT: usize = 100;
 /// `prefix_tree_start_time_seconds`; `prefix_tree_sequence` grows from scrape to scrape. They are
 /// those of [`Totals`](crate::Totals), and a forked child has its parent's.
 ///
-/// Totals restored from a checkpoint are left out: the process that counted it was scraped, too,
-/// and totals that go back to a checkpoint would count as new ones.
+/// Totals restored from a checkpoint are left out: the process that counted them was scraped
+/// itself, and restored totals would count as new ones.
 ///
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
@@ -88,9 +88,8 @@ pub const TOP_DEFAULT: usize = 100;
 /// each group that is shown, and in the scrape after its end, at most five times 8 bytes for
 /// each of [`Schema::words`](crate::Schema::words), and its path.
 ///
-/// Use one for each tree, for as long as it is scraped; one made anew for each scrape works, but
-/// counters then fall as groups end. Not for values that the program itself looks at: use
-/// [`Tree::snapshot`] for those.
+/// Keep one for each tree, for as long as it is scraped: with a new one for each scrape, counters
+/// fall when groups end. For values that the program itself uses, take a [`Tree::snapshot`].
 ///
 /// # Examples
 /// ```
@@ -176,8 +175,8 @@ impl Export {
         export.with_info(name, "The backend of updates, and why it is not a better one", &labels)
     }
 
-    /// Goes no deeper than `depth`, the root being at 0: a group at this depth stands for its
-    /// subtree, and what is below is not visited.
+    /// Goes no deeper than `depth`, where the root is at 0: a group at this depth stands for its
+    /// subtree, and the groups below it are not visited.
     ///
     /// # Examples
     /// ```
@@ -198,10 +197,10 @@ impl Export {
         self
     }
 
-    /// Shows the `groups` with most of a metric, descendants included, and all above them: of a
-    /// counter or a histogram since they exist, of a gauge or a quota now. One that is shown stays
-    /// until another has a quarter more; of equals the eldest is shown. Those that have nothing of
-    /// any metric are not.
+    /// Shows the `groups` with the most of a metric, descendants included, and all groups above
+    /// them. Counters and histograms are compared by their totals, gauges and quotas by their
+    /// current values. A group that is shown stays until another has a quarter more; among equals
+    /// the oldest is shown. Groups with nothing in any metric are not shown.
     ///
     /// # Examples
     /// ```
@@ -224,7 +223,7 @@ impl Export {
         self
     }
 
-    /// Shows every group, also those that have nothing of any metric.
+    /// Shows every group, including those with nothing in any metric.
     ///
     /// Without brakes a scrape grows with the tree: some kilobytes for each group.
     #[must_use]
@@ -233,14 +232,14 @@ impl Export {
         self
     }
 
-    /// Shows [every group](Export::every_group) with just what it counted itself, from its first
+    /// Shows [every group](Export::every_group) with exactly what it counted itself, from its first
     /// scrape on, and since when ([`created`](Export::created)): for bills, and for tenants that
-    /// live as long as a few scrapes. A series begins with all that its group has, which a server
-    /// that reads `_created` takes as an increase, and one that does not (Prometheus, unless told
-    /// to) ignores. For the latter the default is right: increases add up to the tree's.
+    /// live for a few scrapes only. A series starts with all that its group has. A server that
+    /// reads `_created` takes that as an increase; one that does not (Prometheus, unless configured
+    /// to) ignores it, and needs the default, where increases add up to the tree's.
     ///
-    /// The counts of a group that ends before any scrape are in the `other` above it all the same,
-    /// and so is what one counts between its last scrape and its end.
+    /// Even so, what a group counts between its last scrape and its end is in the `other` above it,
+    /// and so is all of a group that ends before any scrape.
     ///
     /// # Examples
     /// ```
@@ -261,16 +260,15 @@ impl Export {
         Export { exact: true, created: true, ..self.every_group() }
     }
 
-    /// Writes totals with descendants too, under names of their own: `app_requests_subtree_total`.
-    /// A sum of them over groups counts each as often as there are groups above it.
+    /// Also writes totals with descendants, under names of their own: `app_requests_subtree_total`.
+    /// Do not add them up over groups: a count is in the total of each group above it.
     #[must_use]
     pub fn subtrees(mut self) -> Export {
         self.subtrees = true;
         self
     }
 
-    /// Writes one bucket of a histogram for so many powers of two; one for each unless this is
-    /// called.
+    /// Writes one bucket of a histogram for each `powers` powers of two. The default is 1.
     ///
     /// # Panics
     /// When `powers` is 0.
@@ -281,19 +279,19 @@ impl Export {
         self
     }
 
-    /// Writes since when each counter and histogram counts, in OpenMetrics: `app_requests_created`.
-    /// One more line each; for servers that make use of it.
+    /// Writes when each counter and histogram began to count, in OpenMetrics:
+    /// `app_requests_created`. That is one more line for each; not all servers use it.
     #[must_use]
     pub fn created(mut self) -> Export {
         self.created = true;
         self
     }
 
-    /// Says how many servers scrape this export, 2 unless it is called: a series stays at its first
-    /// value, and an ended one is repeated, until so many scrapes have seen it.
+    /// Says how many servers scrape this export; the default is 2. A new series stays at its first
+    /// value, and an ended one is repeated, until that many scrapes have seen it.
     ///
-    /// Sums are right for each of them if they scrape in turns. More than there are cost only that
-    /// what new groups count stays longer in `other`.
+    /// Sums are right for each server if they scrape in turns. A number that is too high only keeps
+    /// what new groups count in `other` for longer.
     ///
     /// # Panics
     /// When `scrapers` is 0.

@@ -6,9 +6,9 @@ use super::{GroupValues, Snapshot};
 use crate::metric::reading::Scalar;
 
 impl Snapshot {
-    /// Returns the `n` groups with the most of a counter or gauge, the largest first, among those
-    /// without children: a parent's value includes its children's, so that it would always come
-    /// before them. Those with the same amount are in the order of the snapshot.
+    /// Returns the `n` groups with the most of a counter or gauge, largest first, among those
+    /// without children: a parent's value includes its children's, so parents would always come
+    /// first. Those with the same amount are in the order of the snapshot.
     ///
     /// Sorts the groups: for pages and logs. An [`Export`](crate::export::Export) has a `top` of
     /// its own, which copies no other groups.

@@ -7,9 +7,9 @@ use crate::metric::schema::{Key, Metric, MetricKind, Quota};
 use crate::metric::unit::Unit;
 
 impl GroupValues {
-    /// Returns how many charges of a quota the limits of the group and of those below it refused,
-    /// killed ones included, as of the flush: as a counter of what a rate refused is. [`Usage`] has
-    /// what the group's own limit refused. Panics when the quota is of another schema.
+    /// Returns how many charges of a quota were refused by the limits of the group and of those
+    /// below it, killed ones included, as of the flush. [`Usage`] has what the group's own limit
+    /// refused. Panics when the quota is of another schema.
     ///
     /// # Examples
     /// ```

@@ -10,7 +10,7 @@ use super::Group;
 /// [`Tree::on_create`](crate::Tree::on_create).
 ///
 /// # Examples
-/// A limit that holds for a tenant of this name whenever it comes back:
+/// A limit for a tenant of this name, whenever it comes back:
 /// ```
 /// use std::sync::Arc;
 /// use submeter::{Bytes, Group, OnCreate, Quota, Schema, Tree};

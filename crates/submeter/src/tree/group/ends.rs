@@ -17,14 +17,13 @@ use super::Group;
 use crate::contain::contain;
 
 impl Group {
-    /// Waits for the kill of this group, by [`kill`](Group::kill), by
-    /// [`kill_subtree`](Group::kill_subtree) of it or of one above it, or by the end of the tree:
-    /// for work that goes on until its tenant is gone. Ready at once if it was killed before.
+    /// Waits until this group is killed, by [`kill`](Group::kill), by a
+    /// [`kill_subtree`](Group::kill_subtree) here or above, or by the end of the tree: for work
+    /// that runs for as long as its tenant exists. Ready at once if the group was killed before.
     ///
-    /// It works on every runtime, and any number may wait. Costs a lock for each poll that finds
-    /// the group alive, and nothing where no charge waits: neither updates nor charges know of it.
-    /// A future that is dropped leaves nothing behind. A charge that waits ends by itself: see
-    /// [`charge`](Group::charge).
+    /// It works on every runtime, and any number of tasks may wait. A poll that finds the group
+    /// alive takes a lock; updates and charges cost what they did. A dropped future leaves nothing
+    /// behind. Waiting charges end by themselves: see [`charge`](Group::charge).
     ///
     /// # Examples
     /// ```

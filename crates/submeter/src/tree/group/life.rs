@@ -12,11 +12,11 @@ use crate::tree::children::Sought;
 use crate::tree::killed::Killed;
 
 impl Group {
-    /// Takes the group out of the tree: its name is free at once, lookups no longer find it, and
-    /// what it has counted stays in every ancestor: of a gauge, the level that it has at its end,
-    /// so that one that was [set](Group::set) should be set to 0. Other handles and charges keep
-    /// working; their later counts are added to the ancestors as well. When the last of them is
-    /// dropped the group is *released*: wait for that with the returned [`Killed`], or drop it.
+    /// Takes the group out of the tree. Its name is free at once, lookups no longer find it, and
+    /// its counts stay in every ancestor. So does the last level of a gauge: set one that was
+    /// [set](Group::set) to 0. Other handles and charges keep working; their later counts are added
+    /// to the ancestors as well. When the last of them is dropped the group is *released*: wait for
+    /// that with the returned [`Killed`], or drop it.
     ///
     /// Tasks that wait for the kill ([`killed`](Group::killed)) or for a [charge](Group::charge) of
     /// this group are woken, and wait no longer.
@@ -66,9 +66,9 @@ impl Group {
     }
 
     /// Takes the group and everything below it out of the tree as [`kill`](Group::kill) does,
-    /// behind one barrier, and returns the killed groups, this one last. From the first moment on
-    /// lookups find none of them, and nothing can be created below; the name of the topmost is free
-    /// at once.
+    /// behind one barrier, and returns the killed groups, this one last. From the start lookups
+    /// find none of them and nothing can be created below; the name of the topmost group is free at
+    /// once.
     ///
     /// # Examples
     /// ```
@@ -103,8 +103,9 @@ impl Group {
 
     /// Clones unless the group was killed: certain to fail once the kill has returned.
     ///
-    /// For programs that keep groups in a table of their own, where killed ones may linger. After a
-    /// look at [`is_killed`](Group::is_killed) the kill could come before the clone.
+    /// For programs that keep groups in a table of their own, where killed ones may linger. Testing
+    /// [`is_killed`](Group::is_killed) first would not do: the kill could come between the test and
+    /// the clone.
     ///
     /// # Examples
     /// ```

@@ -14,13 +14,13 @@ impl Group {
     /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound
     /// and an age.
     ///
-    /// Costs some tens of nanoseconds, and one for each line whose mark the last flush left where
-    /// it was and that has not changed since: at most 128, or 2,048 while the whole tree is flushed
-    /// more than once a millisecond. Neither groups nor CPUs add to it, but for the groups above
-    /// this one where batches were crossed since it was last flushed by itself.
+    /// Costs some tens of nanoseconds, plus one for each line that the last flush left marked and
+    /// that has not changed since: at most 128, or 2,048 while the whole tree is flushed more than
+    /// once a millisecond. The number of groups and CPUs does not matter, except that batches
+    /// crossed since this group was last flushed by itself cost a look at the groups above.
     ///
-    /// Does not flush. If nothing ever flushes, the value stays 0 and `bound` says how far off it
-    /// may be. Where that is not good enough use [`read_within`](Group::read_within), or
+    /// Does not flush. If nothing ever flushes, the value stays 0 and `max_error` says how far off
+    /// it may be. Where that is not good enough use [`read_within`](Group::read_within), or
     /// [`sum`](Group::sum) for the truth; a [`Flusher`](crate::Flusher) keeps cached totals young
     /// for many readers.
     ///
@@ -84,8 +84,8 @@ impl Group {
     /// first if not.
     ///
     /// For pages and controllers that look often: most calls cost what [`read`](Group::read) costs.
-    /// After a flush the value has all updates that returned before this call; its bound is for
-    /// those that came during the flush, and may exceed the tolerance again.
+    /// After a flush the value includes all updates that returned before this call. Its error bound
+    /// then covers those made during the flush, and may exceed the tolerance again.
     ///
     /// # Examples
     /// ```
@@ -121,14 +121,14 @@ impl Group {
     }
 
     /// Brings the cached totals of this group and of everything below it up to date: all updates
-    /// that returned before this call are in. Changes found here are added to the groups above too,
-    /// so that a parent stays its own plus its children; their other changes wait for a flush of
-    /// theirs.
+    /// that returned before this call are in. What it finds is added to the groups above too, so
+    /// that a parent remains the sum of itself and its children; changes elsewhere below them wait
+    /// for a later flush.
     ///
-    /// Costs what changed here, a look at up to 2,048 lines that did lately, seldom a `membarrier`
-    /// for each section, and a glance at each 64 lines that changed
-    /// anywhere (not even that for a group that never had a child). Joins a flush of this part, of
-    /// the tree or of a group above that began after this call. For all groups use
+    /// Costs time in proportion to what changed below, a look at up to 2,048 lines that changed
+    /// lately, a load for each 64 lines that changed anywhere (not for a group that never had a
+    /// child), and seldom a `membarrier` for each section. Shares a flush of this group, of one
+    /// above it or of the tree that began after this call. For all groups use
     /// [`Tree::flush`](crate::Tree::flush): one flush is cheaper than many.
     pub fn flush(&self) -> FlushReport {
         let first = self.inner.stats.rstat().flush_below(&self.inner.stats);
@@ -139,8 +139,8 @@ impl Group {
     /// Copies the distribution that the last flush left, own plus descendants', with an error bound
     /// and an age: as [`read`](Group::read), and two loads for each bucket.
     ///
-    /// `bound` is how many values the buckets may lack. A value whose record is under way may be in
-    /// the sum and in no bucket yet.
+    /// `max_error` is how many values the buckets may lack. A value that is being recorded may be
+    /// in the sum and in no bucket yet.
     ///
     /// # Examples
     /// ```

@@ -63,23 +63,22 @@ impl Group {
         self.add_to(gauge.key, 0, delta, U::KIND.batch_mask());
     }
 
-    /// Sets this group's own part of a gauge, by adding what it lacks. The total that a read shows
-    /// has the parts of the groups below beside it.
+    /// Sets this group's own part of a gauge, by adding the difference. A read shows that part plus
+    /// those of the groups below.
     ///
     /// Costs a load for each CPU, a lock of this group's and an add: for what is sampled, such as
     /// the length of a queue. For a value that goes up and down with each request,
     /// [`adjust`](Group::adjust) is cheaper, and many threads may use it.
     ///
-    /// No update is lost: an `adjust` that runs at the same time is either set over, as if it had
-    /// come before, or counts on top, as if it had come after. Sets of one group wait for each
-    /// other, so that the last one holds.
+    /// No update is lost: a concurrent `adjust` counts as if it came either before the set, which
+    /// overwrites it, or after, on top of it. Concurrent sets of one group wait for each other, and
+    /// the last one stands.
     ///
-    /// When the group is [killed](Group::kill), the last value stays in the totals above, like
-    /// everything that the group counted: set it to 0 then, by a handle that is left.
+    /// When the group is [killed](Group::kill), its last value stays in the totals above, like
+    /// everything else that it counted. Set it to 0 then, through a remaining handle.
     ///
-    /// Set a gauge or adjust it, not both at once: of a thread's `+1` and `-1` that run beside a
-    /// set, the earlier may count on top and the later be set over, and what they leave stays until
-    /// the next set.
+    /// Either set a gauge or adjust it. If a thread's `+1` and `-1` run beside a set, one may count
+    /// on top of it and the other be overwritten; the difference stays until the next set.
     ///
     /// # Examples
     /// ```
@@ -148,7 +147,7 @@ impl Group {
         self.record(histogram, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Records a value `n` times, at the price of once: for what a batch measured together.
+    /// Records a value `n` times for the price of one: for a batch that was measured as a whole.
     ///
     /// # Panics
     /// When the histogram is of another tree's schema.
