@@ -27,8 +27,9 @@ pub(crate) fn untrusted(error: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    /// Each fault of a certificate is reported by itself.
     #[test]
-    fn each_thing_that_is_wrong_with_a_certificate_is_told_by_itself() {
+    fn each_fault_of_a_certificate_is_told() {
         for (why, told) in [
             ("Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
             (

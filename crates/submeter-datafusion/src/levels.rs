@@ -92,8 +92,9 @@ mod tests {
         assert!(level(3200).asks_to_spill(100, 1));
     }
 
+    /// The tightest level is the one with the least left below limit or high.
     #[test]
-    fn the_tightest_level_is_the_one_with_the_least_left_below_limit_or_high() {
+    fn the_tightest_level_has_the_least_left() {
         let (tree, memory) = tree();
         let query = tree.get_or_create("/acme/query").expect("a group");
         let acme = tree.get("/acme").expect("its parent");

@@ -471,8 +471,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second), "its readers are given time");
     }
 
+    /// Clients hold no more than the bound of all answers, or one version of each.
     #[tokio::test]
-    async fn clients_of_all_answers_hold_no_more_than_the_bound_or_one_version_of_each() {
+    async fn clients_hold_no_more_than_the_bound() {
         const LEN: usize = 3 * PART_BYTES + 1;
         let held = Held::default();
         let answer =

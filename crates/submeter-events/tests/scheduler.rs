@@ -48,8 +48,9 @@ impl Thread {
     }
 }
 
+/// What children count, and what is the parent's own, is what the parent counts.
 #[test]
-fn what_children_count_and_what_is_the_parents_own_is_what_the_parent_counts() {
+fn a_parent_counts_its_own_and_its_childrens() {
     let mut t = Thread::new(8);
     let parent = t.attach(Scope::Group(A), "cycles");
     let x = t.attach(Scope::Group(AX), "cycles");
@@ -273,9 +274,11 @@ fn the_last_event_of_a_group_leaves_no_trace() {
     assert_eq!(t.value(other), 0);
 }
 
+/// An event that takes the place of the last one waits for its own group.
+///
 /// A group loses its last event while the thread is in it, and another group gets its queue.
 #[test]
-fn an_event_that_takes_the_place_of_the_last_one_waits_for_its_own_group() {
+fn a_replacing_event_waits_for_its_group() {
     let mut t = Thread::new(1);
     let last = t.attach(Scope::Group(A), "cycles");
     t.run(IN_A, 5);

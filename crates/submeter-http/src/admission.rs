@@ -183,8 +183,9 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    /// A place is held to the end of the body; then the next request is let in.
     #[test]
-    fn a_place_is_held_to_the_end_of_the_body_and_then_the_next_request_is_let_in() {
+    fn a_place_is_held_to_the_end_of_the_body() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let admission = Admission::builder(1).waiting_max_by_group(1).build();
         let handler = |request: Request<&'static str>| async move {
@@ -217,8 +218,9 @@ mod tests {
         assert!(poll(outside.as_mut()).is_ready(), "it passes");
     }
 
+    /// A request is told if it waited too long, or if its tenant was killed.
     #[test]
-    fn a_request_that_waits_too_long_or_whose_tenant_is_killed_is_told_so() {
+    fn late_requests_and_killed_tenants_are_told() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let web = tree.create("/web").expect("new");
         let handler =

@@ -156,8 +156,9 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    /// A waiting request goes on when the body before it ends, but not after its time.
     #[test]
-    fn one_that_waits_goes_on_when_the_body_before_it_ends_and_not_after_its_time() {
+    fn a_waiting_request_goes_on_in_its_time() {
         let mut schema = Schema::builder();
         let in_flight = schema.quota::<Count>("in_flight", "Requests in flight");
         let tree = Tree::new(schema.build().expect("valid")).expect("address space");

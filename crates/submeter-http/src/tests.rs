@@ -188,8 +188,9 @@ impl Drop for WithTrailers {
     }
 }
 
+/// Trailers come after the last byte, and a body is dropped in its group when it ends.
 #[test]
-fn trailers_come_after_the_last_byte_and_a_body_is_dropped_in_its_group_when_it_ends() {
+fn bodies_are_dropped_in_their_group() {
     let fixture = Fixture::new();
     let dropped_in = Arc::default();
     let answer = || {
@@ -257,8 +258,9 @@ fn counted(method: &Method, head: http::response::Builder, frames: &str, polls: 
     [errors, aborted, fixture.bytes()[1]]
 }
 
+/// A response is complete once everything that its head promises was handed over.
 #[test]
-fn a_response_is_complete_once_all_that_its_head_promises_was_handed_over() {
+fn a_response_is_complete_as_its_head_promises() {
     let head = |status: u16, headers: &[(&str, &str)]| {
         headers.iter().fold(Response::builder().status(status), |head, (k, v)| head.header(*k, *v))
     };
@@ -458,8 +460,9 @@ fn a_request_of_no_group_is_served_and_not_counted() {
     assert_eq!((fixture.counts(), fixture.bytes()), ([0; 5], [0; 2]));
 }
 
+/// A refused charge becomes a status without the names of others.
 #[test]
-fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
+fn a_refusal_is_a_status_without_other_names() {
     let mut schema = Schema::builder();
     let memory = schema.quota::<InBytes>("memory", "Memory held");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

@@ -372,8 +372,9 @@ mod tests {
         assert_eq!(timeout(&both), Duration::from_millis(5));
     }
 
+    /// A useless value is ignored, with a warning that has the remedy.
     #[test]
-    fn a_value_that_cannot_be_used_is_ignored_and_warned_of_with_the_remedy() {
+    fn useless_values_are_ignored_with_a_warning() {
         for (name, value, remedy) in [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "set http/protobuf or grpc"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1", "milliseconds"),
@@ -403,8 +404,9 @@ mod tests {
         assert_eq!(read(&both).0.expect("valid").timeout, Duration::from_millis(7));
     }
 
+    /// Headers that cannot be read are an error without their secrets.
     #[test]
-    fn headers_that_cannot_be_read_are_an_error_without_their_secrets() {
+    fn bad_headers_are_an_error_without_secrets() {
         for text in ["key=secret%ff", "key=secret%", "a=b,key", "=secret"] {
             for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"] {
                 let error = read(&[(name, text)]).0.expect_err(text).to_string();

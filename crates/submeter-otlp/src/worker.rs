@@ -218,8 +218,9 @@ fn nanoseconds(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
+    /// Retries wait twice as long each time, up to a minute, or as the receiver says.
     #[test]
-    fn retries_wait_twice_as_long_each_time_a_minute_at_most_or_as_they_are_told() {
+    fn retries_back_off_up_to_a_minute() {
         let day = Duration::from_secs(86400);
         for (attempts, most) in [(0, 1), (1, 2), (5, 32), (6, 60), (u32::MAX, 60)] {
             let range = Duration::from_millis(most * 500)..=Duration::from_secs(most);

@@ -205,8 +205,9 @@ mod tests {
         assert!(marks.row() < marks.rows());
     }
 
+    /// A set is empty if it has no room, not if nothing is marked.
     #[test]
-    fn a_set_is_empty_when_it_is_for_nothing_not_when_nothing_is_marked() {
+    fn a_set_is_empty_only_without_room() {
         let sets = [0, 1, 5000].map(DirtySet::new);
         assert_eq!(sets.each_ref().map(DirtySet::len), [0, 1, 5000]);
         assert_eq!(sets.each_ref().map(DirtySet::is_empty), [true, false, false]);

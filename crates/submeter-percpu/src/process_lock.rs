@@ -184,8 +184,9 @@ mod tests {
         assert!(lock.try_lock().is_some());
     }
 
+    /// A lock whose holder stayed behind at a fork is given up; one that is released is taken.
     #[test]
-    fn a_lock_whose_holder_stayed_behind_is_given_up_and_one_that_is_let_go_is_taken() {
+    fn a_lock_left_behind_by_a_fork_is_given_up() {
         let lock = ProcessMutex::new(7);
         let held = lock.lock();
         // As after a fork. Relaxed: one thread.

@@ -136,8 +136,9 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    /// A wakeup whose token another wait took is not missed, and the other's is not lost.
     #[test]
-    fn a_wakeup_whose_token_others_took_is_not_missed_and_theirs_is_not_lost() {
+    fn a_wakeup_with_a_taken_token_is_not_missed() {
         let this_thread = ThisThread::new();
         let begun = Instant::now();
         this_thread.waker().wake_by_ref();

@@ -180,8 +180,9 @@ pub(crate) mod tests {
         wiped
     }
 
+    /// A child, however it is made, is of another generation, and so is its own child.
     #[test]
-    fn a_child_however_made_is_of_another_generation_and_so_is_its_child() {
+    fn every_child_is_another_generation() {
         watch();
         watch();
         let parent = generation();

@@ -203,8 +203,9 @@ mod tests {
         assert!(!ubuntu("6.8.0-51-generic", noble).keeps_restarts());
     }
 
+    /// A release of another series or of another form counts for nothing.
     #[test]
-    fn a_name_of_another_series_or_of_another_form_counts_for_nothing() {
+    fn other_forms_of_a_release_count_for_nothing() {
         let debian = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1 (2025-11-05)";
         assert!(!kernel("6.1.0-47-amd64", debian, "").keeps_restarts());
         assert!(!kernel("2.6.78", debian, "").keeps_restarts(), "setarch --uname-2.6");

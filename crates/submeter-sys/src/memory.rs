@@ -231,8 +231,9 @@ mod tests {
         assert_eq!(word(0).load(Ordering::Relaxed), 7);
     }
 
+    /// Opened memory can be written, and is unchanged when it is opened again.
     #[test]
-    fn what_is_opened_can_be_written_and_stays_as_it_is_when_it_is_opened_again() {
+    fn opening_twice_keeps_what_was_written() {
         let page = page_size();
         let reservation = Reservation::closed(4 * page).expect("address space");
         reservation.open(2 * page, page).expect("memory");

@@ -33,8 +33,9 @@ unsafe impl GlobalAlloc for Asking {
 #[global_allocator]
 static ALLOCATOR: Asking = Asking;
 
+/// A probe inside the probe is provisional; the outer one decides.
 #[test]
-fn a_probe_inside_the_probe_is_provisional_and_the_outer_one_decides() {
+fn a_probe_inside_the_probe_is_provisional() {
     // Relaxed: a switch.
     ON.store(true, Ordering::Relaxed);
     drop(std::hint::black_box(Box::new(1)));

@@ -78,10 +78,12 @@ fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
     }
 }
 
+/// The words of a subtree without handles are given back as it is killed.
+///
 /// Their words lie in the order in which they were made; out of the table of their parent they come
 /// in any, and each page would be free with the last of those that share it.
 #[test]
-fn the_words_of_a_subtree_that_nobody_holds_are_given_back_as_it_is_killed() {
+fn a_subtree_gives_its_memory_back_at_the_kill() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut schema = Schema::builder();
     let counters: Vec<Counter<Count>> =
@@ -105,10 +107,12 @@ fn the_words_of_a_subtree_that_nobody_holds_are_given_back_as_it_is_killed() {
     assert_eq!(tree.root().sum(counters[0]), GROUPS as u64);
 }
 
+/// Groups that come and go take only the memory of those that live, without a flush.
+///
 /// A program that counts and charges but never reads totals: with many metrics, with one, and with
 /// limits alone.
 #[test]
-fn groups_that_come_and_go_take_the_memory_of_those_that_live_without_a_flush() {
+fn groups_that_come_and_go_take_no_more_memory() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     for words in [135, 1, 0] {
         let mut schema = Schema::builder();

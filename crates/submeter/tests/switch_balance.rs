@@ -64,8 +64,9 @@ fn burn(group: &Group, parts: &[Group]) -> Used {
 /// time, and on a machine that does nothing else too.
 const ROUNDS: usize = 5;
 
+/// Groups and the unattributed sum up to the process at 100,000 switches a second.
 #[test]
-fn groups_and_the_unattributed_sum_up_to_the_process_at_100_000_switches_a_second_stress() {
+fn the_balance_holds_at_100_000_switches_stress() {
     let mut noise = 0;
     for _ in 0..ROUNDS {
         let start = Instant::now();

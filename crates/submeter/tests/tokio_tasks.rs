@@ -29,8 +29,9 @@ fn tree() -> (Tree, Counter<Count>, [Group; 2]) {
     (tree, counter, groups)
 }
 
+/// A task is in its spawner's group on every poll, and so are those that it spawns.
 #[test]
-fn a_task_is_in_its_spawners_group_on_every_poll_and_so_are_those_that_it_spawns() {
+fn tasks_follow_their_spawners_group() {
     let (_tree, _, groups) = tree();
     for threads in [1, 4] {
         let runtime = runtime(threads);
@@ -70,9 +71,11 @@ fn a_task_that_is_spawned_outside_of_all_groups_is_in_none() {
     });
 }
 
+/// What tasks count is charged to the groups in which they were spawned.
+///
 /// Tasks of several groups share each worker.
 #[test]
-fn what_tasks_count_is_charged_to_the_groups_in_which_they_were_spawned() {
+fn tasks_count_where_they_were_spawned() {
     let (_tree, counter, groups) = tree();
     let runtime = runtime(2);
     let work = move |n: u64| async move {
@@ -93,8 +96,9 @@ fn what_tasks_count_is_charged_to_the_groups_in_which_they_were_spawned() {
     assert_eq!(groups.map(|group| group.sum(counter)), [600, 1400]);
 }
 
+/// A task that has ended, panicked or was aborted no longer holds its group.
 #[test]
-fn a_task_that_ended_or_was_aborted_or_panicked_holds_its_group_no_longer() {
+fn an_ended_task_holds_no_group() {
     let (_tree, _, [group, _]) = tree();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -117,9 +121,11 @@ fn a_task_that_ended_or_was_aborted_or_panicked_holds_its_group_no_longer() {
     });
 }
 
+/// A poll inside of a poll is in its own group; afterwards the outer one is in its own again.
+///
 /// A poll may run another runtime, on the same thread.
 #[test]
-fn a_poll_inside_of_a_poll_is_in_its_own_group_and_the_outer_one_in_its_own_again() {
+fn a_poll_inside_a_poll_has_its_own_group() {
     let (_tree, _, [outer, inner]) = tree();
     let runtime = runtime(2);
     let nested = self::runtime(1);

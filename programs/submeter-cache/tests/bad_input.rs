@@ -206,8 +206,9 @@ fn binary_garbage_without_lines_is_closed() {
     is_well(&server);
 }
 
+/// A line without end is closed once it is too long for its command.
 #[test]
-fn a_line_without_end_is_closed_once_it_is_too_long_for_its_command() {
+fn an_endless_line_is_closed() {
     let server = start_default();
     for (start, closed) in [("incr ", true), ("mg ", true), ("set ", true), ("get ", false)] {
         let mut client = server.connect();
@@ -238,8 +239,9 @@ fn a_client_that_sends_a_byte_at_a_time_is_served() {
     is_well(&server);
 }
 
+/// Three hundred clients that reset at once leave nothing behind.
 #[test]
-fn three_hundred_clients_that_reset_at_once_leave_nothing_behind() {
+fn three_hundred_resets_leave_nothing_behind() {
     const CLIENTS: usize = 300;
     let server = start_default();
     let (metrics, root) = (server.cache.metrics(), server.cache.tree().root());

@@ -334,8 +334,9 @@ fn deaf_to_get(world: &World) {
     });
 }
 
+/// No hostile client takes more than its bound or keeps a neighbour from its answers.
 #[test]
-fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_answers() {
+fn hostile_clients_stay_within_their_bounds() {
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
     assert!(files >= 4096, "the machine allows {files} open files: raise ulimit -n");
     println!("{TENANTS} tenants where there are many; resident before, at most, bound; waiting of");
@@ -391,8 +392,9 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     }
 }
 
+/// A row blames the server only if an echo does not wait and the server has a CPU.
 #[test]
-fn a_row_blames_the_server_only_where_an_echo_does_not_wait_and_it_has_a_cpu() {
+fn only_a_quiet_machine_blames_the_server() {
     let second = Duration::from_secs(1);
     let of = |waited, noise, starved| {
         let waited = (waited, waited);

@@ -189,8 +189,9 @@ mod tests {
         assert!(pattern.check(shape(7, 300), &[&value[..], b"x"].concat()).is_err());
     }
 
+    /// What a run with another size has stored is right, and nothing else of that length is.
     #[test]
-    fn what_a_run_with_another_size_has_stored_is_right_and_nothing_else_of_that_length() {
+    fn values_of_another_run_are_recognised() {
         let pattern = Pattern::default();
         let value = written(&pattern, shape(7, 100));
         assert_eq!(pattern.check(shape(7, 300), &value), Ok(()));

@@ -34,8 +34,9 @@ fn every_field_is_read() {
     assert_eq!(profiles, Ok(vec![expected]));
 }
 
+/// Fields may have quotes and blanks, and lines may end as on Windows.
 #[test]
-fn fields_may_have_quotes_and_blanks_and_lines_may_end_as_on_windows() {
+fn fields_may_be_quoted_and_lines_end_in_crlf() {
     let plain = one("c,1,2,3,1,4,1,get=1,1d:1").expect("well-formed");
     assert_eq!(one(" \"c\" ,\"1\", 2,3,1,4,1,\"get=1\",1d:1\r\n\n# the end"), Ok(plain.clone()));
     let marked = format!("\u{feff}{HEADER}c,1,2,3,1,4,1,get=1,1d:1");

@@ -198,8 +198,9 @@ mod tests {
         assert_eq!(lines, ["tenant      p50", "a          1 µs", "longer  10.0 µs"]);
     }
 
+    /// A table has only spaces before a name, and nothing invisible.
     #[test]
-    fn a_table_has_spaces_alone_before_a_name_and_nothing_that_is_not_seen() {
+    fn a_table_has_no_invisible_characters() {
         let rows = ["/", "  acme", "    we\u{202e}b\u{2800}"].map(|name| vec![name.to_owned()]);
         let text = anstream::adapter::strip_str(&table(&["tenant"], &rows, false)).to_string();
         let lines: Vec<&str> = text.lines().collect();

@@ -46,8 +46,9 @@ async fn one_pile_above_the_table_shows_all_tenants_on_one_scale() -> Outcome {
     browser.close().await
 }
 
+/// A bar shows what is used of a limit; without a limit there is no bar.
 #[tokio::test]
-async fn a_bar_is_what_is_used_of_a_limit_and_where_there_is_none_there_is_no_bar() -> Outcome {
+async fn a_bar_is_the_used_part_of_a_limit() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let tenant = program.tenant("/acme", 1);
     let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");

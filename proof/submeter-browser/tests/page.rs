@@ -167,8 +167,9 @@ async fn tab_reaches_every_control_and_enter_works_it() -> Outcome {
     browser.close().await
 }
 
+/// A tenant that waits for room is amber, and named for those who do not see colours.
 #[tokio::test]
-async fn a_tenant_that_waits_for_room_is_amber_and_named_for_who_does_not_see() -> Outcome {
+async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let said = "document.getElementById('news-said').textContent";
     assert_eq!(browser.value(said).await?, "");
@@ -260,9 +261,9 @@ async fn each_control_has_a_name_and_the_table_says_how_long_it_is() -> Outcome 
     browser.close().await
 }
 
+/// The decimal points of a column are aligned, and its head ends with the column.
 #[tokio::test]
-async fn the_points_of_a_column_stand_one_below_the_other_and_its_head_ends_where_they_do()
--> Outcome {
+async fn decimal_points_of_a_column_align() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     let measured = browser
         .run(
@@ -383,8 +384,9 @@ async fn a_hostile_name_stays_text() -> Outcome {
     browser.close().await
 }
 
+/// Ten thousand tenants put no more rows into the document than are visible.
 #[tokio::test]
-async fn ten_thousand_tenants_put_no_more_rows_into_the_document_than_are_seen() -> Outcome {
+async fn only_visible_rows_are_in_the_document() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     for n in 0..10_000 {
         program.tenant(&format!("/many/{n}"), 1);

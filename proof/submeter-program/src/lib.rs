@@ -276,9 +276,10 @@ pub fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// A silent program is waited for no longer than it may take.
     #[test]
     #[should_panic(expected = "ended without a word")]
-    fn a_program_that_says_nothing_more_is_waited_for_no_longer_than_it_may_take() {
+    fn a_silent_program_is_waited_for_in_bounds() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo some; exec sleep 600"]);
         let mut running = Running::spawn(command);

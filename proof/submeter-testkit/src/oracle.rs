@@ -385,8 +385,9 @@ mod tests {
         oracle.update(id, |totals| totals.sums.counters[0] += n);
     }
 
+    /// A killed child stays in its parent's totals, and frees its name.
     #[test]
-    fn a_killed_child_stays_in_its_parents_totals_and_frees_its_name() {
+    fn a_killed_child_stays_in_totals_above() {
         let mut oracle = Oracle::new("/");
         let first = oracle.create(0, "a").expect("free");
         oracle.hold(first);

@@ -27,11 +27,13 @@ const HANDLED_MIN: u64 = 3_000;
 /// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Updates in a handler are collected while others update and flush.
+///
 /// The handler updates the same state as the interrupted thread, which may be updating it or
 /// flushing it with the aggregator's lock held. Flushes clear the marks all the time, so that the
 /// handler also runs between an update of the state and its mark.
 #[test]
-fn updates_in_a_handler_are_collected_while_others_update_and_flush_stress() {
+fn updates_in_a_handler_are_collected_stress() {
     let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
     let sum = tree.aggregator("sum", OneNumber);
     let leaf = sum.attach(&tree.get_or_create("/tenant/leaf").expect("room"));

@@ -104,8 +104,9 @@ fn work(tree: &Tree, cpu: Counter<Nanoseconds>, thread: usize, rounds: usize) {
     ON.set(false);
 }
 
+/// An allocator that updates, charges and enters a group is exact, and never waits for itself.
 #[test]
-fn an_allocator_that_updates_charges_and_enters_a_group_is_exact_and_never_waits_for_itself() {
+fn an_allocator_may_update_charge_and_enter() {
     const THREADS: usize = 3;
     const ROUNDS: usize = 300;
     let (done, finished) = mpsc::channel();

@@ -80,10 +80,12 @@ impl Counters {
     }
 }
 
+/// Decision and update are one step: a handler cannot push a word beyond its batch.
+///
 /// The handler adds to the counter that the interrupted thread is adding to, even between the test
 /// for the batch and the add, where the kernel's first version let a word grow beyond the batch.
 #[test]
-fn decision_and_update_are_atomic_a_handler_cannot_push_a_word_beyond_its_batch_stress() {
+fn a_handler_stays_within_its_batch_stress() {
     #[cfg(submeter_inject)]
     submeter_sys::inject::delay(submeter_sys::inject::Point::BeforeCommit, 300);
     let backends = [submeter_sys::probe().backend, Backend::LockedByCpu, Backend::LockedByThread];

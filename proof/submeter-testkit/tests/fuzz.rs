@@ -65,10 +65,12 @@ fn random_operations_on_few_groups_agree_with_the_oracle() {
     say("small tree", groups, stream.finish());
 }
 
+/// Random operations side by side agree with their oracles.
+///
 /// Every thread has its own subtree of one tree, and sees it as if it were alone, including exact
 /// reads and bounds. In the end the root has the sum.
 #[test]
-fn random_operations_side_by_side_agree_with_their_oracles_stress() {
+fn random_operations_agree_with_oracles_stress() {
     let (schema, threads) = (TestSchema::split(), 4);
     let tree = Tree::new(schema.schema.clone()).expect("a tree");
     let visits = tree.aggregator("visits", Visits);

@@ -21,13 +21,15 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A child that is forked amid updates flushes and reads its own copy.
+///
 /// The parent's other threads are in the middle of updates. The child has all updates that had
 /// returned, counts separately, and changes nothing for the parent.
 ///
 /// An update in progress at the fork may or may not be in the child: the kernel copies one page
 /// after the other while threads run.
 #[test]
-fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
+fn a_child_forked_in_updates_has_its_copy_stress() {
     let _alone = alone();
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests answered");
@@ -84,11 +86,13 @@ fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
     assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
 }
 
+/// A child that is forked amid flushes and kills goes on, or is told why it cannot.
+///
 /// The parent's other threads flush, create, kill and copy the tree: at a fork they may hold any of
 /// its locks, and the child has no such threads. Every call of the child succeeds or panics with
 /// the reason; none hangs.
 #[test]
-fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress() {
+fn a_child_forked_in_flushes_goes_on_stress() {
     let _alone = alone();
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests answered");
@@ -154,11 +158,13 @@ impl<const N: usize> Metrics for Set<N> {
     }
 }
 
+/// A child that is forked amid first updates declares and counts for itself.
+///
 /// The parent's other threads create groups and update them for the first time. A child declares
 /// what the parent has and what it has not, and its groups get words of both, or it is told why
 /// not; for the parent nothing changes.
 #[test]
-fn a_child_of_a_fork_during_first_updates_declares_and_counts_for_itself_stress() {
+fn a_child_forked_in_first_updates_counts_stress() {
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("a tree");
     let Set(known) = tree.declare::<Set<0>>().expect("a new name");

@@ -53,12 +53,14 @@ fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
     }
 }
 
+/// Updates in a handler are exact while others add, flush and kill.
+///
 /// The handler adds to the leaf that the interrupted thread is adding to or flushing, with the
 /// locks of a flush, a kill or a creation held. Another thread's flushes clear the marks all the
 /// time, so that the handler also runs between the steps of an add that finds no mark: the test,
 /// the marking and the add.
 #[test]
-fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
+fn updates_in_a_handler_are_exact_stress() {
     let (meters, tree) = tree();
     let leaf = tree.get_or_create("/tenant/leaf").expect("room");
     let visits = tree.aggregator("visits", OneNumber);

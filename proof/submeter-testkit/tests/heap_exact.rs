@@ -77,8 +77,9 @@ fn every_size_and_alignment_has_its_owner_and_its_bytes() {
     }
 }
 
+/// A handler that allocates and switches leaves the books exact.
 #[test]
-fn a_handler_that_allocates_and_switches_leaves_the_books_exact_stress() {
+fn an_allocating_handler_keeps_books_exact_stress() {
     /// Frequent enough to interrupt every instruction of a count.
     const PERIOD_NS: i64 = 20_000;
     const HANDLED_MIN: u64 = 5_000;
@@ -164,8 +165,9 @@ fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
     books.must_balance();
 }
 
+/// A forked child ends a flush that a thread of its parent was in, and goes on.
 #[test]
-fn a_forked_child_ends_a_flush_that_a_thread_of_its_parent_was_in_and_goes_on() {
+fn a_forked_child_ends_its_parents_flush() {
     // A child waits for a quarter of a second until it gives up what a thread has left.
     const FORKS: usize = 12;
     let (books, _alone) = books();

@@ -45,8 +45,9 @@ const HANDLED_MIN: u64 = 5_000;
 /// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A handler that allocates takes nothing from the thread that it interrupts.
 #[test]
-fn a_handler_that_allocates_takes_nothing_from_the_thread_that_it_interrupts_stress() {
+fn a_handlers_blocks_are_its_own_stress() {
     const SMALL: u64 = 8;
     const LARGE: u64 = 1 << 20;
     let mut schema = Schema::builder();

@@ -81,8 +81,9 @@ unsafe impl GlobalAlloc for Strict {
     }
 }
 
+/// A block goes back with the layout that was asked for, and stays the same if it cannot grow.
 #[test]
-fn a_block_goes_back_with_what_was_asked_for_and_is_the_same_where_it_cannot_grow() {
+fn a_block_goes_back_as_it_was_asked_for() {
     const GROUPS: usize = 300;
     let (books, _alone) = books();
     // The owner of the last is more than a byte can name.

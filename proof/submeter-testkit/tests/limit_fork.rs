@@ -91,8 +91,9 @@ impl Shared {
     }
 }
 
+/// A limited counter is exact in a child forked while stock moves.
 #[test]
-fn a_limited_counter_is_exact_in_a_child_forked_while_stock_moves_stress() {
+fn a_child_forked_as_stock_moves_is_exact_stress() {
     for backend in [probe().backend, Backend::LockedByCpu, Backend::LockedByThread] {
         let area = Area::with_backend(backend, |_| 0).expect("address space");
         let counter = LimitedCounter::with_batch(&area, 16, 0).expect("room");
@@ -167,8 +168,9 @@ fn callbacks_free_in_a_child_what_it_inherited() {
     drop(registered);
 }
 
+/// A callback that was running at a fork is skipped in the child.
 #[test]
-fn a_callback_that_is_called_at_a_fork_is_passed_over_in_the_child() {
+fn a_child_passes_over_a_callback_under_way() {
     let (tree, memory) = limited();
     let [slow, cache] = ["/slow", "/cache"].map(|path| tree.create(path).expect("room"));
     let _slow_held = slow.try_charge(memory, 60).expect("it fits");

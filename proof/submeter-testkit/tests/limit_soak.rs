@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use submeter_testkit::LimitSoak;
 
+/// Limits that are always reached are exact, and serve whoever waits.
+///
 /// A limit that is exceeded, a refusal of what fits, a charge that waits in vain and a total that
 /// is wrong are panics, which name them.
 #[test]
-fn limits_that_are_always_reached_are_exact_and_serve_whoever_waits_stress() {
+fn limits_at_their_edge_are_exact_stress() {
     let steps = if cfg!(miri) { 20 } else { 20_000 };
     let mut soak = LimitSoak::new(1);
     soak.strict(3, steps);

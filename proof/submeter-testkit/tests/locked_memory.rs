@@ -165,8 +165,9 @@ fn a_tree_opens_what_it_uses_and_no_more() {
     passed(&again("a_tree_opens_what_it_uses_and_no_more", || 0));
 }
 
+/// Locked memory, before or after, holds what is used and no more.
 #[test]
-fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
+fn locked_memory_is_what_is_used() {
     if is_child() {
         if !lock(libc::MCL_CURRENT) {
             return;
@@ -183,7 +184,7 @@ fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
         drop((before, after));
         return;
     }
-    let name = "memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more";
+    let name = "locked_memory_is_what_is_used";
     passed(&again(name, unlimited));
 }
 
@@ -215,9 +216,10 @@ fn locked() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
+/// Memory that is locked on fault holds what was written, and no more.
 #[test]
-fn memory_that_is_locked_on_fault_holds_what_was_written_and_no_more() {
-    let name = "memory_that_is_locked_on_fault_holds_what_was_written_and_no_more";
+fn memory_locked_on_fault_is_what_was_written() {
+    let name = "memory_locked_on_fault_is_what_was_written";
     if is_child() {
         let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
         let (tree, requests, _) = tree_with_histogram();
@@ -307,19 +309,21 @@ fn a_limit_on_addresses_refuses_a_tree_with_the_remedy() {
     passed(&again(name, || set_limit(libc::RLIMIT_AS, 1 << 30)));
 }
 
+/// A limit on data counts what a tree uses, and refuses the rest with the remedy.
 #[test]
-fn a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy() {
+fn a_limit_on_data_is_refused_with_the_remedy() {
     if is_child() {
         let (trees, error) = trees_until_refused();
         assert!(trees > 5 && error.contains("RLIMIT_DATA"), "{trees} trees: {error}");
         return;
     }
-    let name = "a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
+    let name = "a_limit_on_data_is_refused_with_the_remedy";
     passed(&again_with_little_data(name));
 }
 
+/// A tree that may not grow says so, and goes on with what it has.
 #[test]
-fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
+fn a_tree_that_may_not_grow_goes_on() {
     if is_child() {
         let mut schema = Schema::builder();
         let counters: Vec<Counter<Count>> =
@@ -354,7 +358,7 @@ fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
         assert_eq!(tree.root().sum(last), 2 * len + 50);
         return;
     }
-    let name = "a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has";
+    let name = "a_tree_that_may_not_grow_goes_on";
     passed(&again_with_little_data(name));
 }
 
@@ -456,8 +460,9 @@ fn meminfo(name: &str) -> u64 {
     kib << 10
 }
 
+/// Strict overcommit counts what a tree uses, and refuses the rest with the remedy.
 #[test]
-fn strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy() {
+fn strict_overcommit_counts_only_what_is_used() {
     if is_child() {
         let (trees, error) = trees_until_refused();
         assert!(trees > 5 && error.contains("vm.overcommit_memory"), "{trees} trees: {error}");
@@ -472,7 +477,7 @@ fn strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remed
         Setting::set("/proc/sys/vm/overcommit_kbytes", &limit.to_string()),
         Setting::set("/proc/sys/vm/overcommit_memory", "2"),
     ];
-    let name = "strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
+    let name = "strict_overcommit_counts_only_what_is_used";
     passed(&again_holding(name, &LARGE_HEAP, || 0));
 }
 

@@ -23,8 +23,9 @@ use work::burn_ms;
 /// Ends the child of a test that hangs.
 const CHILD_SECONDS: libc::c_uint = 60;
 
+/// Children forked while sessions come and go count what they do.
 #[test]
-fn children_forked_while_sessions_come_and_go_count_what_they_do() {
+fn children_forked_among_sessions_count() {
     const CHILDREN: usize = 60;
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let a = tree.create("/a").expect("new");

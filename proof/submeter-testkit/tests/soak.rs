@@ -4,9 +4,11 @@ use std::sync::atomic::AtomicBool;
 
 use submeter_testkit::Soak;
 
+/// Updates, flushes, kills and creations conserve every total.
+///
 /// Several rounds, so that comparisons also come in the middle of groups' lives.
 #[test]
-fn updates_flushes_kills_and_creations_conserve_every_total_stress() {
+fn updates_and_kills_conserve_totals_stress() {
     // Builds with injected delays stay longer in each sequence, so that a flush often has to wait.
     #[cfg(submeter_inject)]
     submeter_sys::inject::delay(submeter_sys::inject::Point::BeforeCommit, 30_000);

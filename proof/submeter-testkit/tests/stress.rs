@@ -81,8 +81,9 @@ fn assert_parents_are_sums(schema: &TestSchema, snapshot: &Snapshot) {
     }
 }
 
+/// Updates of many threads are conserved while others flush.
 #[test]
-fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
+fn updates_are_conserved_beside_flushes_stress() {
     let (schema, tree) = tree();
     let (leaves, witness) = (leaves(&tree), Witness::new());
     let work = |thread| {
@@ -402,12 +403,14 @@ fn groups_come_and_go_during_flushes(crowd: usize) {
     assert_eq!(tree.group_count(), before);
 }
 
+/// Groups that come and go while a flush takes marks are found.
 #[test]
-fn groups_that_come_and_go_while_a_flush_takes_marks_are_found_stress() {
+fn groups_that_end_amid_marks_are_found_stress() {
     groups_come_and_go_during_flushes(if cfg!(miri) { 20 } else { 500 });
 }
 
+/// Groups that come and go while a flush reads words are found.
 #[test]
-fn groups_that_come_and_go_while_a_flush_reads_words_are_found_stress() {
+fn groups_that_end_amid_reads_are_found_stress() {
     groups_come_and_go_during_flushes(0);
 }

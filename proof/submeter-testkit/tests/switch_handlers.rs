@@ -46,9 +46,11 @@ fn switches(a: &Group, b: &Group) -> Result<(), Option<Group>> {
     check(None)
 }
 
+/// A handler that switches leaves the guards of its thread as they were.
+///
 /// The handler enters the current group and another one at any point of the interrupted code.
 #[test]
-fn a_handler_that_switches_leaves_the_guards_of_its_thread_as_they_were_stress() {
+fn a_switching_handler_leaves_guards_alone_stress() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");

@@ -104,8 +104,9 @@ fn asked(mark: &str) -> (&str, Vec<&str>) {
 mod tests {
     use super::*;
 
+    /// A mark asks for a record, for its ratios beside another, or for one table.
     #[test]
-    fn a_mark_asks_for_a_record_its_ratios_beside_another_or_one_table() {
+    fn a_mark_asks_for_a_record_or_a_table() {
         assert_eq!(asked("a.json"), ("a.json", vec![]));
         assert_eq!(asked("a.json beside b.json"), ("a.json", vec!["--beside", "b.json"]));
         assert_eq!(asked("a.json of worlds"), ("a.json", vec!["--brief", "worlds"]));

@@ -146,8 +146,9 @@ fn is_of_module(path: &str, module: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// A module declared under `cfg(test)` is a test file, in both layouts.
     #[test]
-    fn a_module_declared_under_cfg_test_is_a_test_file_in_both_layouts() {
+    fn a_module_under_cfg_test_is_a_test_file() {
         let repo = Repo::of(&[
             ("a/src/lib.rs", "#[cfg(test)]\nmod model;\nmod real;\n"),
             ("a/src/model.rs", ""),

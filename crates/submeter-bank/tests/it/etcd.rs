@@ -210,8 +210,9 @@ fn an_etcd_that_was_killed_forgets_nothing_and_need_not_learn() {
     assert_eq!(held.iter().map(|lent| lent.amount).collect::<Vec<_>>(), [30, 70]);
 }
 
+/// The part of a member that is gone is free after its lease, not before.
 #[test]
-fn what_a_member_had_that_is_gone_is_free_after_its_lease_and_not_before() {
+fn a_gone_members_part_is_free_after_its_lease() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank("test");
     bank.set(&limit("/", 100)).expect("a limit");
@@ -282,8 +283,9 @@ fn lent_again_after(fleet: &str, lose: impl Fn(&Server, &str)) -> Option<Duratio
     Some(began.elapsed())
 }
 
+/// Holders of a lost value are waited for, however long their leases are.
 #[test]
-fn holders_of_a_lost_value_are_waited_for_whatever_their_leases_last() {
+fn holders_of_a_lost_value_are_waited_for() {
     let passed = lent_again_after("lost", |server, fleet| {
         let key = STANDARD.encode(format!("submeter/{fleet}/ledger"));
         server.post("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
@@ -310,8 +312,9 @@ fn a_value_of_another_cluster_says_for_how_long_it_lent() {
     assert!(passed.is_none_or(|passed| passed >= TTL), "lent twice after {passed:?}");
 }
 
+/// Members with another lease time are refused while others live.
 #[test]
-fn members_that_lease_for_another_time_are_refused_while_others_live() {
+fn another_lease_time_is_refused() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank("test");
     bank.set(&limit("/", 100)).expect("a limit");
@@ -370,8 +373,9 @@ impl Member for Counted<'_> {
     }
 }
 
+/// Racing clients are all served, and never lent more than there is.
 #[test]
-fn clients_that_race_are_all_served_and_never_lent_more_than_there_is() {
+fn racing_clients_are_served_within_the_limit() {
     const CLIENTS: usize = 6;
     const EXCHANGES: u64 = 25;
     let Some(server) = Server::start(&[]) else { return };

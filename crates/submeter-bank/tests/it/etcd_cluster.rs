@@ -86,10 +86,12 @@ fn patiently(bank: &EtcdBank, wanted: u64, member: &str, has: u64, sequence: u64
     }
 }
 
+/// A cluster grants nothing twice when its leader is stopped and another member killed.
+///
 /// A member that is stopped answers nobody and closes no connection; when it goes on it takes
 /// itself for the leader for a moment. Neither grants anything twice.
 #[test]
-fn a_cluster_whose_leader_is_stopped_and_another_killed_grants_nothing_twice() {
+fn failures_of_members_grant_nothing_twice() {
     let Some(mut nodes) = cluster() else { return };
     let hosts = |nodes: &[Node]| {
         let hosts = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));

@@ -132,8 +132,9 @@ fn each<T: Copy + Send>(cases: &[T], run: impl Fn(T) + Sync) {
     });
 }
 
+/// A replica that takes the place of a killed primary grants nothing twice.
 #[test]
-fn a_replica_that_takes_the_place_of_a_killed_primary_grants_nothing_twice() {
+fn a_promoted_replica_grants_nothing_twice() {
     each(&["", "?replicas=1"], |options| {
         let Some(mut pair) = start() else { return };
         let (counts, start) = (counts(), Instant::now());
@@ -250,16 +251,19 @@ fn both_lend(options: &str) -> Option<(u64, String)> {
     Some((most, clients[0].last_error.clone()))
 }
 
+/// Two primaries grant nothing twice where exchanges wait for the replica.
 #[test]
-fn two_primaries_grant_nothing_twice_where_exchanges_wait_for_the_replica() {
+fn two_primaries_that_wait_grant_nothing_twice() {
     let Some((most, error)) = both_lend("?replicas=1") else { return };
     assert!(most <= LIMIT, "{most} of {LIMIT} could be used");
     assert!(error.contains("0 of 1 replicas have the exchange"), "{error}");
 }
 
+/// Two primaries each grant the limit where exchanges do not wait.
+///
 /// What the documentation of `RedisBank` says that Redis does without `?replicas=N`.
 #[test]
-fn two_primaries_each_grant_the_limit_where_exchanges_do_not_wait() {
+fn two_primaries_that_do_not_wait_grant_twice() {
     let Some((most, _)) = both_lend("") else { return };
     println!("{most} of {LIMIT} could be used");
     assert!(most > LIMIT && most <= LIMIT * 2, "{most} of {LIMIT} could be used");

@@ -63,8 +63,9 @@ fn a_member_that_goes_on_without_bank_does_so_while_it_is_idle() {
     }
 }
 
+/// An answer that comes after its leases have ended is of no use.
 #[test]
-fn an_answer_that_comes_after_its_leases_have_ended_is_of_no_use() {
+fn an_answer_after_its_leases_is_of_no_use() {
     let budget = Budget::new("/", "memory").expect("a name");
     let mut ledger = Ledger::new(TTL, Past::None);
     ledger.set_limit(&budget, 100, 0).expect("no floors");
@@ -95,8 +96,9 @@ fn holder_lent(amount: u64) -> Holder {
     holder
 }
 
+/// A member that loses a part of its lease reports at once that it is free.
 #[test]
-fn a_member_of_which_something_is_taken_says_at_once_that_it_is_free() {
+fn what_is_taken_is_returned_at_once() {
     let mut holder = holder_lent(50);
     let now = Duration::from_secs(1);
     assert!(holder.next() > now, "nothing is urgent after it was lent what it wants");
@@ -104,8 +106,9 @@ fn a_member_of_which_something_is_taken_says_at_once_that_it_is_free() {
     assert_eq!(holder.next(), now + URGENT);
 }
 
+/// After a refusal the bank is asked at once, unless the last exchange brought nothing more.
 #[test]
-fn a_refusal_asks_at_once_unless_the_last_exchange_brought_nothing_more() {
+fn a_refusal_asks_at_once() {
     let mut holder = holder_lent(50);
     holder.refused();
     assert_eq!(holder.next(), URGENT);
@@ -142,8 +145,9 @@ fn learnt_by(members: u64) -> Duration {
         .expect("it never stops learning")
 }
 
+/// A bank on a wall clock learns for hardly longer than a lease, whoever asks.
 #[test]
-fn a_bank_on_a_wall_clock_learns_for_hardly_longer_than_a_lease_whoever_asks() {
+fn learning_takes_hardly_longer_than_a_lease() {
     for members in [1, 2, 3, 10] {
         let took = learnt_by(members);
         assert!(took >= TTL && took <= TTL * 5 / 4, "{members} members: {took:?}");

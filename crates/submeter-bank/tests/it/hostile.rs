@@ -49,8 +49,9 @@ fn counted(ledger: &Ledger) -> BTreeMap<String, u64> {
     counted
 }
 
+/// A member that invents epochs has no more than the cap of its name.
 #[test]
-fn a_member_that_invents_epochs_has_no_more_than_the_cap_of_its_name() {
+fn invented_epochs_stay_within_the_cap() {
     let mut ledger = ledger(Past::None);
     let got: Vec<_> =
         (0..3).map(|epoch| lent(&mut ledger, &request("greedy", epoch, 0, 30))).collect();
@@ -60,8 +61,9 @@ fn a_member_that_invents_epochs_has_no_more_than_the_cap_of_its_name() {
     }
 }
 
+/// A member that claims to have much keeps no more from others than its cap.
 #[test]
-fn a_member_that_claims_to_have_much_keeps_no_more_from_others_than_its_cap() {
+fn large_claims_stay_within_the_cap() {
     for past in [Past::None, Past::Unknown] {
         let mut ledger = ledger(past);
         for epoch in 0..3 {
@@ -79,8 +81,9 @@ fn a_wish_beyond_the_cap_leaves_nothing_idle() {
     assert_eq!(lent(&mut ledger, &request("modest", 0, 0, 70)), LIMIT - CAP);
 }
 
+/// A lowered cap takes nothing from the count that a member still uses.
 #[test]
-fn a_lowered_cap_takes_nothing_from_the_count_that_a_member_still_uses() {
+fn a_lowered_cap_keeps_what_is_in_use() {
     let mut ledger = ledger(Past::None);
     lent(&mut ledger, &request("web", 0, 0, CAP));
     ledger.set_limit_per_member(&memory(), Some(10));
@@ -112,8 +115,9 @@ fn no_sequence_of_requests_takes_more_than_the_cap_or_the_limit() {
     }
 }
 
+/// A full ledger refuses strangers and serves those whom it knows.
 #[test]
-fn a_full_ledger_refuses_strangers_and_serves_those_whom_it_knows() {
+fn a_full_ledger_serves_only_known_members() {
     let mut ledger = ledger(Past::None).with_leases_max(2);
     let mut known = request("web", 1, 0, 10);
     let mut empty = request("empty", 2, 0, 0);

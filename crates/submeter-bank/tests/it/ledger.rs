@@ -102,8 +102,9 @@ fn what_a_request_does_not_list_is_returned() {
     assert_eq!(ledger.lent(&budget("/b")).next().expect("still lent").amount, 10);
 }
 
+/// A member that claims more than was lent to it takes only what is free.
 #[test]
-fn a_member_that_claims_more_than_was_lent_to_it_takes_only_what_is_free() {
+fn excess_claims_take_only_what_is_free() {
     let mut ledger = ledger(&[("/", 100)]);
     assert_eq!(amounts(&mut ledger, &request(1, &[("/", 70)])), [70]);
     let mut liar = request(2, &[("/", 10)]);
@@ -113,8 +114,9 @@ fn a_member_that_claims_more_than_was_lent_to_it_takes_only_what_is_free() {
     assert_eq!(lent, [70, 30]);
 }
 
+/// A lowered limit takes nothing from the count that members still use.
 #[test]
-fn a_lowered_limit_takes_nothing_from_the_count_that_members_still_use() {
+fn a_lowered_limit_keeps_what_is_in_use() {
     let mut ledger = ledger(&[("/", 100)]);
     amounts(&mut ledger, &request(1, &[("/", 60)]));
     amounts(&mut ledger, &request(2, &[("/", 40)]));
@@ -125,8 +127,9 @@ fn a_lowered_limit_takes_nothing_from_the_count_that_members_still_use() {
     assert_eq!(ledger.lent(&budget("/")).next().expect("lent").amount, 60);
 }
 
+/// A ledger with shorter leases than before still learns for as long as the old ones last.
 #[test]
-fn a_ledger_that_lends_for_less_than_before_learns_for_as_long_as_was_lent() {
+fn shorter_leases_still_learn_for_the_old_ones() {
     let (short, long) = (Duration::from_secs(1), Duration::from_secs(15));
     for (past, until) in [(Past::LentFor(long), long), (Past::LentFor(short / 5), short)] {
         let mut ledger = Ledger::new(short, past);
@@ -140,8 +143,9 @@ fn a_ledger_that_lends_for_less_than_before_learns_for_as_long_as_was_lent() {
     }
 }
 
+/// An older request and a budget listed twice are refused, and change nothing.
 #[test]
-fn an_older_request_and_a_budget_listed_twice_are_refused_and_change_nothing() {
+fn old_and_doubled_requests_change_nothing() {
     let mut ledger = ledger(&[("/", 100)]);
     let mut newer = request(1, &[("/", 60)]);
     newer.sequence = 9;
@@ -215,8 +219,9 @@ fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<
     has
 }
 
+/// A lowered limit leaves each member its part, whoever asks first.
 #[test]
-fn a_lowered_limit_leaves_each_member_its_part_whoever_asks_first() {
+fn a_lowered_limit_leaves_each_its_part() {
     let in_turn = |mut at: usize| {
         move |members: usize| {
             at += 1;
@@ -233,8 +238,9 @@ fn a_lowered_limit_leaves_each_member_its_part_whoever_asks_first() {
     }
 }
 
+/// Lowered limits are kept in the end, and sums only fall until then.
 #[test]
-fn lowered_limits_are_kept_in_the_end_and_sums_only_fall_until_then() {
+fn lowered_limits_are_reached_by_falling_sums() {
     let mut rng = fastrand::Rng::with_seed(28);
     for _ in 0..500 {
         let held: Vec<_> = (0..rng.usize(1..6)).map(|_| rng.u64(0..40)).collect();

@@ -433,8 +433,9 @@ fn a_server_that_was_started_again_learns_before_it_lends() {
     assert!(error.is_refused() && error.to_string().contains("has no limits"), "{error}");
 }
 
+/// A server that forgets while it learns starts to learn again, for the longest lease.
 #[test]
-fn a_server_that_forgets_while_it_learns_learns_for_the_longest_lease() {
+fn forgetting_while_learning_learns_longest() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank();
     bank.set_limit(&memory("/"), 100, 0).expect("it runs");

@@ -132,8 +132,9 @@ fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
     assert_eq!(host.amount(&request("web", 1, 5)), 5, "others are served as before");
 }
 
+/// A socket has the mode that it was given, and no other file is left.
 #[test]
-fn a_socket_has_the_mode_that_it_was_given_and_nothing_else_is_left() {
+fn a_socket_has_its_mode_and_leaves_no_file() {
     let mut host = host(0o600);
     let mode = fs::metadata(&host.path).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -143,8 +144,9 @@ fn a_socket_has_the_mode_that_it_was_given_and_nothing_else_is_left() {
     assert!(left.next().is_none());
 }
 
+/// An operator sets limits over the socket and sees who holds what.
 #[test]
-fn an_operator_sets_limits_over_the_socket_and_sees_who_holds_what() {
+fn an_operator_sets_limits_and_sees_holders() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("bank");
     let bank = Arc::new(MemoryBank::from(Ledger::new(TTL, Past::None)));

@@ -147,8 +147,9 @@ fn etcd_that_asks_for_a_certificate_is_shown_one() {
     assert!(error.expect_err("no TLS").to_string().contains("etcds://"));
 }
 
+/// An authority that did not sign the certificate is one clear error.
 #[test]
-fn an_authority_that_did_not_sign_the_certificate_is_one_clear_error() {
+fn a_wrong_authority_is_one_clear_error() {
     let Some((_server, port)) = redis("no") else { return };
     for untrusting in [
         bank(port, "").with_authorities(&read("stranger.pem")).expect("certificates"),
@@ -197,8 +198,9 @@ fn authorities_that_are_none_are_refused() {
     );
 }
 
+/// etcd is asked through TLS only if its authority is trusted.
 #[test]
-fn etcd_is_asked_through_tls_where_its_authority_is_trusted_and_not_otherwise() {
+fn etcd_needs_a_trusted_authority() {
     let options = ["--cert-file", "server.pem", "--key-file", "server.key"];
     let options = options.map(|option| match option.strip_prefix("--") {
         Some(_) => option.to_owned(),

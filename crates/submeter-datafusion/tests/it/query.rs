@@ -60,8 +60,9 @@ fn group_of(context: &SessionContext) -> Group {
     GroupPool::of(&context.runtime_env()).expect("a pool of a query").group().clone()
 }
 
+/// A query at its limit spills, and returns the same as without a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_at_its_limit_spills_and_returns_what_it_would_without() {
+async fn a_query_at_its_limit_spills() {
     for (sql, limit) in [(SORT, 1 << 20), (GROUP, 4 << 20)] {
         let (right, spilled) = run(&context(Arc::default()), sql).await.expect("there is no limit");
         assert_eq!(spilled, 0);
@@ -86,8 +87,9 @@ fn rows(batches: &[RecordBatch]) -> Vec<Vec<i64>> {
     batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |at| row(batch, at))).collect()
 }
 
+/// A query that cannot spill is refused and its neighbour is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_cannot_spill_is_refused_and_its_neighbour_is_not() {
+async fn a_query_that_cannot_spill_is_refused_alone() {
     let world = World::new();
     world.tree.root().set_limit(world.memory, Some(1 << 30));
     let (small, large) = (world.tenant("/small", 1 << 20), world.tenant("/large", 1 << 29));

@@ -20,8 +20,9 @@ fn query(pools: &TenantPools, name: &str) -> Arc<dyn MemoryPool> {
     Arc::clone(&pools.query_named(name).expect("a new name").memory_pool)
 }
 
+/// A refusal names the query and the operator that hold the most.
 #[test]
-fn a_refusal_names_the_query_and_the_operator_that_hold_the_most() {
+fn a_refusal_names_the_largest_holders() {
     let world = World::new();
     let pools = TenantPools::new(&world.tenant("/acme", 1000), world.memory);
     let (report, page) = (query(&pools, "report"), query(&pools, "page"));
@@ -65,8 +66,9 @@ fn a_refusal_by_the_query_s_own_limit_names_its_operators() {
     );
 }
 
+/// Tenants are refused by their own limits and by the limit of all.
 #[test]
-fn tenants_are_refused_by_their_own_limits_and_by_the_limit_of_all() {
+fn own_limits_and_that_of_all_refuse() {
     let world = World::new();
     world.tree.root().set_limit(world.memory, Some(1500));
     let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));

@@ -23,8 +23,9 @@ fn a_rate_of_which_nothing_is_lent_grants_nothing() {
     assert!(!world.take("/acme"), "what was left of the rate is gone with the lease");
 }
 
+/// Refusals count the time that they wait for with a lease, and none without.
 #[test]
-fn refusals_without_a_lease_count_no_time_and_those_with_one_what_they_wait() {
+fn refusals_count_time_only_with_a_lease() {
     let (budget, world) = (requests_of("/acme"), World::new());
     let mut driver = world.driver();
     driver.add_rate(&budget, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
@@ -84,8 +85,9 @@ fn a_burst_claims_no_more_than_the_rate_that_is_lent() {
     });
 }
 
+/// Two processes together are granted no more than the rate of the fleet.
 #[test]
-fn two_processes_together_are_granted_no_more_than_the_rate_of_the_fleet() {
+fn two_processes_share_the_rate() {
     const PER_SECOND: u64 = 2_000;
     let budget = requests_of("/acme");
     let bank = bank(Duration::from_secs(1), &[(&budget, PER_SECOND)]);
@@ -120,8 +122,9 @@ fn two_processes_together_are_granted_no_more_than_the_rate_of_the_fleet() {
     assert!(taken as f64 >= most / 4.0, "only {taken} were taken of {most}");
 }
 
+/// In any span of time a fleet is granted its rate, plus one second of it.
 #[test]
-fn in_any_span_a_fleet_is_granted_its_rate_and_one_second_of_it_besides() {
+fn any_span_grants_the_rate_and_one_second() {
     const PER_SECOND: u64 = 2_000;
     let budget = requests_of("/acme");
     // None ends, so that what is idle keeps its lease for long enough to save up all that it may.

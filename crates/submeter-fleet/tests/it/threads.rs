@@ -44,8 +44,9 @@ fn in_force(fleet: &Fleet) -> InForce {
     fleet.status()[0].in_force
 }
 
+/// Processes that charge all the time never exceed the limit of the fleet.
 #[test]
-fn processes_that_charge_all_the_time_never_exceed_the_limit_of_the_fleet() {
+fn busy_processes_never_exceed_the_limit() {
     const LIMIT: u64 = 10_000;
     let budget = memory_of("/acme");
     let bank = shared(Duration::from_secs(2), &budget, LIMIT);
@@ -82,8 +83,9 @@ fn processes_that_charge_all_the_time_never_exceed_the_limit_of_the_fleet() {
     assert!(granted.load(Ordering::SeqCst) > 10, "a bank that lends nothing keeps every limit");
 }
 
+/// Leases end in time while the bank hangs and return when it goes on.
 #[test]
-fn leases_end_in_time_while_the_bank_hangs_and_return_when_it_goes_on() {
+fn leases_end_while_the_bank_hangs() {
     let budget = memory_of("/acme");
     let bank = shared(Duration::from_millis(500), &budget, 1000);
     let world = World::new();

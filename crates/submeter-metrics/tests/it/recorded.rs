@@ -9,8 +9,9 @@ use submeter_metrics::{Recorder, Slot, Slots};
 
 use super::{counted, declared, level, named, recorder};
 
+/// Each tenant's work is charged to it, and all else to the group named.
 #[test]
-fn each_tenants_work_is_charged_to_it_and_all_else_to_the_group_named() {
+fn work_is_charged_to_its_tenant_or_the_default() {
     let (tree, recorder) = recorder(Slots::new());
     let [acme, beta] = ["/acme/web", "/beta"].map(|path| tree.get_or_create(path).expect("room"));
     let work = || with_local_recorder(&recorder, || counter!("queries").increment(3));
@@ -48,8 +49,9 @@ fn a_kept_handle_charges_whichever_group_is_current() {
     );
 }
 
+/// A group of another tree is not one of this tree, even if they share the schema.
 #[test]
-fn a_group_of_another_tree_is_none_of_this_one_even_if_the_schema_is_shared() {
+fn groups_of_another_tree_are_not_charged() {
     let mut schema = Schema::builder();
     let slots = Slots::new().declare(&mut schema);
     let schema = schema.build().expect("valid");
@@ -61,8 +63,9 @@ fn a_group_of_another_tree_is_none_of_this_one_even_if_the_schema_is_shared() {
     assert_eq!(counted(&recorder, &stranger, "hits"), 0);
 }
 
+/// A metric that finds no slot is counted for its tenant, and takes no other's place.
 #[test]
-fn what_finds_no_slot_is_counted_for_its_tenant_and_takes_no_others_place() {
+fn a_metric_without_a_slot_is_still_counted() {
     let (tree, recorder) = recorder(Slots::new().counters(1).gauges(0).histograms(1));
     let acme = tree.create("/acme").expect("room");
     acme.run(|| {
@@ -81,8 +84,9 @@ fn what_finds_no_slot_is_counted_for_its_tenant_and_takes_no_others_place() {
     assert_eq!(declared(&tree, "/acme", "metrics_unplaced_updates"), 999 + 1 + 3);
 }
 
+/// The same labels in another order are the same metric; another value is another one.
 #[test]
-fn labels_in_another_order_are_the_same_metric_and_another_value_is_not() {
+fn the_order_of_labels_does_not_matter() {
     let (tree, recorder) = recorder(Slots::new());
     with_local_recorder(&recorder, || {
         counter!("hits", "a" => "1", "b" => "2").increment(1);

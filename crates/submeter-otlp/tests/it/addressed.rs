@@ -29,8 +29,9 @@ fn asked(receiver: &Receiver, to: impl Fn(Builder) -> Builder) -> (String, Optio
     (first, authorization.pop().map(|(_, value)| value.to_owned()))
 }
 
+/// User and password are sent decoded; the path is appended before the query.
 #[test]
-fn user_and_password_are_sent_decoded_and_the_path_is_appended_before_the_query() {
+fn user_and_path_of_an_address_are_sent() {
     let receiver = Receiver::start(|_| Reply::Accept);
     let at =
         |rest: &str| format!("http://{rest}").replace('@', &format!("@{}", receiver.address()));

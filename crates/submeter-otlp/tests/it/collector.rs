@@ -154,8 +154,9 @@ fn totals(directory: &Path, temporality: Temporality) -> HashMap<String, u64> {
     totals
 }
 
+/// A collector has exactly what was counted over restarts of either side.
 #[test]
-fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
+fn counts_are_exact_over_restarts() {
     let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {
         println!("skipped: an OpenTelemetry collector: SUBMETER_OTELCOL=its program");
         return;

@@ -152,8 +152,9 @@ fn sum(requests: &[(MetadataMap, ExportMetricsServiceRequest)]) -> u64 {
     total(&metrics.map(|scope| scope.metrics.clone()).collect::<Vec<_>>(), "n")
 }
 
+/// A request arrives with its headers, its timeout and its compression.
 #[test]
-fn a_request_has_its_headers_timeout_and_compression_and_arrives() {
+fn a_request_arrives_with_its_settings() {
     for gzip in [false, true] {
         let (tree, n) = counted();
         let receiver = Told::start([]);
@@ -239,8 +240,9 @@ fn a_receiver_says_when_to_come_again() {
     assert!(requests.windows(2).all(|pair| pair[0].1 == pair[1].1));
 }
 
+/// A gRPC receiver that takes only a part, or takes too long, is reported as such.
 #[test]
-fn a_receiver_of_grpc_that_takes_only_a_part_or_no_time_is_told_apart() {
+fn partial_success_and_timeouts_are_told_apart() {
     let (tree, n) = counted();
     let receiver = Told::start([Answer::Partly(1, "no"), Answer::Late]);
     let soon = receiver.exporter(&tree).timeout(Duration::from_millis(300));
@@ -256,8 +258,9 @@ fn a_receiver_of_grpc_that_takes_only_a_part_or_no_time_is_told_apart() {
     assert!(error.to_string().contains("OTEL_EXPORTER_OTLP_TIMEOUT"), "{error}");
 }
 
+/// A receiver that speaks the other protocol is named with the remedy.
 #[test]
-fn a_receiver_that_speaks_the_other_protocol_is_named_with_the_remedy() {
+fn the_wrong_protocol_is_named_with_the_remedy() {
     let (tree, n) = counted();
     tree.root().add(n, 1);
     let http = Receiver::start(|_| Reply::Accept);

@@ -19,8 +19,9 @@ fn delta(receiver: &Receiver, tree: &Tree) -> Builder {
     to(receiver, tree).temporality(Temporality::Delta)
 }
 
+/// While a receiver is down one request is kept, and nothing is lost.
 #[test]
-fn while_a_receiver_is_down_one_request_is_kept_and_nothing_is_lost() {
+fn one_request_is_kept_while_down() {
     let (tree, n) = counted();
     let first = Receiver::start(|_| Reply::Accept);
     let exporter = delta(&first, &tree).start().expect("valid");
@@ -48,8 +49,9 @@ fn while_a_receiver_is_down_one_request_is_kept_and_nothing_is_lost() {
     assert_eq!(total(&before, "n") + total(&after, "n"), 21);
 }
 
+/// The same bytes are sent again if it is unknown whether they were read.
 #[test]
-fn the_same_bytes_are_sent_again_where_nobody_knows_whether_they_were_read() {
+fn unconfirmed_bytes_are_sent_again() {
     let replies = [
         Reply::AcceptAndBreak,
         status("503 Busy"),

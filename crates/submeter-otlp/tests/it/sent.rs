@@ -52,8 +52,9 @@ const KINDS: [(&str, &str, &str); 9] = [
     ("memory.peak", "By", "gauge"),
 ];
 
+/// Each kind is sent with its unit and with what the group itself counted.
 #[test]
-fn each_kind_is_sent_with_its_unit_and_what_the_group_itself_counted() {
+fn each_kind_is_sent_with_its_unit() {
     let (mut keys, mut waits) = (None, None);
     let tree = tree(|schema| {
         let requests = schema.counter::<Count>("requests", "Requests");
@@ -142,8 +143,9 @@ fn a_count_has_no_unit_and_is_never_taken_for_a_ratio() {
     }
 }
 
+/// A process is identified by its configured name, or else by its epoch.
 #[test]
-fn a_process_is_told_from_others_by_what_it_is_told_or_else_by_the_epoch() {
+fn a_process_is_known_by_its_name_or_epoch() {
     let sent = |instance: Option<&str>| {
         let mut requests = None;
         let tree = tree(|schema| {
@@ -186,8 +188,9 @@ fn a_process_is_told_from_others_by_what_it_is_told_or_else_by_the_epoch() {
     assert_eq!(named, attributes("a:1", &epoch));
 }
 
+/// The bound of a bucket is the largest value in it.
 #[test]
-fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
+fn a_bound_is_the_largest_value_of_its_bucket() {
     let mut key = None;
     let tree = tree(|schema| {
         key = Some(schema.histogram::<Nanoseconds>("wait", "", Buckets::powers(8, 12)));
@@ -209,8 +212,9 @@ fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
     assert_eq!((point.count, point.sum), (6, Some((1538 + (1u64 << 40)) as f64)));
 }
 
+/// An exponential histogram is within its limits at the borders of all values.
 #[test]
-fn an_exponential_histogram_is_within_its_limits_at_the_borders_of_all_values() {
+fn exponential_histograms_hold_all_values() {
     let mut key = None;
     let tree = tree(|schema| {
         key = Some(schema.histogram::<Count>("size", "", Buckets::powers(2, 62)));
@@ -267,8 +271,9 @@ fn an_exponential_histogram_has_the_same_counts() {
     assert_eq!((point.count, point.sum), (6, Some(151.0)));
 }
 
+/// A delta has what is new since the last one, and nothing of idle groups.
 #[test]
-fn delta_has_what_is_new_since_the_last_and_nothing_of_idle_groups() {
+fn delta_has_only_what_is_new() {
     let (tree, n, open) = with_gauge();
     let receiver = Receiver::start(|_| Reply::Accept);
     let exporter = to(&receiver, &tree).temporality(Temporality::Delta).start().expect("valid");
@@ -323,8 +328,9 @@ fn what_is_too_deep_is_in_the_group_above() {
     drop(held);
 }
 
+/// It exports at each interval and when it is dropped, compressed.
 #[test]
-fn it_exports_at_each_interval_and_when_it_is_dropped_and_compresses() {
+fn it_exports_at_intervals_and_at_the_drop() {
     let mut key = None;
     let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
     let n = key.expect("declared");
@@ -372,8 +378,9 @@ fn settings_that_cannot_be_used_are_named_with_the_remedy() {
     }
 }
 
+/// Events at a limit are sent for the group whose limit it is.
 #[test]
-fn what_happened_at_a_limit_is_sent_of_the_group_whose_limit_it_is() {
+fn events_of_a_limit_are_of_its_group() {
     let mut keys = None;
     let tree = tree(|schema| keys = Some(schema.quota::<Bytes>("memory", "Memory")));
     let memory = keys.expect("declared");

@@ -138,8 +138,9 @@ fn no_request_is_larger_than_receivers_take_unless_a_group_is() {
     }
 }
 
+/// Restored counts are sent only by the process that counted them.
 #[test]
-fn what_was_restored_is_sent_by_the_process_that_counted_it_alone() {
+fn restored_counts_are_not_sent_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("totals");
     for temporality in [Temporality::Delta, Temporality::Cumulative] {

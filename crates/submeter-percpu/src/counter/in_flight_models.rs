@@ -163,15 +163,17 @@ fn a_read_among_adds(mistake: Mistake, sign: i64) {
     });
 }
 
+/// A read covers what returned while overflows are in flight.
 #[test]
-fn loom_counter_a_read_covers_what_returned_while_overflows_are_in_flight() {
+fn loom_counter_a_read_covers_overflows_in_flight() {
     a_read_among_adds(Mistake::Nothing, 1);
     a_read_among_adds(Mistake::Nothing, -1);
 }
 
+/// Finds an add that does not announce that it is in flight.
 #[test]
 #[should_panic(expected = "NoBegin: ")]
-fn loom_counter_finds_an_add_that_does_not_say_that_it_is_in_flight() {
+fn loom_counter_finds_an_add_not_in_flight() {
     a_read_among_adds(Mistake::NoBegin, 1);
 }
 
@@ -213,8 +215,9 @@ fn a_read_among_adds_that_end(mistake: Mistake) {
     });
 }
 
+/// An add that ends while a reader looks hides no other.
 #[test]
-fn loom_counter_an_add_that_ends_while_a_reader_looks_hides_no_other() {
+fn loom_counter_an_ending_add_hides_no_other() {
     a_read_among_adds_that_end(Mistake::Nothing);
 }
 
@@ -305,17 +308,20 @@ fn a_read_beside_whole_batches(n: i64, sign: i64) {
     });
 }
 
+/// Whole batches hide nothing while they are unannounced.
 #[test]
-fn loom_counter_whole_batches_hide_nothing_while_they_are_unannounced() {
+fn loom_counter_whole_batches_hide_nothing() {
     for n in [2, -2, 6] {
         a_read_beside_whole_batches(n, 1);
         a_read_beside_whole_batches(n, -1);
     }
 }
 
+/// Finds that an unannounced part of a batch hides others.
+///
 /// The mistake: what is more than a batch, and no multiple of it, goes unannounced too.
 #[test]
 #[should_panic(expected = "31: ")]
-fn loom_counter_finds_that_an_unannounced_part_of_a_batch_hides_others() {
+fn loom_counter_finds_a_hidden_part_of_a_batch() {
     a_read_beside_whole_batches(31, 1);
 }

@@ -98,10 +98,12 @@ fn loom_counter_sum_is_never_off_by_a_fold_in_progress() {
     });
 }
 
+/// Finds that a sum over folded words is off by a fold.
+///
 /// The design that was not taken: a word is folded into the shared part, and a sum adds both.
 #[test]
 #[should_panic(expected = "off by a fold")]
-fn loom_counter_finds_that_a_sum_over_folded_words_is_off_by_a_fold() {
+fn loom_counter_finds_a_sum_off_by_a_fold() {
     explore(|| {
         let (word, shared) = (Arc::new(AtomicI64::new(1)), Arc::new(AtomicI64::new(0)));
         let folder = thread::spawn({
@@ -116,10 +118,12 @@ fn loom_counter_finds_that_a_sum_over_folded_words_is_off_by_a_fold() {
     });
 }
 
+/// Finds that looking before adding exceeds the limit.
+///
 /// The mistake, as Linux makes it: look at the sum and what the words may hide, then add.
 #[test]
 #[should_panic(expected = "the limit is exceeded")]
-fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
+fn loom_limited_finds_a_look_before_the_add() {
     const LIMIT: i64 = 5;
     explore(|| {
         let counter = Arc::new(Counter::default());

@@ -324,9 +324,11 @@ mod tests {
         }
     }
 
+    /// A read visits a word for each simulated CPU unless they are many.
+    ///
     /// The cost of a read is simulated too.
     #[test]
-    fn a_read_visits_a_word_for_each_simulated_cpu_unless_they_are_many() {
+    fn a_read_visits_each_of_few_simulated_cpus() {
         use super::super::overflows::PACKED_CPUS_MAX;
         let Some(rseq) = submeter_sys::probe().rseq() else {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);

@@ -202,10 +202,12 @@ fn loom_a_count_of_zero_means_that_the_total_has_all() {
     });
 }
 
+/// Releasing marks before the total is stored shows too little.
+///
 /// The same with marks that count no more from the moment they are taken must fail.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
+fn loom_marks_released_before_the_total_fail() {
     explore_all(|| {
         let shared = Shared::new();
         shared.add(0);
@@ -262,11 +264,13 @@ fn loom_without_linking_an_update_is_missed() {
     });
 }
 
+/// Looking at the summary before the line is marked loses it.
+///
 /// A thread that finds the summary's bit set leaves it at that, but only after it has set its own:
 /// a flush may clear the one and take its lines before the other is set.
 #[test]
 #[should_panic(expected = "an update was lost")]
-fn loom_looking_at_the_summary_before_the_line_is_marked_loses_it() {
+fn loom_a_summary_read_before_the_mark_fails() {
     explore_all(|| {
         let shared = Shared::new();
         shared.add(1);

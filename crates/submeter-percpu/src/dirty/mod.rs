@@ -312,8 +312,9 @@ mod tests {
         assert_eq!(take(row, 20_000), [0usize; 0]);
     }
 
+    /// Found marks stay and are not found again, but what is marked on top of them is.
     #[test]
-    fn what_was_found_stays_and_is_not_found_again_but_what_comes_upon_it_is() {
+    fn found_marks_stay_and_are_not_found_again() {
         let owned = Owned::new(4096);
         let row = owned.row();
         let find = || {

@@ -183,8 +183,9 @@ fn a_crossing_beside_a_flush_and_a_reader(adds: [i64; 2], mistake: Mistake, down
     assert_eq!(model.total.load(Ordering::Relaxed), model.returned.load(Ordering::Relaxed));
 }
 
+/// A read is within its bound beside a crossing and a flush.
 #[test]
-fn loom_a_read_is_within_its_bound_beside_a_crossing_and_a_flush() {
+fn loom_a_read_beside_a_crossing_is_bounded() {
     for down in [false, true] {
         explore_within(2, move || {
             a_crossing_beside_a_flush_and_a_reader(ADDS, Mistake::None, down);
@@ -192,9 +193,10 @@ fn loom_a_read_is_within_its_bound_beside_a_crossing_and_a_flush() {
     }
 }
 
+/// Finds crossings that are counted by other boundaries than the sequence's.
 #[test]
 #[should_panic(expected = " is not ")]
-fn loom_a_crossing_that_is_counted_by_other_boundaries_is_missed() {
+fn loom_finds_crossings_by_other_boundaries() {
     // By a step: further than that crosses by whatever boundaries.
     let adds = [1023, 1];
     explore_within(2, move || {

@@ -113,8 +113,9 @@ fn a_read_among_adds(count: Count, first: First, flushes: bool) {
     assert_eq!(in_flight(&shared.in_flight), 0);
 }
 
+/// A bound covers what returned while overflows are in flight.
 #[test]
-fn loom_a_bound_covers_what_returned_while_overflows_are_in_flight() {
+fn loom_a_bound_covers_overflows_in_flight() {
     explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::InFlight, false));
     explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::InFlight, true));
 }
@@ -131,8 +132,9 @@ fn loom_counting_after_the_add_is_too_late() {
     explore_briefly(2, || a_read_among_adds(Count::AfterTheAdd, First::InFlight, false));
 }
 
+/// Finds a reader that loads the count last, which misses an add that ended.
 #[test]
 #[should_panic(expected = "less than had returned")]
-fn loom_a_reader_that_loads_the_count_last_misses_an_add_that_ended() {
+fn loom_a_count_loaded_last_misses_an_add() {
     explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::Pending, false));
 }

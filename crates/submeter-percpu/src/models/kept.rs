@@ -16,10 +16,12 @@ fn update(cpu: &Arc<Cpu>, line: usize) -> thread::JoinHandle<()> {
     thread::spawn(move || cpu.update(line))
 }
 
+/// A flush without a barrier finds what happened before.
+///
 /// A kept line is read without a barrier, and has every update that happened before: also the one
 /// that set the mark, and one that found it set half-way.
 #[test]
-fn loom_kept_a_flush_without_a_barrier_finds_what_happened_before() {
+fn loom_kept_a_flush_needs_no_barrier() {
     explore(|| {
         let cpu = Cpu::new();
         let both = [0, 0].map(|line| update(&cpu, line));
@@ -66,9 +68,10 @@ fn loom_kept_marks_that_stay_where_they_are_found_lose_nothing() {
     explore(marks_that_stay::<true>);
 }
 
+/// Finds that a mark left and forgotten loses an update.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_a_mark_left_and_forgotten_loses_an_update() {
+fn loom_kept_finds_a_forgotten_mark() {
     explore(marks_that_stay::<false>);
 }
 
@@ -105,14 +108,16 @@ fn a_flush_that_counts_marks_first<const EARLY: bool>() {
     marks.join().expect("no panic");
 }
 
+/// A flush to which no other marks count need not look for any.
 #[test]
-fn loom_kept_a_flush_that_counts_no_other_marks_need_not_look_for_any() {
+fn loom_kept_a_flush_alone_need_not_look() {
     explore(a_flush_that_counts_marks_first::<true>);
 }
 
+/// Finds that a mark counted after it is set is missed.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_a_mark_counted_after_it_is_set_is_missed() {
+fn loom_kept_finds_a_mark_counted_late() {
     explore(a_flush_that_counts_marks_first::<false>);
 }
 
@@ -134,14 +139,16 @@ fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
     marks.join().expect("no panic");
 }
 
+/// A thread finds its own update in the bound of a read.
 #[test]
-fn loom_kept_a_thread_finds_its_own_update_in_the_bound_of_a_read() {
+fn loom_kept_a_bound_has_the_threads_own_update() {
     explore(a_thread_that_reads_after_its_update::<true>);
 }
 
+/// Finds that a read without a fence misses what its thread added.
 #[test]
 #[should_panic(expected = "a returned update is in no total and in no bound")]
-fn loom_kept_finds_that_a_read_without_a_fence_misses_what_its_thread_added() {
+fn loom_kept_finds_a_read_without_a_fence() {
     explore(a_thread_that_reads_after_its_update::<false>);
 }
 
@@ -168,14 +175,16 @@ fn a_flush_that_another_issues<const FENCE: bool>() {
     assert!(number <= asked || flusher.total == 1, "a returned update was not found");
 }
 
+/// A flush by another thread finds what happened before it was asked for.
 #[test]
-fn loom_kept_a_flush_that_another_issues_finds_what_happened_before_it_was_asked_for() {
+fn loom_kept_a_shared_flush_finds_what_was_before() {
     explore(a_flush_that_another_issues::<true>);
 }
 
+/// Finds that asking without a fence promises too much.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_who_asks_without_a_fence_is_told_too_much() {
+fn loom_kept_finds_asking_without_a_fence() {
     explore(a_flush_that_another_issues::<false>);
 }
 
@@ -199,15 +208,17 @@ fn loom_kept_a_mark_that_goes_behind_a_barrier_loses_nothing() {
     explore(a_mark_that_goes::<true, true>);
 }
 
+/// Finds that a mark that is cleared without a barrier loses an update.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_a_mark_that_goes_without_a_barrier_loses_an_update() {
+fn loom_kept_finds_a_mark_gone_without_barrier() {
     explore(a_mark_that_goes::<false, true>);
 }
 
+/// Finds that a line not read again behind the barrier loses an update.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_a_line_not_read_again_behind_the_barrier_loses_an_update() {
+fn loom_kept_finds_a_line_not_read_again() {
     explore(a_mark_that_goes::<true, false>);
 }
 
@@ -233,14 +244,16 @@ fn a_line_that_is_let_go_unmarked<const LOOK: bool>() {
     assert_eq!(flusher.total, 2, "a returned update was not found");
 }
 
+/// A line that is let go unmarked is found by its next mark.
 #[test]
-fn loom_kept_a_line_that_is_let_go_unmarked_is_found_by_its_next_mark() {
+fn loom_kept_a_line_let_go_is_found_again() {
     explore(a_line_that_is_let_go_unmarked::<false>);
 }
 
+/// Finds that a line let go by a look is not found again.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_kept_finds_that_a_line_let_go_by_a_look_is_not_found_again() {
+fn loom_kept_finds_a_line_let_go_by_a_look() {
     explore(a_line_that_is_let_go_unmarked::<true>);
 }
 
@@ -320,22 +333,25 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
     reader.join().expect("no panic");
 }
 
+/// A read that finds no change includes all updates that returned.
 #[test]
-fn loom_kept_a_reader_that_finds_no_change_has_all_that_returned() {
+fn loom_kept_an_unchanged_read_has_all() {
     explore(|| a_reader_of_kept_lines(Mistake::None, &[0], &[]));
     explore(|| a_reader_of_kept_lines(Mistake::None, &[], &[0]));
     explore(|| a_reader_of_kept_lines(Mistake::None, &[], &[1, 2]));
 }
 
+/// Finds a flush that ends before its totals are stored.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_a_flush_that_ends_before_its_totals_are_stored() {
+fn loom_kept_finds_a_flush_ended_too_early() {
     explore(|| a_reader_of_kept_lines(Mistake::EndsBeforeTheTotals, &[0], &[]));
 }
 
+/// Finds a flush that notes what it read before it tells readers.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_a_flush_that_notes_what_it_read_before_it_tells_readers() {
+fn loom_kept_finds_a_flush_that_notes_too_early() {
     explore(|| a_reader_of_kept_lines(Mistake::NotesBeforeItBegins, &[0], &[]));
 }
 
@@ -371,14 +387,16 @@ fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
     reader.join().expect("no panic");
 }
 
+/// A gauge that has returned to its value is not taken for an earlier total.
 #[test]
-fn loom_kept_a_gauge_that_is_as_it_was_is_not_taken_for_the_total_of_a_moment_between() {
+fn loom_kept_a_gauge_that_returned_is_no_old_total() {
     explore(a_reader_of_a_gauge::<true>);
 }
 
+/// Finds that comparing only before the total is loaded is wrong.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_that_a_reader_that_compares_before_the_total_alone_is_wrong() {
+fn loom_kept_finds_a_reader_that_compares_once() {
     explore(a_reader_of_a_gauge::<false>);
 }
 
@@ -448,8 +466,9 @@ fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
     reader.join().expect("no panic");
 }
 
+/// A reader does not notice a flush that finds nothing.
 #[test]
-fn loom_kept_a_reader_does_not_notice_a_flush_that_finds_nothing() {
+fn loom_kept_an_empty_flush_is_not_noticed() {
     explore_apart(a_reader_while_nothing_is_new::<false>);
 }
 
@@ -459,8 +478,9 @@ fn loom_kept_finds_that_a_flush_that_always_begins_is_noticed() {
     explore(a_reader_while_nothing_is_new::<true>);
 }
 
+/// Finds a reader that counts marks before it looks whether a flush runs.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_a_reader_that_counts_marks_before_it_looks_whether_a_flush_runs() {
+fn loom_kept_finds_marks_counted_before_the_look() {
     explore(|| a_reader_of_kept_lines(Mistake::CountsOutside, &[], &[1, 2]));
 }

@@ -160,32 +160,39 @@ fn updates_and_a_remote_flush<const LOCKED: bool, const FENCED: bool>(interrupte
     assert_eq!(cpu.flush(&mut last), 1, "an update after both was not found");
 }
 
+/// A linked node is never stuck with a locked exchange.
 #[test]
-fn loom_rstat_4_and_5_a_linked_node_is_never_stuck_with_a_locked_exchange() {
+fn loom_rstat_4_and_5_a_locked_exchange_suffices() {
     use Interrupted::{AfterElection, BeforeElection, Nowhere};
     for interrupted in [Nowhere, BeforeElection, AfterElection] {
         explore(move || updates_and_a_remote_flush::<true, true>(interrupted));
     }
 }
 
+/// Finds that an exchange without lock leaves the node stuck.
+///
 /// The mistake of Linux's first version that handlers may use.
 #[test]
 #[should_panic(expected = "the node is stuck")]
-fn loom_rstat_5_finds_that_an_exchange_without_lock_leaves_the_node_stuck() {
+fn loom_rstat_5_finds_a_stuck_node() {
     explore(|| updates_and_a_remote_flush::<false, true>(Interrupted::BeforeElection));
 }
 
+/// An exchange without lock needs a handler to fail.
+///
 /// What makes that mistake so hard to meet: without a handler in between, it is none.
 #[test]
-fn loom_rstat_5_an_exchange_without_lock_needs_a_handler_to_fail() {
+fn loom_rstat_5_only_a_handler_breaks_it() {
     for interrupted in [Interrupted::Nowhere, Interrupted::AfterElection] {
         explore(move || updates_and_a_remote_flush::<false, true>(interrupted));
     }
 }
 
+/// Finds that a linked node without barriers loses the wakeup.
+///
 /// The litmus: store and load on both sides, in opposite order, without barriers.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_rstat_4_finds_that_a_linked_node_without_barriers_loses_the_wakeup() {
+fn loom_rstat_4_finds_a_lost_wakeup() {
     explore(|| updates_and_a_remote_flush::<true, false>(Interrupted::Nowhere));
 }

@@ -114,16 +114,20 @@ fn loom_rstat_4_and_5_marks_are_never_stuck_and_nothing_is_lost() {
     explore(updates_and_a_remote_flush::<true, true>);
 }
 
+/// Finds that a flush without the barrier loses an update.
+///
 /// The section saw the mark and has not committed when the flush reads.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_rstat_4_finds_that_a_flush_without_the_barrier_loses_an_update() {
+fn loom_rstat_4_finds_a_flush_without_the_barrier() {
     explore(updates_and_a_remote_flush::<false, true>);
 }
 
+/// Finds that a look before the section loses an update.
+///
 /// The flush comes between the look and the section, where no barrier waits.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_rstat_5_finds_that_a_look_before_the_section_loses_an_update() {
+fn loom_rstat_5_finds_a_look_before_the_section() {
     explore(updates_and_a_remote_flush::<true, false>);
 }

@@ -217,9 +217,10 @@ fn loom_so_it_is_where_a_collection_fails() {
     explore(Mistake::None, [false, true], 2);
 }
 
+/// Finds an update without its fence, which is covered and not collected.
 #[test]
 #[should_panic(expected = "returned")]
-fn loom_an_update_without_its_fence_is_covered_and_not_collected() {
+fn loom_finds_an_update_without_its_fence() {
     explore(Mistake::NoFenceInUpdate, [false, false], 1);
 }
 
@@ -235,9 +236,10 @@ fn loom_what_is_covered_before_it_is_in_the_total_is_nowhere() {
     explore(Mistake::CoversBeforeTotal, [false, false], 1);
 }
 
+/// Finds a total that is loaded first, which lacks what was covered since.
 #[test]
 #[should_panic(expected = "returned")]
-fn loom_a_total_that_is_loaded_first_lacks_what_was_covered_since() {
+fn loom_finds_a_total_loaded_first() {
     explore(Mistake::TotalFirst, [false, false], 1);
 }
 

@@ -237,9 +237,11 @@ mod tests {
         }
     }
 
+    /// An add counts until a collection that began after it is complete.
+    ///
     /// Where the words take turns.
     #[test]
-    fn what_was_added_counts_until_a_collection_that_began_later_is_complete() {
+    fn an_add_counts_until_a_later_collection() {
         let words = Words::default();
         let add = |begun: u64, covered: u64, n: u32| {
             words.add(Collections { begun, covered, turn: begun }, n);
@@ -259,8 +261,9 @@ mod tests {
         }
     }
 
+    /// No less than what was added counts, whatever the turn and whatever fails.
     #[test]
-    fn no_less_counts_than_was_added_whatever_the_turn_and_whatever_fails() {
+    fn no_turn_and_no_failure_counts_less() {
         // Failures by 3 and by 7 meet in all ways; fewer do where each step takes long.
         let collections = if cfg!(miri) { 10 } else { 50 };
         Words::check(|words, add| {

@@ -496,8 +496,9 @@ impl fmt::Debug for Released<'_> {
 mod tests {
     use super::*;
 
+    /// A release runs once, even if it is asked for again while it runs.
     #[test]
-    fn a_release_runs_once_also_where_it_is_asked_for_again_while_it_runs() {
+    fn a_release_asked_for_twice_runs_once() {
         let core = Core::new(Options::new(), "test").expect("room");
         let _after = core.switch.to_atomic();
         let mut releases = 0;

@@ -71,10 +71,12 @@ fn each_put_meets_the_fold<S: Modelled>() {
 on_both!(each_put_meets_the_fold: loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early,
     loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early_locked);
 
+/// Finds that folding CPU by CPU reaches zero early.
+///
 /// The mistake: the bias goes first, then one CPU's word after the other is added.
 #[test]
 #[should_panic(expected = "released while held")]
-fn loom_percpu_ref_2_finds_that_folding_cpu_by_cpu_reaches_zero_early() {
+fn loom_percpu_ref_2_finds_an_early_zero() {
     explore_all(|| {
         // Got on the second CPU: the words are 0 and 1. The first one's is folded with the bias.
         let count = Arc::new(Count::new(1, false));
@@ -140,13 +142,15 @@ fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
     });
 }
 
+/// No add lands after the fold, however it stops.
 #[test]
-fn loom_percpu_ref_4_no_add_lands_after_the_fold_however_it_stops() {
+fn loom_percpu_ref_4_no_add_after_the_fold() {
     Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Sequences>(stop, Mistake::Nothing));
 }
 
+/// The same with locked adds.
 #[test]
-fn loom_percpu_ref_4_no_add_lands_after_the_fold_however_it_stops_locked() {
+fn loom_percpu_ref_4_no_add_after_the_fold_locked() {
     Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Locked>(stop, Mistake::Nothing));
 }
 
@@ -380,10 +384,12 @@ fn holder_asks<S: Modelled>() {
 on_both!(holder_asks: loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before,
     loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before_locked);
 
+/// Finds a get that is not ordered after the opening.
+///
 /// The mistake: nothing orders the count after the opening that the gate told of.
 #[test]
 #[should_panic(expected = "met the count of the life before")]
-fn loom_percpu_ref_5_finds_a_get_that_is_not_ordered_after_the_opening() {
+fn loom_percpu_ref_5_finds_an_unordered_get() {
     explore(|| {
         holder_of_a_new_life::<Sequences>(|model| {
             let took = model.switch.get_one_unordered();
@@ -438,9 +444,10 @@ fn loom_percpu_ref_5_a_reference_that_is_handed_over_is_of_the_new_life_locked()
     handed_over(Mistake::Nothing);
 }
 
+/// Finds an add that is not ordered after the beginning of the life.
 #[test]
 #[should_panic(expected = "met the count of the life before")]
-fn loom_percpu_ref_5_finds_an_add_that_is_not_ordered_after_the_beginning_of_the_life() {
+fn loom_percpu_ref_5_finds_an_unordered_add() {
     handed_over(Mistake::AddWithoutAcquire);
 }
 

@@ -362,8 +362,9 @@ fn a_debt_that_a_bucket_does_not_keep_is_no_share_s() {
     assert!(take(&spends, 10 * MS), "its share owes no more than the bucket did");
 }
 
+/// Every level is debited, and a debt above admits nobody below.
 #[test]
-fn every_level_is_spent_of_and_a_shortage_above_admits_nobody_below() {
+fn a_debt_above_admits_nobody_below() {
     let [own, other, above] = [(); 3].map(|()| bucket(half_a_cpu()));
     let admitted =
         |leaf, now_ns| admit_all([Some(leaf), None, Some(&above)].into_iter(), || now_ns, drop);
@@ -433,9 +434,11 @@ fn a_debt_of_minutes_is_reported_as_it_goes_by() {
     }
 }
 
+/// The next refusal reports what the last one left, without the time between them.
+///
 /// One that comes again only when it was told to is not seen to wait less.
 #[test]
-fn what_a_refusal_left_is_reported_by_the_next_one_without_the_time_between() {
+fn refused_time_leaves_out_the_time_between() {
     let bucket = bucket(half_a_cpu());
     spend(&bucket, 5_100 * MS, 0);
     let (reported, wait_ns) = refusal(&bucket, 0).expect("it owes");

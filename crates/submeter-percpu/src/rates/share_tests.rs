@@ -62,8 +62,9 @@ fn those_that_want_more_than_there_is_get_it_by_weight() {
     assert!(is_about(got[0], 3, 4) && is_about(got[1], 1, 4), "{got:?}");
 }
 
+/// The share of an idle group goes to the others, by their weights.
 #[test]
-fn the_share_of_one_that_is_idle_goes_to_the_others_by_their_weights() {
+fn an_idle_share_goes_to_the_others() {
     let divided = Divided::new(&[300, 100, 400]);
     let got = divided.share_out(0, &[10, 10, 10]);
     assert!(is_about(got[0], 3, 8) && is_about(got[1], 1, 8) && is_about(got[2], 4, 8), "{got:?}");
@@ -146,8 +147,9 @@ fn after_a_pause_nothing_contends_that_does_not_ask() {
     }
 }
 
+/// Contenders for a rate with a small burst may pause for longer than that burst lasts.
 #[test]
-fn contenders_of_a_rate_with_a_small_burst_may_pause_for_longer_than_it() {
+fn contenders_may_pause_longer_than_the_burst() {
     let above = Bucket::new();
     // Earned in 4 ms.
     let rate = Rate { amount: 1000, per: SECOND, burst: 4 };

@@ -197,8 +197,9 @@ fn throttled_time_is_counted_once() {
     assert_eq!(throttled(9, 500 * MS), 400);
 }
 
+/// A rate of nothing refuses everything, names no time, and leaves the next rate an empty bucket.
 #[test]
-fn a_rate_of_nothing_refuses_all_says_no_time_and_begins_the_next_one_empty() {
+fn a_rate_of_nothing_refuses_all() {
     let rate = Rate { amount: 10, per: SECOND, burst: 10 };
     let nothing = || Some(Rate::NOTHING.terms().expect("it can be kept"));
     let [below, above] = [bucket(rate), bucket(rate)];
@@ -266,8 +267,9 @@ fn what_comes_back_late_is_not_granted_on_top_of_a_burst() {
     assert_eq!(below.available(300 * MS), Some(2));
 }
 
+/// Setting a rate before it has earned a token loses no part of that token.
 #[test]
-fn a_rate_that_is_set_before_it_earns_a_token_loses_no_part_of_it() {
+fn setting_a_rate_loses_no_part_of_a_token() {
     let rates = [(7, 5), (3, 2)].map(|(amount, burst)| Rate { amount, per: SECOND, burst });
     let bucket = bucket(rates[0]);
     take(&bucket, 5, 0).expect("it is full");

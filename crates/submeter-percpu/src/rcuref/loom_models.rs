@@ -73,8 +73,9 @@ fn loom_rcuref_1_exactly_one_put_returns_true() {
     one_put_wins(put);
 }
 
+/// Exactly one put returns true, though others take no guard.
 #[test]
-fn loom_rcuref_1_exactly_one_put_returns_true_where_others_take_no_guard() {
+fn loom_rcuref_1_one_put_is_last_without_guards() {
     one_put_wins(put_as_dropped);
 }
 
@@ -125,8 +126,9 @@ fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
     });
 }
 
+/// A revived count dies once, though others take no guard.
 #[test]
-fn loom_rcuref_3_a_revived_count_dies_once_where_others_take_no_guard() {
+fn loom_rcuref_3_dies_once_without_guards() {
     explore(|| {
         let count = Arc::new(Count::new(2));
         let before = put_as_dropped(&count);

@@ -74,8 +74,9 @@ fn loom_latest_is_of_one_moment_and_never_goes_back() {
     explore(write, read);
 }
 
+/// Shows everything that happened before the reader learned of it.
 #[test]
-fn loom_latest_shows_what_happened_before_the_reader_learned_of_it() {
+fn loom_latest_shows_what_a_reader_knows_of() {
     crate::models::explore_all(|| {
         let latest = SeqLatch::new(moment(0).len());
         let announced = loom::sync::Arc::new(AtomicU64::new(0));

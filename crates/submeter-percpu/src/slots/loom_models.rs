@@ -140,9 +140,10 @@ fn loom_slots_1_nobody_waits_beside_a_free_place() {
     explore_all(|| one_leaves_and_one_joins(Joins::Closing));
 }
 
+/// Fails if a thread that joins looks before the way is closed.
 #[test]
 #[should_panic(expected = "somebody waits beside a free place")]
-fn loom_slots_1_fails_if_who_joins_looks_before_the_way_is_closed() {
+fn loom_slots_1_finds_a_look_before_the_closing() {
     explore_all(|| one_leaves_and_one_joins(Joins::LookingFirst));
 }
 

@@ -174,8 +174,9 @@ mod tests {
         }
     }
 
+    /// Nobody overtakes those that wait, and the way opens behind the last of them.
     #[test]
-    fn nobody_overtakes_those_that_wait_and_the_way_opens_behind_the_last() {
+    fn nobody_overtakes_those_that_wait() {
         let slots = Slots::new(2);
         assert!(slots.try_enter() && slots.try_enter() && !slots.try_enter());
         let mut waiting = Waiting(1);
@@ -189,8 +190,9 @@ mod tests {
         assert!(slots.try_leave() && slots.try_enter());
     }
 
+    /// A lower limit revokes nothing; a higher one serves those that wait.
     #[test]
-    fn a_lower_limit_revokes_nothing_and_a_higher_one_is_for_those_that_wait() {
+    fn a_lower_limit_revokes_nothing() {
         let slots = Slots::new(SLOTS_MAX + 1);
         assert!(slots.try_enter() && slots.try_enter());
         slots.set_limit(1);

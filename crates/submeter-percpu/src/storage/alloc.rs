@@ -225,8 +225,9 @@ mod tests {
         assert_eq!(allocator.take_words(2), Some(4));
     }
 
+    /// Free pages are found and everything that touches them is taken out.
     #[test]
-    fn free_pages_are_found_and_everything_that_touches_them_is_taken_out() {
+    fn free_pages_are_found_and_taken_out() {
         let mut allocator = Allocator::new(8);
         let firsts: Vec<usize> = (0..20).map(|_| allocator.take_lines(3).expect("room")).collect();
         // Lines 0..60 in pages of 8. In use: the runs at 15 and at 48.
@@ -296,8 +297,9 @@ mod tests {
         assert_eq!(due, 5, "at a quarter of 24,576 lines, and after each 4,096 from there on");
     }
 
+    /// Pages that were given back are not given back again, unless a neighbour joins them.
     #[test]
-    fn pages_that_were_given_back_are_not_again_unless_a_neighbour_joins_them() {
+    fn pages_are_given_back_once() {
         let mut allocator = Allocator::new(8);
         assert!((0..48).all(|_| allocator.take_lines(1).is_some()));
         let give = |allocator: &mut Allocator, pages: Range<usize>| {
@@ -325,9 +327,11 @@ mod tests {
         assert_eq!(trim(&mut allocator, true)[0], 0..8);
     }
 
+    /// Blocks that end in any order keep an eighth of their memory at most, and give it back once.
+    ///
     /// Blocks of 5 lines end in any order, as those of a subtree do.
     #[test]
-    fn what_ends_in_any_order_keeps_an_eighth_of_its_memory_at_most_and_is_given_back_once() {
+    fn ends_in_any_order_give_memory_back_once() {
         const BLOCKS: usize = 20_000;
         if BLOCKS * 5 > LINES {
             eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");

@@ -81,8 +81,9 @@ mod tests {
         }
     }
 
+    /// All whole pages of the lines are given back, and nothing else.
     #[test]
-    fn what_is_given_back_is_whole_pages_of_the_lines_and_all_of_them() {
+    fn all_whole_pages_are_given_back() {
         for page in [4096, 65_536] {
             for (row, lines) in [(0, 0..64), (1, 0..64), (3, 63..1200), (70, 5..5), (9, 0..5000)] {
                 let pages = whole_pages(row, &lines, page);

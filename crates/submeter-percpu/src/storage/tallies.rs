@@ -82,8 +82,9 @@ impl Tallies {
 mod tests {
     use super::*;
 
+    /// A row counts for no more than matters, whatever rows it is counted with.
     #[test]
-    fn a_row_counts_for_no_more_than_matters_whatever_rows_it_is_counted_with() {
+    fn a_row_counts_for_no_more_than_matters() {
         for rows in [1, 2, 7, 8, 9, 64, 512] {
             let tallies = Tallies::new(rows);
             // Relaxed, both: one thread.

@@ -29,8 +29,9 @@ fn on_threads(work: impl Fn(usize) + Sync) {
     });
 }
 
+/// A read is within CPUs × batch of the truth, and a sum at rest is exact.
 #[test]
-fn read_is_within_cpus_times_batch_of_the_truth_and_sum_is_exact_at_quiescence_stress() {
+fn reads_are_bounded_and_sums_exact_stress() {
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 64).expect("room");
         on_threads(|thread| {
@@ -137,8 +138,9 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
     });
 }
 
+/// Compare never contradicts the truth at the boundaries of its window.
 #[test]
-fn compare_never_contradicts_the_truth_at_the_boundaries_of_its_window() {
+fn compare_is_right_at_the_window_boundaries() {
     for cpus in if cfg!(miri) { [1, 5].as_slice() } else { &[1, 2, 5, 16] } {
         let counter = on_simulated(*cpus, 8);
         for step in 0..i64::from(rounds(1_000)) {

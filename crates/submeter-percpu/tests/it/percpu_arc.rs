@@ -39,8 +39,9 @@ fn times(drops: &AtomicU32) -> u32 {
     drops.load(Ordering::Relaxed)
 }
 
+/// The value is dropped once, after the kill and the last pointer.
 #[test]
-fn percpu_arc_drops_its_value_once_after_the_kill_and_the_last_pointer() {
+fn percpu_arc_drops_its_value_once() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
         let new = || PercpuArc::with(Options::new().area(area), Canary::new(&drops)).expect("room");

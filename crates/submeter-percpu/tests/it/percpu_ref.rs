@@ -214,8 +214,9 @@ fn a_put_of_no_reference_after_the_release_releases_nothing() {
     });
 }
 
+/// Writes before a put are visible in the release.
 #[test]
-fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
+fn percpu_ref_6_a_release_sees_writes_stress() {
     on_every_backend(|area| {
         for _ in 0..rounds(300) {
             let written: Arc<[AtomicU32; 4]> = Arc::default();

@@ -63,8 +63,9 @@ fn percpu_ref_released_is_after_the_callback_not_at_zero() {
     });
 }
 
+/// Every waiter is woken once, and no dropped one is.
 #[test]
-fn percpu_ref_every_waiter_is_woken_once_and_no_dropped_one_stress() {
+fn percpu_ref_each_waiter_is_woken_once_stress() {
     on_every_backend(|area| {
         for _ in 0..rounds(200) {
             let reference = PercpuRef::with(Options::new().area(area), || ()).expect("room");

@@ -172,8 +172,9 @@ fn blocks_never_overlap() {
     });
 }
 
+/// A word beyond the block is refused, and the neighbour's is left alone.
 #[test]
-fn a_word_beyond_the_block_is_refused_and_its_neighbour_is_left_alone() {
+fn a_word_beyond_the_block_is_refused() {
     on_every_backend(|area| {
         let [block, next] = [0; 2].map(|_| area.block(8).expect("room"));
         // Where the first word of `next` has its mark, nothing but the check refuses.
@@ -287,8 +288,9 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
     });
 }
 
+/// Found lines stay marked, and are taken by their place.
 #[test]
-fn lines_that_were_found_stay_marked_and_are_taken_by_their_place() {
+fn found_lines_stay_marked_until_taken() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
         // Where the thread moves between adds, a line is marked in two rows.
@@ -467,8 +469,9 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
     });
 }
 
+/// An add is in flight while its overflow is posted and no longer.
 #[test]
-fn an_add_is_in_flight_while_its_overflow_is_posted_and_no_longer() {
+fn an_add_is_in_flight_while_it_posts() {
     on_every_backend(|area| {
         let block = area.block(1).expect("room");
         block.add_dirty(0, 63, 63, |_| unreachable!("within the batch"));
@@ -512,8 +515,9 @@ fn a_threads_first_add_puts_no_locked_row_into_use() {
     assert_eq!(block.sum(0), 4 * 2);
 }
 
+/// Marks are found in every row that has some, and bounds count no others.
 #[test]
-fn marks_are_found_in_every_row_that_has_some_and_bounds_count_no_others() {
+fn marks_are_found_in_every_marked_row() {
     let area = Area::simulated(128).expect("address space");
     let block = area.block(1).expect("room");
     assert_eq!((area.marked_rows().next(), area.dirty_lines(1)), (None, 0));

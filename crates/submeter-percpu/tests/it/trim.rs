@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use submeter_percpu::Area;
 use submeter_percpu::storage::LINE_WORDS;
 
+/// A trim keeps what is in use, and what is reused starts at zero.
 #[test]
-fn what_is_in_use_survives_a_trim_and_what_is_reused_starts_at_zero() {
+fn a_trim_keeps_what_is_in_use() {
     // Miri's rows have 1,000 lines, and it returns no memory; the rest is the same.
     let blocks = if cfg!(miri) { 60 } else { 10_000 };
     let area = Area::new(|_| 1).expect("address space");
@@ -38,8 +39,9 @@ fn what_is_in_use_survives_a_trim_and_what_is_reused_starts_at_zero() {
     assert_eq!(area.trim(), 0, "nothing is free");
 }
 
+/// Trims, new blocks and adds race, and every word holds its own.
 #[test]
-fn trims_blocks_and_adds_race_and_every_word_holds_its_own_stress() {
+fn trims_race_with_adds_stress() {
     let (rounds, blocks) = if cfg!(miri) { (2, 10) } else { (300, 50) };
     let area = Area::new(|_| 0).expect("address space");
     let given = AtomicUsize::new(0);

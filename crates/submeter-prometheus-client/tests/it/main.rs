@@ -27,8 +27,9 @@ fn has(text: &str, lines: &[&str]) {
     }
 }
 
+/// Every kind is written with its unit, and with the totals of descendants.
 #[test]
-fn every_kind_is_written_with_its_unit_and_totals_of_descendants() {
+fn every_kind_is_written_with_its_unit() {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests_total", "Requests");
     let cpu = schema.counter::<Nanoseconds>("cpu", "CPU");
@@ -130,8 +131,9 @@ fn no_two_families_share_a_sample() {
     );
 }
 
+/// Hostile paths and help texts stay within their quotes and lines.
 #[test]
-fn hostile_paths_and_help_texts_stay_within_their_quotes_and_lines() {
+fn hostile_texts_stay_within_their_lines() {
     let tree = tree(|schema| {
         schema.counter::<Count>("requests", "a\n# TYPE forged counter");
     });

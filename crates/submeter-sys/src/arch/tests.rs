@@ -200,8 +200,9 @@ fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
     }
 }
 
+/// An indexed word is marked by the bit of its line in its own row.
 #[test]
-fn an_indexed_word_is_marked_by_the_bit_of_its_line_in_its_own_row() {
+fn an_indexed_word_is_marked_in_its_own_row() {
     let mut fake = Fake::new();
     // The first and the last word of a line, of a word of marks, and far from both.
     for index in [0, 7, 8, 299, 511, 512, 131_071_u32] {
@@ -236,8 +237,9 @@ fn an_indexed_word_is_marked_by_the_bit_of_its_line_in_its_own_row() {
     }
 }
 
+/// An add that leaves its batch is refused, in either direction and where the word wraps around.
 #[test]
-fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_word_wraps_around() {
+fn add_within_refuses_a_crossing() {
     let mut fake = Fake::new();
     let all = i64::MAX.cast_unsigned();
     // Before, added, the batch's mask, whether it stays within.

@@ -78,8 +78,9 @@ fn both() -> [Thread; 2] {
     [false, true].map(Thread::new)
 }
 
+/// A long wait is left out of its interval, and the neighbouring ones are unchanged.
 #[test]
-fn an_interval_with_a_long_wait_is_told_without_it_and_its_neighbours_as_they_were() {
+fn a_long_wait_is_left_out_of_its_interval() {
     for mut thread in both() {
         for wait in [20 * US, 300 * US, 50_000 * US] {
             assert_eq!(thread.told(|t| t.run(5 * US)), 5 * US);
@@ -96,8 +97,9 @@ fn an_interval_with_a_long_wait_is_told_without_it_and_its_neighbours_as_they_we
     }
 }
 
+/// A page reports a short wait; without a page the next intervals make up for it.
 #[test]
-fn a_short_wait_is_told_by_a_page_and_otherwise_made_up_for_by_the_next_intervals() {
+fn a_short_wait_is_made_up_for() {
     for mut thread in both() {
         let watched = thread.switched.is_some();
         let waits = |t: &mut Thread| {
@@ -126,8 +128,9 @@ fn workers_that_wait_for_each_interval_ask_once_a_millisecond() {
     }
 }
 
+/// Time used between intervals does not appear in one that waited.
 #[test]
-fn what_is_used_between_intervals_is_not_told_in_one_that_waited() {
+fn time_between_intervals_hides_no_wait() {
     for mut thread in both() {
         let mut told = Vec::new();
         for _ in 0..50 {
@@ -147,8 +150,9 @@ fn what_is_used_between_intervals_is_not_told_in_one_that_waited() {
     }
 }
 
+/// A page reports a wait even if it is shorter than what was used outside.
 #[test]
-fn a_page_tells_of_a_wait_that_is_shorter_than_what_was_used_outside() {
+fn a_page_tells_of_a_short_wait() {
     let mut thread = Thread::new(true);
     for (at, wait) in [0, 5 * US, 3 * US].into_iter().cycle().take(50).enumerate() {
         thread.run(7 * US);
@@ -163,8 +167,9 @@ fn a_page_tells_of_a_wait_that_is_shorter_than_what_was_used_outside() {
     }
 }
 
+/// Outdated knowledge costs at most the interval that waited.
 #[test]
-fn what_was_learned_of_another_time_costs_at_most_the_interval_that_waited() {
+fn old_knowledge_costs_at_most_one_interval() {
     for wrong in [false, true] {
         for mut thread in both() {
             thread.run(100 * US);
@@ -209,8 +214,9 @@ fn some_wait(numbers: &mut Numbers) -> u64 {
     numbers.below(most + 1)
 }
 
+/// Intervals add up to what they used, whatever they and the times between them waited.
 #[test]
-fn intervals_add_up_to_what_they_used_whatever_they_and_the_times_between_waited() {
+fn intervals_add_up_whatever_waited() {
     for seed in 0..50 {
         for mut thread in both() {
             let watched = thread.switched.is_some();
@@ -242,8 +248,9 @@ fn intervals_add_up_to_what_they_used_whatever_they_and_the_times_between_waited
     }
 }
 
+/// An interval is wrong by no more than was used outside since the kernel was asked.
 #[test]
-fn an_interval_is_wrong_by_no_more_than_was_used_outside_since_the_kernel_was_asked() {
+fn an_error_is_at_most_what_was_used_outside() {
     for seed in 0..50 {
         for mut thread in both() {
             let (mut numbers, mut outside, mut asked) = (Numbers(seed), 0, 0);
@@ -323,8 +330,9 @@ fn a_load_in_step_with_the_questions_is_told_as_it_was() {
     }
 }
 
+/// Long intervals begin by asking the kernel, and show all their waits.
 #[test]
-fn long_intervals_begin_with_a_question_and_show_all_their_waits() {
+fn long_intervals_show_all_their_waits() {
     // Every interval, and every second.
     for shorts in 0..2 {
         let mut thread = Thread::new(false);
@@ -371,8 +379,9 @@ fn intervals_are_wrong_in_sum_by_no_more_than_is_said() {
     }
 }
 
+/// The number of questions is bounded by the intervals that may have waited, and by time.
 #[test]
-fn questions_are_bounded_by_the_intervals_that_may_have_waited_and_by_the_time() {
+fn questions_to_the_kernel_are_bounded() {
     for load in in_step() {
         for mut thread in both() {
             let (start, watched) = (thread.now, thread.switched.is_some());
@@ -411,8 +420,9 @@ fn a_long_time_outside_is_no_example_of_others() {
     }
 }
 
+/// A busy machine leaves little open, and costs questions only while it is busy.
 #[test]
-fn what_a_busy_machine_leaves_open_is_little_and_costs_questions_only_while_it_is_busy() {
+fn a_busy_machine_leaves_little_open() {
     for seed in 0..4 {
         let (mut thread, mut numbers) = (Thread::new(false), Numbers(seed));
         let quiet = |numbers: &mut Numbers| {
@@ -466,8 +476,9 @@ fn saturated(seed: u64, slice_us: u64) -> ([[u64; 2]; 2], u64, u64) {
     (groups, thread.clock.error_ns(), thread.asked * 1_000 * US / (thread.now - start))
 }
 
+/// On a saturated machine sums are wrong by little, and few questions are asked.
 #[test]
-fn a_saturated_machine_makes_sums_wrong_by_little_and_costs_few_questions() {
+fn a_saturated_machine_costs_few_questions() {
     for (slice_us, of_all, of_one) in [(3_000, 250, 200), (700, 90, 60)] {
         for seed in 0..20 {
             let (groups, most, questions) = saturated(seed, slice_us);
@@ -481,8 +492,9 @@ fn a_saturated_machine_makes_sums_wrong_by_little_and_costs_few_questions() {
     }
 }
 
+/// A counter that jumps makes no answer fall, and invents no time.
 #[test]
-fn a_counter_that_jumps_turns_no_answer_back_and_tells_no_time_that_was_not_used() {
+fn a_jumping_counter_invents_no_time() {
     let sizes = [1 << 50, 1 << 40, 100 * US, 3 * US];
     for jump in sizes.into_iter().flat_map(|size: u64| [size, size.wrapping_neg()]) {
         for outside in [false, true] {

@@ -45,8 +45,9 @@ fn a_clock_never_goes_back() {
     }
 }
 
+/// An interrupted question is asked again, but not for ever.
 #[test]
-fn a_question_that_was_interrupted_is_asked_again_but_not_for_ever() {
+fn an_interrupted_question_is_asked_again() {
     let answers = |took: &[u64], close| {
         let mut asked = 0;
         let latest = Asked::until_close(close, || {
@@ -72,9 +73,10 @@ fn waiting_costs_no_cpu_time() {
     }
 }
 
+/// Intervals of a preempted thread sum up to the kernel's answer.
 #[cfg(not(miri))]
 #[test]
-fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
+fn preempted_intervals_sum_up_stress() {
     // More threads than CPUs, all computing: each is preempted every few milliseconds.
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -101,9 +103,10 @@ fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
     });
 }
 
+/// Intervals that begin after waits sum up to the kernel's answer.
 #[cfg(not(miri))]
 #[test]
-fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
+fn intervals_after_waits_sum_up_stress() {
     // As above, but each interval follows a wait, and some are cut by a preemption. The kernel is
     // asked on both sides of each end: what its calls take, 5 µs an interval on some machines, is
     // between the two.
@@ -136,9 +139,10 @@ fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
     });
 }
 
+/// An interval does not begin in the future, even after a long one without a look at the clock.
 #[cfg(not(miri))]
 #[test]
-fn an_interval_does_not_begin_in_the_future_after_a_long_one_that_was_not_looked_at() {
+fn an_interval_never_begins_in_the_future() {
     for mut clock in clocks() {
         for _ in 0..20 {
             std::thread::sleep(Duration::from_micros(1));

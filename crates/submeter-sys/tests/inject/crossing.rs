@@ -286,8 +286,9 @@ fn add_in_handler() {
     }
 }
 
+/// A signal whose handler adds to the same word at every point loses nothing.
 #[test]
-fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
+fn a_handler_at_every_point_loses_nothing() {
     let Some(rseq) = Rseq::get() else { return };
     HANDLER.set(rseq).expect("set once");
     // SAFETY: 1. The handler does only what a handler may: sequences and atomics.

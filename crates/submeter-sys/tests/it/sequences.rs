@@ -46,8 +46,9 @@ fn migrate_between(stop: &AtomicBool, mut step: impl FnMut()) {
     }
 }
 
+/// Adds of every shape are exact under migration and barriers.
 #[test]
-fn adds_of_every_shape_are_exact_under_migration_and_barriers_stress() {
+fn every_add_is_exact_under_migration_stress() {
     let Some(rows) = Rows::new() else { return };
     let (done, mode) = (AtomicI64::new(0), AtomicU32::new(rows.rseq.cpus()));
     hammer(&rows, |stop| {

@@ -57,10 +57,10 @@ fn a_misspelt_variable_is_named_and_taken_for_off() {
     again("broken::a_misspelt_variable_is_named_and_taken_for_off", &[("SUBMETER_RSEQ", "of")]);
 }
 
+/// On a kernel that may lose a restart, visits do the waiting, unless it is trusted.
 #[test]
-fn a_kernel_that_may_lose_a_restart_is_waited_for_by_visits_unless_it_is_trusted() {
-    const NAME: &str =
-        "broken::a_kernel_that_may_lose_a_restart_is_waited_for_by_visits_unless_it_is_trusted";
+fn a_kernel_that_loses_restarts_gets_visits() {
+    const NAME: &str = "broken::a_kernel_that_loses_restarts_gets_visits";
     if is_child() {
         // Shows this process a release 2.6.x, as `setarch --uname-2.6` does.
         // SAFETY: 1. The call takes a number, and changes only what uname(2) says.
@@ -138,8 +138,9 @@ fn a_forked_child_keeps_registration_and_barrier() {
     assert_eq!(unsafe { word.read() }, 0, "the child's adds are its own");
 }
 
+/// `mm_cid` is below the number of possible CPUs, wherever threads move.
 #[test]
-fn mm_cid_is_below_the_number_of_possible_cpus_wherever_threads_move() {
+fn mm_cid_is_below_the_possible_cpus() {
     const THREADS: usize = 2;
     if submeter_sys::rseq::mm_cid().is_none() {
         eprintln!("skipped: kernel or libc offers no mm_cid");

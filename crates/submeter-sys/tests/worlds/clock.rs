@@ -41,12 +41,13 @@ fn another_source_serves_who_asks_for_it() {
     }
 }
 
+/// Without perf events the CPU's counter serves, with sequences and without.
 #[test]
-fn without_perf_events_the_counter_serves_with_sequences_and_without() {
+fn the_counter_serves_without_perf_events() {
     if world::is_child() {
         return report();
     }
-    let name = "clock::without_perf_events_the_counter_serves_with_sequences_and_without";
+    let name = "clock::the_counter_serves_without_perf_events";
     for (errno, variables) in
         [(libc::EPERM, &[][..]), (libc::ENOSYS, &[("SUBMETER_RSEQ", "off")][..])]
     {

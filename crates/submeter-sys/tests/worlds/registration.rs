@@ -39,8 +39,9 @@ fn unregister_libc() -> Option<bool> {
     Some(undone)
 }
 
+/// A thread whose registration was undone leaves its sequence, and loses nothing.
 #[test]
-fn a_thread_whose_registration_was_undone_leaves_and_loses_nothing() {
+fn an_undone_registration_loses_nothing() {
     if probe().backend != Backend::LibcRseq {
         eprintln!("skipped: libc registers no threads here");
         return;
@@ -92,10 +93,10 @@ fn a_process_on_one_cpu_passes_the_self_test() {
     again(NAME, &[]);
 }
 
+/// The self-test decides although other threads keep every CPU busy.
 #[test]
-fn the_self_test_decides_while_every_cpu_is_busy_with_others_stress() {
-    const NAME: &str =
-        "registration::the_self_test_decides_while_every_cpu_is_busy_with_others_stress";
+fn the_self_test_decides_on_busy_cpus_stress() {
+    const NAME: &str = "registration::the_self_test_decides_on_busy_cpus_stress";
     const STARTS: usize = 6;
     if is_child() {
         assert!(probe().self_test.passed(), "{}", probe().reason);
@@ -177,10 +178,10 @@ extern "C" fn late(round: *mut libc::c_void) {
     }
 }
 
+/// Threads with their own registration end cleanly, whenever they add last.
 #[test]
-fn threads_with_own_registration_end_cleanly_whenever_they_last_add_stress() {
-    const NAME: &str =
-        "registration::threads_with_own_registration_end_cleanly_whenever_they_last_add_stress";
+fn registered_threads_end_cleanly_stress() {
+    const NAME: &str = "registration::registered_threads_end_cleanly_stress";
     const WAVES: u64 = 20;
     const THREADS: u64 = 25;
     if !is_child() {

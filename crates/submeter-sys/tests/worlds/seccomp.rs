@@ -62,10 +62,10 @@ fn without_membarrier_sequences_are_waited_for_by_visits() {
     }
 }
 
+/// An affinity that is forbidden later makes visits fail, not wait without end.
 #[test]
-fn an_affinity_that_is_forbidden_later_is_an_error_of_visits_and_no_endless_wait() {
-    const NAME: &str =
-        "seccomp::an_affinity_that_is_forbidden_later_is_an_error_of_visits_and_no_endless_wait";
+fn a_forbidden_affinity_is_an_error_of_visits() {
+    const NAME: &str = "seccomp::a_forbidden_affinity_is_an_error_of_visits";
     if is_child() {
         if probe().rseq().is_none() {
             return;

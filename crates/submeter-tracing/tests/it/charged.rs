@@ -17,8 +17,9 @@ fn path(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// A span is in its tenant's group; spans without a tenant are in the group around them.
 #[test]
-fn a_span_is_in_its_tenants_group_and_others_in_that_around_them() {
+fn a_span_is_in_its_tenants_group() {
     let tree = tree();
     let layer = TenantLayer::new(tree.root());
     with_default(&dispatch(&layer), || {
@@ -77,8 +78,9 @@ fn of_a_span_that_is_entered_twice_the_latest_entry_is_left() {
     });
 }
 
+/// Spans of two subscribers are kept apart, though their numbers are the same.
 #[test]
-fn spans_of_two_subscribers_are_told_apart_though_their_numbers_are_the_same() {
+fn equal_numbers_of_two_subscribers_differ() {
     let tree = tree();
     let spans = ["a", "b"].map(|name| {
         let dispatch = dispatch(&TenantLayer::new(tree.root()));

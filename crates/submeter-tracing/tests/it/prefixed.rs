@@ -22,8 +22,9 @@ impl Write for Log {
     }
 }
 
+/// A line has the current group, and no name looks like two fields.
 #[test]
-fn a_line_has_the_current_group_and_no_name_looks_like_two_fields() {
+fn a_line_has_the_current_group_as_one_field() {
     let tree = tree();
     let log = Log::default();
     let to = log.clone();

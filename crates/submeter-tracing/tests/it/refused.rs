@@ -7,8 +7,9 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use super::{dispatch, inside, tree};
 
+/// A name that no group can have is refused, counted, and charged to `other`.
 #[test]
-fn a_name_that_no_group_can_have_is_refused_counted_and_charged_to_other() {
+fn an_invalid_name_is_charged_to_other() {
     let tree = tree();
     let tenants = tree.create("/tenants").expect("room");
     let layer = TenantLayer::new(&tenants);
@@ -28,8 +29,9 @@ fn a_name_that_no_group_can_have_is_refused_counted_and_charged_to_other() {
     assert_eq!(tenants.child_count(), 3);
 }
 
+/// Tenants beyond the maximum share `other`; known ones keep their group.
 #[test]
-fn tenants_beyond_the_most_share_other_and_known_ones_keep_their_group() {
+fn too_many_tenants_share_other() {
     let tree = tree();
     let layer = TenantLayer::new(tree.root()).groups_max(2);
     with_default(&dispatch(&layer), || {
@@ -45,8 +47,9 @@ fn tenants_beyond_the_most_share_other_and_known_ones_keep_their_group() {
     assert_eq!((layer.refused(), layer.folded()), (0, 3));
 }
 
+/// Neither a parent that is gone nor a second layer makes it panic.
 #[test]
-fn a_parent_that_is_gone_and_a_second_layer_are_no_reason_to_panic() {
+fn gone_parents_and_second_layers_do_not_panic() {
     let tree = tree();
     let gone = tree.create("/gone").expect("room");
     let layer = TenantLayer::new(&gone);

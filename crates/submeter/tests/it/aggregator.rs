@@ -92,8 +92,9 @@ fn what_is_collected_reaches_every_ancestor_and_nobody_else() {
     assert_eq!(total(&sum, &group(&tree, "/never/attached")), 0);
 }
 
+/// A group is asked once for each CPU, and merged once, after its children.
 #[test]
-fn a_group_is_asked_once_a_cpu_and_merged_once_after_its_children() {
+fn a_group_is_merged_once_after_its_children() {
     let tree = tree();
     let (sum, calls) = aggregator(&tree);
     let paths = ["/a/b/c/d", "/a/b", "/a/b/e", "/f", "/"];
@@ -141,8 +142,9 @@ fn a_group_is_asked_once_a_cpu_and_merged_once_after_its_children() {
     assert_eq!(root, 6, "the root last");
 }
 
+/// A killed group leaves what it collected in its parent.
 #[test]
-fn a_group_that_was_killed_leaves_what_it_collected_in_its_parent() {
+fn a_killed_group_leaves_its_total_above() {
     let tree = tree();
     let (sum, _) = aggregator(&tree);
     for round in 1..=100u64 {
@@ -212,8 +214,9 @@ impl Aggregate for Counting {
     fn merge(&self, (): &(), (): &mut ()) {}
 }
 
+/// State is made by the first update, and ends with the group or the aggregator.
 #[test]
-fn state_is_made_with_the_first_update_and_goes_with_the_group_and_the_aggregator() {
+fn state_lives_with_group_and_aggregator() {
     let tree = tree();
     let counting = tree.aggregator("counting", Counting);
     let idle: Vec<_> = (0..50).map(|i| counting.attach(&group(&tree, &format!("/{i}")))).collect();
@@ -315,8 +318,9 @@ fn a_read_says_how_old_it_is() {
     assert!(age <= before.elapsed(), "{age:?}");
 }
 
+/// Updates, flushes, kills and attaching race, and nothing is lost.
 #[test]
-fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
+fn races_of_updates_and_kills_lose_nothing_stress() {
     let tree = tree();
     // It may go on for a minute, in which a log would grow without end.
     let sum = tree.aggregator("sum", OneNumber);

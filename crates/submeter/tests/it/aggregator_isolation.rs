@@ -71,8 +71,9 @@ fn stuck() -> (impl Aggregate<Local = AtomicU64, Delta = u64>, Receiver<()>, Sen
     (Hooked { flush, merge: |_, _| () }, has_begun, let_go)
 }
 
+/// A slow callback delays only those who flush its aggregator.
 #[test]
-fn a_slow_callback_delays_nobody_but_those_who_flush_its_aggregator() {
+fn a_slow_callback_delays_only_its_flushes() {
     let (tree, requests) = tree();
     let (stuck, has_begun, let_go) = stuck();
     let slow = tree.aggregator("slow", stuck);
@@ -146,8 +147,9 @@ fn those_who_wait_for_a_slow_flush_share_the_next() {
     assert_eq!(value(&slow, tree.root()).expect("whole"), (2, 0));
 }
 
+/// A callback that panics breaks its group and leaves the others exact.
 #[test]
-fn a_callback_that_panics_breaks_its_group_and_leaves_the_others_exact() {
+fn a_panicking_callback_breaks_only_its_group() {
     let (tree, _) = tree();
     let flush = |path: &str| assert_ne!(path, "/acme/web", "bad luck");
     let aggregator = tree.aggregator("fragile", Hooked { flush, merge: |_, _| () });
@@ -215,8 +217,9 @@ fn an_update_that_panics_keeps_what_it_did_and_is_the_callers() {
     assert_eq!(aggregator.sum(tree.root(), |seen| *seen.total).expect("whole"), 1);
 }
 
+/// A panic whose payload is not text and a drop that panics both end in the flush.
 #[test]
-fn a_payload_that_is_no_text_and_a_drop_that_panics_end_in_the_flush() {
+fn odd_panics_end_in_the_flush() {
     static ARMED: AtomicBool = AtomicBool::new(true);
     struct Bomb;
     impl Drop for Bomb {
@@ -284,8 +287,9 @@ fn a_callback_may_use_the_tree() {
     assert_eq!(tree.root().sum(requests), calls);
 }
 
+/// A callback that asks an aggregator is refused and does not wait.
 #[test]
-fn a_callback_that_asks_a_aggregator_is_refused_and_does_not_wait() {
+fn a_nested_call_is_refused_without_a_wait() {
     /// An aggregate that reads its own and another aggregator in every callback.
     struct Asking {
         ask: Mutex<Vec<Aggregator<Asking>>>,

@@ -32,8 +32,9 @@ fn with_budget() -> (Tree, RateLimit<Nanoseconds>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), budget)
 }
 
+/// What is spent counts at every level, and nothing is admitted until it is earned.
 #[test]
-fn what_is_spent_counts_at_every_level_and_admits_nothing_until_it_is_earned() {
+fn debts_count_at_every_level_until_earned() {
     let (tree, rows) = with_rows();
     let [web, mail] = ["/acme/web", "/acme/mail"].map(|path| tree.get_or_create(path).unwrap());
     let acme = web.parent().expect("below the root");
@@ -70,8 +71,9 @@ fn work_that_is_not_admitted_is_told_why_and_of_no_other_tenant() {
     assert!(own.starts_with("nothing is left of rows by the rate: 10 per 3600s, burst 10; "));
 }
 
+/// A wait for a rate is granted when the tokens are earned, and ends at the kill.
 #[tokio::test]
-async fn what_waits_for_a_rate_is_granted_when_it_is_earned_and_ends_at_the_kill() {
+async fn a_wait_for_a_rate_ends_when_earned_or_killed() {
     let (tree, rows) = with_rows();
     let web = tree.get_or_create("/acme/web").expect("room");
     web.set_rate(rows, Some(Rate::new(1_000, Duration::from_secs(1)))).expect("it can be kept");

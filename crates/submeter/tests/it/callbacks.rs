@@ -42,8 +42,9 @@ impl Drop for Bomb {
     }
 }
 
+/// Data that panics when it is dropped is dropped once, and its group is released.
 #[test]
-fn data_that_panics_when_dropped_is_dropped_once_and_its_group_released() {
+fn panicking_data_is_dropped_once() {
     let (tree, requests) = tree();
     let drops = Arc::new(AtomicUsize::new(0));
     let group = tree.get_or_create("/a").expect("created");
@@ -93,8 +94,9 @@ fn a_waker_that_panics_keeps_no_other_from_being_woken() {
     goes_on(&tree, requests);
 }
 
+/// A section whose declaration panics leaves a schema that can be built.
 #[test]
-fn a_section_whose_declaration_panics_leaves_a_schema_that_can_be_built() {
+fn a_panicking_declaration_leaves_the_schema() {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests");
     let declared = catch_unwind(AssertUnwindSafe(|| {

@@ -67,8 +67,9 @@ fn nobody_finds_a_group_before_it_is_set_up() {
     });
 }
 
+/// Each of several hooks sets up a group once, however often it publishes.
 #[test]
-fn several_hooks_set_up_a_group_each_once_however_often_they_publish() {
+fn each_hook_sets_up_a_group_once() {
     let (tree, memory) = tree();
     let hooks = [0, 1, 3].map(|times| Arc::new(Publish(times, AtomicUsize::new(0))));
     hooks.iter().for_each(|hook| tree.on_create(hook));
@@ -101,8 +102,9 @@ fn a_group_whose_hook_panics_is_not_created() {
     assert_eq!(tree.group_count(), 2, "the root and /a");
 }
 
+/// A hook that panics after publishing leaves a group that is set up, and no lock.
 #[test]
-fn a_hook_that_panics_after_it_published_leaves_a_group_that_is_set_up_and_no_lock() {
+fn a_panic_after_publishing_leaves_the_group() {
     struct Fails;
     impl OnCreate for Fails {
         fn create(&self, _: &Group, publish: &mut dyn FnMut()) {
@@ -123,8 +125,9 @@ fn a_hook_that_panics_after_it_published_leaves_a_group_that_is_set_up_and_no_lo
     assert_eq!(tree.group_count(), 1, "the root");
 }
 
+/// A hook that catches another's panic does not publish a half set-up group.
 #[test]
-fn a_hook_that_catches_the_panic_of_another_publishes_no_group_that_is_not_set_up() {
+fn a_caught_panic_publishes_nothing_unfinished() {
     struct Catches;
     impl OnCreate for Catches {
         fn create(&self, _: &Group, publish: &mut dyn FnMut()) {

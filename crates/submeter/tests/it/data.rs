@@ -8,8 +8,9 @@ fn tree() -> Tree {
     Tree::new(Schema::builder().build().expect("nothing to refuse")).expect("address space")
 }
 
+/// If threads set data at once, one succeeds and all see its value.
 #[test]
-fn of_threads_that_set_data_at_once_one_does_and_all_see_its_value() {
+fn one_of_several_threads_sets_data() {
     const THREADS: usize = 4;
     let tree = tree();
     for round in 0..if cfg!(miri) { 5 } else { 300 } {

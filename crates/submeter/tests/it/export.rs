@@ -156,8 +156,9 @@ fn a_sum_over_all_groups_is_the_total() {
     assert_eq!(value(&text, &one("/acme")), Some(10.0));
 }
 
+/// Usage of a quota adds up over groups; what a limit bounds is a series beside it.
 #[test]
-fn what_is_used_of_a_quota_adds_up_and_what_a_limit_bounds_stands_beside_it() {
+fn usage_adds_up_beside_what_limits_bound() {
     let w = world();
     let web = w.tree.get_or_create("/acme/web").expect("room");
     let acme = w.tree.get("/acme").expect("alive");
@@ -177,8 +178,9 @@ fn what_is_used_of_a_quota_adds_up_and_what_a_limit_bounds_stands_beside_it() {
     drop(held);
 }
 
+/// The last requests of a killed group are neither lost nor doubled.
 #[test]
-fn the_last_requests_of_a_killed_group_are_neither_lost_nor_doubled() {
+fn a_killed_groups_last_requests_count_once() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -214,8 +216,9 @@ fn refusals_of_a_group_are_counted_once_over_scrapes() {
     assert_eq!(server.sum("app_streams_refused_total"), 0.0, "none of another quota");
 }
 
+/// Refusals of a new group are in `other` until its series has begun at zero.
 #[test]
-fn refusals_of_a_new_group_are_in_other_until_its_series_has_begun_at_zero() {
+fn new_refusals_are_in_other_at_first() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -232,8 +235,9 @@ fn refusals_of_a_new_group_are_in_other_until_its_series_has_begun_at_zero() {
     assert_eq!((server.of(&of("/new")), server.sum(REFUSED)), (2.0, 7.0));
 }
 
+/// Refusals between a group's last scrape and its release are counted.
 #[test]
-fn refusals_between_a_groups_last_scrape_and_its_release_are_counted() {
+fn refusals_after_the_last_scrape_count() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -305,8 +309,9 @@ fn a_name_that_is_created_again_continues_its_series() {
     assert_eq!(server.resets, 0);
 }
 
+/// A new series begins at zero; until then its group is in `other`.
 #[test]
-fn a_new_series_begins_at_zero_and_its_group_is_in_other_until_then() {
+fn a_new_series_begins_at_zero() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -322,8 +327,9 @@ fn a_new_series_begins_at_zero_and_its_group_is_in_other_until_then() {
     assert_eq!((server.of(&one("/new")), server.sum(REQUESTS)), (2.0, 42.0));
 }
 
+/// The groups with the most are shown, and each stays until another has a quarter more.
 #[test]
-fn the_groups_with_most_are_shown_and_one_that_is_stays_until_another_has_a_quarter_more() {
+fn the_top_changes_for_a_quarter_more() {
     let w = world();
     let export = Export::new("app").top(1, w.requests).scrapers(1);
     w.add("/a", 100);
@@ -351,8 +357,9 @@ fn of_groups_with_as_much_the_eldest_is_shown() {
     assert_eq!(shown, [true, false, false]);
 }
 
+/// A group with nothing in any metric is shown only if every group is.
 #[test]
-fn a_group_that_has_nothing_of_any_metric_is_shown_only_where_every_group_is() {
+fn empty_groups_are_shown_only_by_every_group() {
     let w = world();
     w.add("/idle", 0);
     w.add("/waits", 0);
@@ -432,8 +439,9 @@ fn an_export_begins_anew_with_another_tree() {
     assert_eq!((value(&text, &one("/a")), value(&text, &one("/b"))), (None, Some(6.0)));
 }
 
+/// The process has more CPU time than all groups together: that of no group.
 #[test]
-fn cpu_time_of_no_group_is_what_the_process_has_more_than_all_groups() {
+fn process_time_exceeds_that_of_all_groups() {
     let mut schema = Schema::builder();
     schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -458,10 +466,12 @@ fn a_metric_of_another_tree_is_refused() {
     let _ = a.text(&Export::new("app").top(5, b.requests));
 }
 
+/// For two scrapers increases are those of the tree, whatever groups come and go.
+///
 /// Any mix of updates, kills, creations and changes of who has most, with two servers that scrape
 /// in turns.
 #[test]
-fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go() {
+fn increases_are_right_for_two_scrapers() {
     let rounds = if cfg!(miri) { 1 } else { 20 };
     for seed in 0..rounds {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -531,9 +541,11 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
     }
 }
 
+/// Increases are those of the tree while threads update it.
+///
 /// While threads count, are refused, and end groups that others still count in.
 #[test]
-fn increases_are_those_of_the_tree_while_threads_update_it_stress() {
+fn increases_are_right_during_updates_stress() {
     let (threads, steps) = if cfg!(miri) { (2, 40) } else { (3, 3000) };
     let w = world();
     let export = Export::new("app").top(8, w.requests).scrapers(1);

@@ -6,8 +6,9 @@ use submeter::export::Export;
 
 use crate::export::{World, one, samples, world};
 
+/// With `exact`, a group has its own counts from its first scrape, and each scrape adds up.
 #[test]
-fn exactly_exported_a_group_has_its_own_from_its_first_scrape_and_all_add_up_in_each() {
+fn exact_series_start_complete_and_add_up() {
     let World { tree, requests, .. } = world();
     let export = Export::new("app").exact();
     let scrape = || {

@@ -26,8 +26,9 @@ fn stalls(text: &str, group: &str) -> [Option<f64>; 2] {
     STALLS.map(|name| value(text, &format!("{name}{{group=\"{group}\"}}")))
 }
 
+/// A group that never waited has no series of stalls; one that waits begins at zero.
 #[test]
-fn who_never_waited_has_no_series_of_stalls_and_who_does_begins_at_zero() {
+fn stall_series_begin_at_zero_with_a_wait() {
     let w = world();
     let export = Export::new("app").scrapers(2);
     let web = w.tree.get_or_create("/acme/web").expect("room");
@@ -49,8 +50,9 @@ fn who_never_waited_has_no_series_of_stalls_and_who_does_begins_at_zero() {
     assert!(!text.contains("pressure_some_seconds_total{group=\"//other"), "{text}");
 }
 
+/// Stalls never fall, and a name that is created again continues them.
 #[test]
-fn stalls_never_fall_and_a_name_that_is_created_again_continues_them() {
+fn stalls_never_fall_when_a_name_returns() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -75,8 +77,9 @@ fn stalls_never_fall_and_a_name_that_is_created_again_continues_them() {
     assert_eq!(server.resets, 0);
 }
 
+/// Stalls from before a group was shown are not taken for new ones.
 #[test]
-fn what_a_group_stalled_before_it_was_shown_is_not_taken_for_new() {
+fn stalls_before_the_first_scrape_are_not_new() {
     let w = world();
     let export = Export::new("app").top(1, w.requests).scrapers(1);
     let (shown, hidden) = (w.tree.create("/a").expect("room"), w.tree.create("/b").expect("room"));
@@ -123,8 +126,9 @@ fn reclaim(w: &World, group: &Group, n: u64) {
     drop(registered);
 }
 
+/// The reclaimed amount begins at zero, and continues under its name.
 #[test]
-fn what_was_reclaimed_begins_at_zero_and_continues_under_its_name() {
+fn reclaimed_begins_at_zero_and_continues() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let cache = w.tree.get_or_create("/cache").expect("room");

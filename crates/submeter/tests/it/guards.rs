@@ -72,8 +72,9 @@ impl Oracle<'_> {
     }
 }
 
+/// The latest guard decides, in whatever order they end.
 #[test]
-fn the_latest_guard_decides_whatever_the_order_in_which_they_end() {
+fn the_latest_guard_decides() {
     let tree = tree();
     for round in 0..ROUNDS {
         let mut rng = Rng::with_seed(round.into());
@@ -97,8 +98,9 @@ fn the_latest_guard_decides_whatever_the_order_in_which_they_end() {
     }
 }
 
+/// Guards that overlap the ones before do not take more memory each time.
 #[test]
-fn guards_made_before_the_last_ones_end_take_no_more_memory_each_time() {
+fn overlapping_guards_do_not_take_more_memory() {
     let tree = tree();
     let groups = groups(&tree);
     // With one guard at a time, and with three, of which the earliest ends.
@@ -124,8 +126,9 @@ struct Worker {
     in_progress: Option<Entered>,
 }
 
+/// A group is released once no guard is in it, whatever guards came later.
 #[test]
-fn a_group_is_released_once_no_guard_is_in_it_whatever_guards_came_later() {
+fn a_group_is_released_with_its_last_guard() {
     let tree = tree();
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let mut worker = Worker { in_progress: None };
@@ -141,8 +144,9 @@ fn a_group_is_released_once_no_guard_is_in_it_whatever_guards_came_later() {
     assert_eq!(switch::current(), None);
 }
 
+/// More guards of one group than a level has bits may end in any order.
 #[test]
-fn more_guards_of_one_group_than_a_level_has_bits_end_in_any_order() {
+fn more_guards_than_bits_end_in_any_order() {
     let tree = tree();
     let groups = groups(&tree);
     let mut rng = Rng::with_seed(7);

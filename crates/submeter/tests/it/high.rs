@@ -12,8 +12,9 @@ fn tree() -> (Tree, [Quota<Bytes>; 2]) {
     (Tree::new(schema.build().expect("valid")).expect("room"), quotas)
 }
 
+/// A caller pauses for the group that is farthest above its own high.
 #[test]
-fn a_caller_pauses_for_the_group_that_is_farthest_above_its_own_high() {
+fn a_pause_is_for_the_farthest_above_high() {
     let (tree, [disk, memory]) = tree();
     let [a, b, c] = ["/a", "/a/b", "/a/c"].map(|path| tree.get_or_create(path).expect("room"));
     a.set_high(memory, Some(1000));

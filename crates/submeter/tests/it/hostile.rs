@@ -19,9 +19,11 @@ fn counting(groups_max: usize) -> (Tree, Counter<Count>) {
     (Tree::builder(schema).groups_max(groups_max).build().expect("address space"), requests)
 }
 
+/// A create in a full tree and a snapshot do not deadlock.
+///
 /// A snapshot locks children while it excludes flushes; creating in a full tree needs a flush.
 #[test]
-fn a_create_in_a_full_tree_and_a_snapshot_do_not_wait_for_each_other_stress() {
+fn creates_and_snapshots_do_not_deadlock_stress() {
     let (tree, _) = counting(2);
     let only = tree.create("/only").expect("room");
     let (done, finished) = mpsc::channel();
@@ -54,9 +56,11 @@ impl Drop for Flushes {
     }
 }
 
+/// A snapshot runs no drop of other values while flushes are locked.
+///
 /// A thread that makes a guard may free what other threads dropped, and run its drops.
 #[test]
-fn a_snapshot_runs_no_drop_of_other_values_while_flushes_are_locked() {
+fn a_snapshot_runs_no_drop_under_its_locks() {
     const VALUES: usize = 200;
     let (tree, _) = counting(1_000);
     let groups: Vec<_> = (0..300).map(|n| tree.create(&format!("/{n}")).expect("room")).collect();

@@ -4,8 +4,9 @@ use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
 
 const ADDS: u64 = if cfg!(miri) { 300 } else { 100_000 };
 
+/// A handle updates what its group does, and nothing beside it.
 #[test]
-fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
+fn a_handle_updates_only_its_word_stress() {
     let mut schema = Schema::builder();
     let before = schema.counter::<Count>("before", "A neighbour");
     let requests = schema.counter::<Count>("requests", "Requests");

@@ -58,8 +58,9 @@ fn a_scrape_says_for_how_long_a_barrier_waits_for_a_cpu() {
     assert!((0.0..5.0).contains(&waited), "{waited}");
 }
 
+/// A scrape says which tree counted and since when, and the later one has the larger sequence.
 #[test]
-fn a_scrape_says_which_tree_counted_since_when_and_the_later_one_has_the_larger_number() {
+fn a_scrape_names_its_tree_and_sequence() {
     let tree = |name: &str| {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("room");
         tree.create(name).expect("room");
@@ -119,8 +120,9 @@ fn a_series_tells_since_when_it_counts() {
     }
 }
 
+/// The text format names a counter like its samples, and has no end mark.
 #[test]
-fn the_text_format_names_a_counter_as_its_samples_and_has_no_end() {
+fn the_text_format_names_counters_as_samples() {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Bytes>("requests", "With a \\ and a \"quote\"");
     let tree = Tree::new(schema.build().expect("schema")).expect("tree");
@@ -385,8 +387,9 @@ fn check_histogram(name: &str, family: &Family) {
     }
 }
 
+/// Buckets whose sum exceeds 64 bits are written as the largest number.
 #[test]
-fn buckets_whose_sum_exceeds_64_bits_are_written_with_the_most_that_there_is() {
+fn buckets_beyond_64_bits_are_capped() {
     let mut schema = Schema::builder();
     let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

@@ -52,8 +52,9 @@ fn row(path: &str, requests: u64, recorded: u64, queued: i64) -> (String, u64, u
     (path.to_owned(), requests, recorded, queued)
 }
 
+/// Own values leave out descendants and what killed groups counted.
 #[test]
-fn own_values_leave_out_descendants_and_what_killed_groups_counted() {
+fn own_values_leave_out_descendants() {
     let f = fixture();
     let web = f.tree.get_or_create("/acme/web").expect("room");
     let acme = f.tree.get("/acme").expect("its parent");
@@ -77,8 +78,9 @@ fn own_values_leave_out_descendants_and_what_killed_groups_counted() {
     assert_eq!(f.own()[2], row("/acme/web", 7, 0, 0));
 }
 
+/// Own values of lines that change between any two flushes are current.
 #[test]
-fn own_values_of_lines_that_change_between_any_two_flushes_are_current() {
+fn own_values_of_changing_lines_are_current() {
     let f = fixture();
     let web = f.tree.create("/web").expect("room");
     // So often that the lines keep their marks; then so long without a change that they lose them.

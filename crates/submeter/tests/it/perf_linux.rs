@@ -52,8 +52,9 @@ fn software_events_follow_the_group() {
     assert!(root.running_ns == root.enabled_ns && root.scaled(0) == Some(root.values[0]));
 }
 
+/// Events that the machine lacks are not supported; those that it has count.
 #[test]
-fn what_the_machine_lacks_is_not_supported_and_what_it_has_counts() {
+fn missing_events_are_not_supported() {
     for list in ["cycles:u", "{cycles:u,instructions:u}:D", "r1a8:u"] {
         let mut events = Scheduler::new(KernelPmu::new());
         let Some(id) = attach(&mut events, Scope::Everywhere, list) else { continue };
@@ -196,8 +197,9 @@ fn what_user_mode_never_sees_is_refused_instead_of_zero() {
     }
 }
 
+/// An event group with clocks and counters is placed as a whole or not at all.
 #[test]
-fn an_event_group_of_both_clocks_and_counters_is_placed_whole_or_not_at_all() {
+fn a_mixed_event_group_is_placed_whole_or_not() {
     let mut pmu = ThreadPmu::new();
     let Some(handles) = placed(&mut pmu, "task-clock,page-faults:u") else { return };
     pmu.begin(5);

@@ -34,8 +34,9 @@ fn claims_are_shown_and_removed() {
     assert_eq!(usage, (None, None));
 }
 
+/// Protection is never more than what is used, and never protects from the group itself.
 #[test]
-fn what_is_protected_is_never_more_than_is_used_and_nothing_from_the_group_itself() {
+fn protection_never_exceeds_usage() {
     let (tree, memory) = tree();
     let [acme, web] = groups(&tree, ["/acme", "/acme/web"]);
     acme.set_min(memory, Some(100));
@@ -57,8 +58,9 @@ fn a_group_below_is_refused() {
     _ = acme.protection(memory, &web);
 }
 
+/// Claims beyond the parent's are cut in proportion to what is used of them.
 #[test]
-fn claims_beyond_the_parents_are_cut_in_proportion_to_what_is_used_of_them() {
+fn excess_claims_are_cut_in_proportion() {
     let (tree, memory) = tree();
     let [a, c, d, e, f] = groups(&tree, ["/a", "/a/c", "/a/d", "/a/e", "/a/f"]);
     a.set_min(memory, Some(50));
@@ -72,8 +74,9 @@ fn claims_beyond_the_parents_are_cut_in_proportion_to_what_is_used_of_them() {
     drop(held);
 }
 
+/// Protection that children do not claim covers what they and the parent use beyond their claims.
 #[test]
-fn what_children_do_not_claim_covers_what_they_and_the_parent_use_beyond() {
+fn unclaimed_protection_covers_other_usage() {
     let (tree, memory) = tree();
     let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
     a.set_low(memory, Some(100));

@@ -67,8 +67,9 @@ fn a_refusal_says_whose_rate_when_to_retry_and_what_for() {
     assert!(refused.to_string().ends_with("; take at most the burst at once"), "{refused}");
 }
 
+/// The text of a throttled take tells a tenant nothing of others.
 #[test]
-fn the_text_of_a_throttled_take_tells_a_tenant_nothing_of_others() {
+fn a_throttled_take_tells_nothing_of_others() {
     let Fixture { tree, requests, .. } = fixture();
     let [web, hog] = ["/acme/web", "/hog"].map(|path| tree.get_or_create(path).expect("room"));
     let acme = web.parent().expect("below the root");
@@ -194,8 +195,9 @@ fn a_killed_group_still_takes_from_its_ancestors() {
     assert_eq!(next.try_take(requests, 1).expect_err("used up").limiting(), tree.root());
 }
 
+/// Names of rate limits are checked with those of their counters.
 #[test]
-fn names_of_rate_limits_are_checked_with_those_of_their_counters() {
+fn names_of_rates_and_counters_are_checked() {
     let built = |names: &[&str]| {
         let mut schema = Schema::builder();
         names.iter().for_each(|name| _ = schema.rate_limit::<Count>(name, ""));
@@ -260,8 +262,9 @@ fn a_weight_out_of_range_is_refused_and_changes_nothing() {
     assert_eq!(root.weight(requests), Some(10_000));
 }
 
+/// A successor of a killed group takes over its rate and weight.
 #[test]
-fn a_group_that_follows_a_killed_one_has_what_that_one_left_of_rate_and_weight() {
+fn a_successor_inherits_rate_and_weight() {
     let Fixture { tree, requests, .. } = fixture();
     let rate = Some(Rate::new(10, DAY));
     let before = tree.create("/acme").expect("room");
@@ -282,8 +285,9 @@ fn a_group_that_follows_a_killed_one_has_what_that_one_left_of_rate_and_weight()
     assert_eq!(after.available(requests), Some(1), "it keeps its own");
 }
 
+/// A soft rate grants what it would refuse, and counts it where it is set.
 #[test]
-fn a_soft_rate_grants_what_it_would_refuse_and_counts_it_where_it_was_set() {
+fn a_soft_rate_grants_and_counts() {
     let Fixture { tree, requests, .. } = fixture();
     let web = tree.get_or_create("/acme/web").expect("room");
     let acme = web.parent().expect("below the root");

@@ -64,8 +64,9 @@ impl Cache {
     }
 }
 
+/// Groups that exceed their protection most are asked first, and for no more than that.
 #[test]
-fn those_that_use_most_beyond_their_protection_are_asked_first_and_for_no_more() {
+fn the_least_protected_are_asked_first() {
     let (tree, memory) = tree(1000);
     let new = |path, n| Cache::new(&tree, memory, path, n);
     let [small, large, sheltered] = [new("/s", 100), new("/l", 300), new("/p", 600)];
@@ -131,8 +132,9 @@ fn what_a_callback_has_protected_is_not_asked_for_after_it() {
     drop(registered);
 }
 
+/// Others wait for a call under way, and do not ask smaller groups meanwhile.
 #[test]
-fn others_wait_for_a_call_under_way_and_ask_none_of_less_meanwhile() {
+fn others_wait_for_a_call_under_way() {
     let (tree, memory) = tree(300);
     let first = tree.create("/first").expect("room");
     let mut held = first.try_charge(memory, 200).expect("it fits");
@@ -179,8 +181,9 @@ fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
     [calls, quick.asked().len()]
 }
 
+/// One that frees little at a time does not keep others from being asked.
 #[test]
-fn one_that_frees_little_at_a_time_does_not_keep_others_from_being_asked() {
+fn one_that_frees_little_hides_no_others() {
     assert_eq!(beside_one_that_frees_little(0), [1, 1]);
     // It has its sixteen attempts before anybody loses what `low` protects.
     assert_eq!(beside_one_that_frees_little(900), [16, 1]);
@@ -268,8 +271,9 @@ fn a_callback_that_blocks_stops_only_the_charge_that_called_it() {
     drop((registered, held));
 }
 
+/// Concurrent charges share one callback, whose calls never overlap.
 #[test]
-fn charges_at_the_same_time_share_one_callback_whose_calls_never_overlap_stress() {
+fn calls_of_one_callback_never_overlap_stress() {
     const THREADS: usize = 8;
     let (tree, memory) = tree(10_000);
     let cache = tree.create("/cache").expect("room");
@@ -354,8 +358,9 @@ impl Drop for Bomb {
     }
 }
 
+/// A registration that ends during a call lets it finish, and is not asked again.
 #[test]
-fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
+fn an_ended_registration_lets_its_call_end() {
     let (tree, memory) = tree(100);
     let slow = tree.create("/slow").expect("room");
     let mut held = slow.try_charge(memory, 100).expect("it fits");
@@ -385,8 +390,9 @@ fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
     assert_eq!(tree.root().usage(memory).current, 0, "what it owned went with it");
 }
 
+/// A registration that another callback ends is not called again.
 #[test]
-fn a_registration_that_another_callback_ends_is_not_called_any_more() {
+fn a_registration_ended_by_another_is_not_called() {
     let (tree, memory) = tree(100);
     let Cache { held, asked, registered, .. } = Cache::new(&tree, memory, "/second", 40);
     let first = tree.create("/first").expect("room");
@@ -420,8 +426,9 @@ fn poll<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// For a charge that would wait, room is made, and it is granted at once.
 #[test]
-fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
+fn a_waiting_charge_has_room_made() {
     let (tree, memory) = tree(100);
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let web = tree.create("/web").expect("room");
@@ -444,8 +451,9 @@ fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
     drop((second, third));
 }
 
+/// Room is made for earlier waits as well, or not at all.
 #[test]
-fn room_is_made_for_those_that_wait_before_as_well_or_not_at_all() {
+fn room_is_made_for_earlier_waits_too() {
     let (tree, memory) = tree(100);
     let held = tree.root().try_charge(memory, 80).expect("it fits");
     let cache = Cache::new(&tree, memory, "/cache", 20);

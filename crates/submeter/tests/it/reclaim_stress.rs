@@ -104,8 +104,9 @@ impl Worker<'_> {
     }
 }
 
+/// Limits and protection hold while all groups reclaim from each other.
 #[test]
-fn limits_hold_and_what_is_protected_stays_while_all_reclaim_from_each_other_stress() {
+fn limits_and_protection_hold_stress() {
     let mut schema = Schema::builder();
     let memory = schema.quota::<Bytes>("memory", "Held");
     let tree = Tree::new(schema.build().expect("valid")).expect("room");

@@ -170,10 +170,13 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
     witness.assert_met();
 }
 
+/// Nothing is granted beyond a limit, and nothing that fits is refused unless a charge is in
+/// flight.
+///
 /// As in Linux: the page counter never grants beyond its maximum, and refuses too early by no more
 /// than what others are charging at that moment.
 #[test]
-fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_stress() {
+fn rstat_6_grants_and_refusals_are_exact_stress() {
     const THREADS: u64 = 4;
     const MOST: u64 = 1000;
     let f = fixture();

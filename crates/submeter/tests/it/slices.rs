@@ -85,8 +85,9 @@ async fn work(steps: u32, checkpoint: Option<TimeSlice>) {
     }
 }
 
+/// A long task with checkpoints lets its neighbour run; one without does not.
 #[test]
-fn a_long_task_with_checkpoints_lets_its_neighbour_run_and_one_without_does_not() {
+fn checkpoints_let_a_neighbour_run() {
     let tree = tree(true);
     // 60 ms are 20 slices; the clocks of test and switch may differ by a millisecond.
     let polled = polls_of_a_neighbour(work(120, Some(SLICE)).in_group(tree.root()));
@@ -120,8 +121,9 @@ fn slices_are_of_measured_time_and_not_of_calls() {
     assert_eq!(polls(waits.in_group(tree.root())), 1, "who waits uses nothing");
 }
 
+/// Outside of groups nothing yields; without CPU time a slice begins at its first checkpoint.
 #[test]
-fn outside_of_all_groups_nothing_yields_and_without_cpu_time_the_first_checkpoint_begins() {
+fn outside_of_groups_nothing_yields() {
     let (metered, plain) = (tree(true), tree(false));
     let zero = TimeSlice::new(Duration::ZERO);
     burn_ms(6);
@@ -157,9 +159,11 @@ fn a_slice_goes_on_in_nested_groups_and_ends_with_the_last() {
     [&web, &mail].into_iter().for_each(enters);
 }
 
+/// On a thread that stays in a group, work that has yielded begins the next slice.
+///
 /// As a runtime that runs in a group as a whole: the thread never leaves it.
 #[test]
-fn on_a_thread_that_stays_in_a_group_who_has_yielded_begins_the_next_slice() {
+fn a_yield_begins_a_slice_on_a_group_thread() {
     let tree = tree(true);
     tree.root().run(|| {
         // 18 ms are 6 slices; if none began anew, each of the 36 checkpoints would yield.
@@ -168,8 +172,9 @@ fn on_a_thread_that_stays_in_a_group_who_has_yielded_begins_the_next_slice() {
     });
 }
 
+/// If several futures of a task have yielded, one of them begins the next slice.
 #[test]
-fn of_several_futures_of_a_task_that_yielded_one_begins_the_next_slice() {
+fn one_future_of_a_task_begins_the_next_slice() {
     let tree = tree(true);
     let polled = tree.root().run(|| {
         let futures = [0; 3].map(|_| Box::pin(work(24, Some(SLICE))));

@@ -127,8 +127,9 @@ fn an_export_does_not_show_how_metrics_are_split() {
     assert!(text[1].contains("app_written_bytes_total{group=\"/web\"} 9\n"), "{}", text[1]);
 }
 
+/// A killed group leaves its totals in every section, whichever is flushed first.
 #[test]
-fn a_killed_group_leaves_its_totals_in_every_section_whichever_is_flushed_first() {
+fn a_killed_group_leaves_totals_in_each_section() {
     let f = fixture();
     for round in 1..=50u64 {
         let child = f.tree.get_or_create("/p/child").expect("created");
@@ -182,8 +183,9 @@ fn a_tree_that_is_full_with_the_dead_of_one_section_flushes_it() {
     assert_eq!(tree.group_count(), 2);
 }
 
+/// A parent is the sum of its children in every section while all is moving.
 #[test]
-fn a_parent_is_the_sum_of_its_children_in_every_section_while_all_is_moving_stress() {
+fn parents_are_sums_in_every_section_stress() {
     const SNAPSHOTS: u32 = 500;
     let f = fixture();
     let groups: Vec<_> =
@@ -242,8 +244,9 @@ fn sections_are_found_by_name_and_by_metric() {
     assert_eq!((of("written"), of("wait"), of("cache")), (f.io, f.io, f.main));
 }
 
+/// Sections take declarations from several places and do not nest.
 #[test]
-fn sections_take_declarations_from_several_places_and_do_not_nest() {
+fn sections_do_not_nest() {
     let mut schema = Schema::builder();
     // As two libraries in one process would: each declares its metrics through a function.
     let library = |s: &mut SchemaBuilder, name: &str| s.counter::<Count>(name, "");
@@ -311,9 +314,10 @@ fn a_metric_of_another_trees_section_is_refused() {
     f.tree.root().add(other.written, 1);
 }
 
+/// The panic for a metric of another tree points at the caller's line.
 #[test]
 #[cfg(debug_assertions)]
-fn the_panic_for_a_metric_of_another_tree_points_at_the_line_that_named_it() {
+fn a_foreign_metric_panics_at_the_callers_line() {
     use std::sync::Mutex;
 
     let (f, other) = (fixture(), fixture());

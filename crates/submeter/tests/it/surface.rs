@@ -315,8 +315,9 @@ fn what_is_read_has_a_shape_for_serde() {
     drop(held);
 }
 
+/// The top of a snapshot has no parents, and keeps the order of equals.
 #[test]
-fn the_top_of_a_snapshot_has_no_parents_and_keeps_the_order_of_equals() {
+fn the_top_has_no_parents() {
     let mut schema = Schema::builder();
     let level = schema.gauge::<Count>("level", "");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

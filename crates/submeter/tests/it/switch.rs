@@ -137,8 +137,9 @@ fn parking_makes_visible_what_was_used() {
     assert_about(f.a.sum(f.cpu), before + after);
 }
 
+/// A thread that ends in a group is charged, and a forgotten guard is counted.
 #[test]
-fn a_thread_that_ends_in_a_group_is_charged_and_a_forgotten_guard_is_counted() {
+fn a_thread_that_ends_in_a_group_is_charged() {
     let f = fixture();
     let before = switch::forgotten_guards();
     let group = f.a.clone();
@@ -151,8 +152,9 @@ fn a_thread_that_ends_in_a_group_is_charged_and_a_forgotten_guard_is_counted() {
     assert!(switch::forgotten_guards() > before);
 }
 
+/// Entering a group while the thread ends has no effect.
 #[test]
-fn entering_while_the_thread_ends_attributes_nothing_and_harms_nothing() {
+fn entering_at_a_threads_end_is_harmless() {
     /// A thread-local value that enters a group when it is dropped.
     struct Late(Group);
     impl Drop for Late {
@@ -254,8 +256,9 @@ fn a_switch_allocates_nothing() {
     assert_eq!(count.count_total, 0);
 }
 
+/// A schema takes one counter of CPU time, and one each of time off the CPU and of errors.
 #[test]
-fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_and_of_errors_beside_it() {
+fn a_schema_has_one_counter_of_cpu_time() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     assert!(format!("{cpu:?}").contains("Nanoseconds"));
@@ -280,8 +283,9 @@ fn a_schema_takes_one_counter_of_cpu_time_and_one_of_time_off_it_and_of_errors_b
     }
 }
 
+/// Waits are charged to the group in which they happened; others to no group.
 #[test]
-fn waits_in_groups_are_charged_where_they_were_and_others_to_nobody() {
+fn waits_are_charged_where_they_were() {
     const WAIT: Duration = Duration::from_millis(10);
     if clock::choice().source == clock::Source::Syscall {
         eprintln!("skipped: no CPU's counter here: {:?}", clock::choice());
@@ -311,9 +315,11 @@ fn waits_in_groups_are_charged_where_they_were_and_others_to_nobody() {
     assert!(all <= wall.as_nanos(), "{charged:?}, {all} of {wall:?}");
 }
 
+/// Whoever waits for a group may switch when the last guard releases it.
+///
 /// Dropping a handle may release its group and wake the waiters: never in the middle of a switch.
 #[test]
-fn whoever_waits_for_a_group_may_switch_when_the_last_guard_releases_it() {
+fn a_waiter_may_switch_at_the_release() {
     /// A waker that notes the group in which it is woken.
     #[derive(Default)]
     struct Noting(Mutex<Vec<Option<Group>>>);

@@ -68,8 +68,9 @@ fn tasks_that_move_between_workers_are_charged_to_their_groups() {
     }
 }
 
+/// A future is out of its group while it waits, and in it when it is dropped.
 #[test]
-fn a_future_is_out_of_its_group_while_it_waits_and_in_it_when_dropped() {
+fn a_waiting_future_is_out_of_its_group() {
     /// A value that reports the group in which it is dropped.
     struct Note(std::sync::mpsc::Sender<Option<Group>>);
     impl Drop for Note {
@@ -289,8 +290,9 @@ fn readers_and_writers_work_in_their_group() {
     assert_eq!(noting.0, vec![Some(a); 4]);
 }
 
+/// Work that is spawned without naming a group stays in its creator's.
 #[test]
-fn what_is_spawned_without_a_name_stays_in_the_group_of_its_creator() {
+fn spawned_work_stays_in_its_creators_group() {
     let (_tree, _, a, _) = fixture();
     let creator = async {
         let spawned = switch::spawn(async { switch::current() }).await.expect("no panic");
@@ -313,8 +315,9 @@ fn what_is_spawned_without_a_name_stays_in_the_group_of_its_creator() {
     assert_eq!(switch::inherit(switch::current)(), None);
 }
 
+/// A parallel iterator is in its group before and after the adaptor.
 #[test]
-fn a_parallel_iterator_is_in_its_group_before_and_after_the_adaptor() {
+fn a_parallel_iterator_is_in_its_group() {
     let (_tree, _, a, b) = fixture();
     let seen = |_: &i32| switch::current() == Some(a.clone());
     let items = (0..1_000).into_par_iter().filter(seen).in_group(&a);

@@ -77,8 +77,9 @@ fn every_way_to_start_a_task_keeps_the_group() {
     assert_eq!(runtime.block_on(outside), None);
 }
 
+/// An aborted task is dropped in its group, and releases it.
 #[test]
-fn a_task_that_is_aborted_is_dropped_in_its_group_and_lets_go_of_it() {
+fn an_aborted_task_is_dropped_in_its_group() {
     let (_tree, a, b) = fixture();
     let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("threads");
     let (sender, dropped) = mpsc::channel();

@@ -41,8 +41,9 @@ fn tree() -> (Tree, Counter<Bytes>, Counter<Count>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), bytes, blocks)
 }
 
+/// A switch charges the group that is left with what the counts gained in it.
 #[test]
-fn a_switch_charges_what_the_counts_gained_in_the_group_that_is_left() {
+fn a_switch_charges_the_group_that_is_left() {
     let (tree, bytes, blocks) = tree();
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     COUNTS.set([u64::MAX - 5; THREAD_COUNTS]);
@@ -57,8 +58,9 @@ fn a_switch_charges_what_the_counts_gained_in_the_group_that_is_left() {
     assert_eq!((b.sum(bytes), b.sum(blocks)), (0, 9));
 }
 
+/// A schema has one kind of meter, and one counter for each of its counts.
 #[test]
-fn a_schema_has_one_kind_of_meter_and_one_counter_for_each_of_its_counts() {
+fn a_schema_has_one_kind_of_meter() {
     let refused = |second: fn(&mut submeter::SchemaBuilder)| {
         let mut schema = Schema::builder();
         schema.thread_count::<Bytes, _>("first", "", &Known, 0);
@@ -75,8 +77,9 @@ fn a_schema_has_one_kind_of_meter_and_one_counter_for_each_of_its_counts() {
     assert!(error.contains("\"second\" cannot be charged") && error.contains("0 to 3"), "{error}");
 }
 
+/// A meter that panics leaves the thread where it was, and the next switch charges everything.
 #[test]
-fn a_meter_that_panics_leaves_the_thread_where_it_was_and_the_next_switch_charges_all() {
+fn a_panicking_meter_loses_nothing() {
     let (tree, bytes, _) = tree();
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let outer = a.enter();

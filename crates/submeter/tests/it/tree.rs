@@ -75,8 +75,9 @@ fn a_histogram_adds_up_the_tree() {
     assert!(median.abs_diff(50_000_000) < 6_500_000, "{median}");
 }
 
+/// A killed child's totals stay in its parent, and its storage is reused.
 #[test]
-fn a_killed_childs_totals_stay_in_its_parent_and_its_storage_is_reused() {
+fn a_killed_childs_totals_stay_above() {
     let f = fixture();
     let before = f.tree.group_count();
     for round in 1..=200u64 {
@@ -96,8 +97,9 @@ fn a_killed_childs_totals_stay_in_its_parent_and_its_storage_is_reused() {
     assert_eq!(f.tree.root().sum(f.requests), 400);
 }
 
+/// A killed group is released when the last handle and charge are gone.
 #[test]
-fn a_killed_group_is_released_when_the_last_handle_and_charge_are_gone() {
+fn a_killed_group_ends_with_its_last_holder() {
     let f = fixture();
     let group = f.tree.get_or_create("/p/tenant").expect("created");
     let charge = group.try_charge(f.memory, 10).expect("no limit");
@@ -120,8 +122,9 @@ fn a_killed_group_is_released_when_the_last_handle_and_charge_are_gone() {
     assert_eq!(f.tree.root().sum(f.requests), 6);
 }
 
+/// Deleting groups under load loses nothing, and lets no update in afterwards.
 #[test]
-fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
+fn deletions_under_load_lose_nothing_stress() {
     let f = fixture();
     let (stop, counted) = (AtomicBool::new(false), AtomicU64::new(0));
     f.tree.get_or_create("/p/t").expect("created");

@@ -84,8 +84,9 @@ impl Wake for Woken {
     }
 }
 
+/// Only granted charges are woken, by the waker that polled last.
 #[test]
-fn only_those_that_are_granted_are_woken_by_the_waker_that_polled_last() {
+fn only_granted_charges_are_woken() {
     let (tree, memory) = tree(100);
     let held = tree.root().try_charge(memory, 60).expect("it fits");
     let woken: [Arc<Woken>; 3] = Default::default();
@@ -132,8 +133,9 @@ fn a_timeout_reports_the_limit_that_kept_it_waiting() {
     assert!(web.charge_blocking(memory, 50, Duration::ZERO).is_ok(), "there is room");
 }
 
+/// A charge that gave up behind another says so; no limit that has room is blamed.
 #[test]
-fn a_charge_that_gave_up_behind_another_says_so_and_no_limit_is_blamed_that_has_room() {
+fn giving_up_behind_another_says_so() {
     let (tree, memory) = tree(100);
     let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("a group"));
     let held = mail.try_charge(memory, 60).expect("it fits");
@@ -188,8 +190,9 @@ fn a_future_whose_time_is_up_says_why_and_leaves_its_place() {
     assert_eq!(tree.root().usage(memory).current, 0);
 }
 
+/// A waiting charge ends with its group, and does not keep it any longer.
 #[test]
-fn a_charge_that_waits_ends_with_its_group_and_keeps_it_no_longer() {
+fn a_waiting_charge_ends_with_its_group() {
     let (tree, memory) = tree(100);
     let [acme, mail] = ["/acme", "/mail"].map(|path| tree.create(path).expect("a group"));
     let [page, idle] = ["page", "idle"].map(|name| acme.create_child(name).expect("a group"));
@@ -283,8 +286,9 @@ fn wait_for(future: impl Future<Output = ()>) -> bool {
     true
 }
 
+/// The kill of a group wakes all that wait for it, whoever kills it.
 #[test]
-fn the_kill_of_a_group_wakes_all_that_wait_for_it_whoever_kills_it() {
+fn a_kill_wakes_all_that_wait_for_it() {
     let (tree, _) = tree(100);
     let [acme, mail, hog] =
         ["/acme", "/mail", "/hog"].map(|path| tree.create(path).expect("a group"));
@@ -312,8 +316,9 @@ fn the_kill_of_a_group_wakes_all_that_wait_for_it_whoever_kills_it() {
     assert!(polled.is_ready(), "it was killed before");
 }
 
+/// The data of a group is available after the groups above it were killed.
 #[test]
-fn what_a_program_attached_to_a_group_is_at_hand_after_the_kill_of_those_above_it() {
+fn killed_groups_keep_their_data() {
     let (tree, _) = tree(100);
     let dropped = Arc::new(());
     for path in ["/acme", "/acme/web", "/acme/web/page"] {

@@ -151,8 +151,9 @@ fn an_observer_that_panics_while_its_thread_does_ends_nothing() {
     assert!(worker.join().expect("no second panic") > 0);
 }
 
+/// The values of a request are of one moment while threads switch.
 #[test]
-fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
+fn a_requests_values_are_of_one_moment_stress() {
     const READS: usize = if cfg!(miri) { 20 } else { 20_000 };
     let f = fixture();
     let alike = one("{cycles,cycles,cycles,cycles,cycles,cycles,cycles,cycles}");
@@ -236,8 +237,9 @@ impl switch::Observer for Ender {
     }
 }
 
+/// A session may be opened and dropped in the middle of a switch.
 #[test]
-fn a_session_may_be_opened_and_dropped_in_the_middle_of_a_switch() {
+fn sessions_open_and_end_inside_a_switch() {
     let f = fixture();
     let me = std::thread::current().id();
     let (tree, b) = (f.tree.clone(), f.b.clone());

@@ -89,8 +89,9 @@ fn each_switch_to_another_group_is_told_once() {
     assert_eq!(take(&seen), ["dropped"]);
 }
 
+/// An observer is told the time if it wants it; its factory always is.
 #[test]
-fn the_time_is_told_where_an_observer_wants_it_and_always_to_what_makes_one() {
+fn observers_are_told_the_time_they_want() {
     struct Timeless(Arc<Mutex<Vec<u64>>>);
     impl Observer for Timeless {
         fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, now_ns: u64) {
@@ -306,8 +307,9 @@ impl Drop for Bomb {
     }
 }
 
+/// A factory that panics when dropped harms no thread that switches.
 #[test]
-fn a_factory_that_panics_when_dropped_harms_no_thread_that_switches() {
+fn a_panicking_factory_harms_no_switch() {
     /// Leaves the calling thread as the only holder of a factory with a bomb, then calls `end`.
     fn hold(f: &Fixture, end: impl FnOnce(&Fixture)) {
         let bomb = Bomb;

@@ -174,8 +174,9 @@ fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
     assert!(charged.into_iter().all(|ns| ns > 0), "{charged:?} ns");
 }
 
+/// A session agrees with the ledgers of all threads while others come and go.
 #[test]
-fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_stress() {
+fn a_session_agrees_with_all_ledgers_stress() {
     const ROUNDS: u64 = if cfg!(miri) { 1 } else { 15 };
     const THREADS: u64 = 3;
     let trees = [fixture(), another()];

@@ -272,8 +272,9 @@ fn the_clock_counts_what_the_groups_use() {
     assert_eq!(f.a.sum(f.cpu), session.counts()[0].values()[0]);
 }
 
+/// An event group of which only a part is time counts the rest too.
 #[test]
-fn an_event_group_of_which_only_a_part_is_time_counts_the_rest_too() {
+fn a_group_with_time_counts_the_rest_too() {
     let f = fixture();
     let list = ["{task-clock,page-faults:u}", "task-clock"];
     let requests = list.map(|list| Request::group(&f.a, one(list)));

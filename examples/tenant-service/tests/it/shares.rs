@@ -8,8 +8,9 @@ use crate::client::{Service, of, text};
 /// So much CPU time is looked at: the turns of hundreds of jobs.
 const LOOKED_AT_S: f64 = 2.0;
 
+/// Two tenants with weights 1 and 3 have a quarter and three quarters of the CPUs.
 #[test]
-fn two_tenants_of_weights_1_and_3_have_a_fourth_and_three_fourths_of_the_cpus() {
+fn weights_1_and_3_share_the_cpus() {
     let service = Service::start("shares");
     let plan = "requests_per_s=1000000&memory_bytes=100000000&weight";
     let [light, heavy] = [("light", 100), ("heavy", 300)]

@@ -64,8 +64,9 @@ mod tests {
         (next, out.queued())
     }
 
+    /// While others wait, no answer grows beyond what every connection may have.
     #[tokio::test]
-    async fn while_others_wait_no_answer_grows_beyond_what_every_connection_may_have() {
+    async fn no_answer_grows_while_others_wait() {
         let cache = Cache::new(Config { buffers_max: MAX, ..Config::default() }).expect("sound");
         let mut session = Session::new(&cache);
         let half = BUFFER_BYTES / 2;

@@ -147,8 +147,9 @@ mod tests {
         })
     }
 
+    /// A key that is stored over and over leaves few deadlines behind.
     #[test]
-    fn a_key_that_is_stored_over_and_over_leaves_few_deadlines_behind() {
+    fn repeated_stores_leave_few_deadlines() {
         let cache = cache();
         for n in 0..10_000 {
             put(&cache, b"k", FUTURE_MS - n);
@@ -156,8 +157,9 @@ mod tests {
         assert!(!is_over(&cache));
     }
 
+    /// A key that is touched over and over leaves few deadlines behind.
     #[test]
-    fn a_key_that_is_touched_over_and_over_leaves_few_deadlines_behind() {
+    fn repeated_touches_leave_few_deadlines() {
         let cache = cache();
         put(&cache, b"k", 0);
         let guard = pin();
@@ -169,8 +171,9 @@ mod tests {
         assert!(!is_over(&cache));
     }
 
+    /// Deadlines left behind by removals are forgotten in the background.
     #[test]
-    fn deadlines_left_behind_by_removals_are_forgotten_in_the_background() {
+    fn removals_deadlines_are_forgotten() {
         let cache = cache();
         let guard = pin();
         let keys = || (0..30_000).map(|n: u32| n.to_string());
@@ -184,8 +187,9 @@ mod tests {
         assert!(!is_over(&cache));
     }
 
+    /// A deadline that a search found too early is found again later.
     #[test]
-    fn what_is_due_later_is_found_after_a_search_that_found_it_too_early() {
+    fn a_later_deadline_is_found_again() {
         let cache = cache();
         let now = cache.store().clock.now();
         let later = Tick { ms: now.ms + 60_000, us: now.us + 60_000_000 };
@@ -204,8 +208,9 @@ mod tests {
         assert_eq!(cache.store().len(), 0);
     }
 
+    /// One search does no more than it is allowed, and the next goes on from there.
     #[test]
-    fn one_search_does_no_more_than_it_is_allowed_and_the_next_goes_on() {
+    fn a_search_stops_and_the_next_goes_on() {
         let cache = cache();
         for n in 0..1000 {
             put(&cache, n.to_string().as_bytes(), if n % 10 == 0 { FUTURE_MS } else { PAST_MS });

@@ -37,8 +37,9 @@ fn set_users(cache: &Cache, text: &str) {
     cache.tenants().set_users(&users.subscribe().borrow());
 }
 
+/// Users have tenants of their own, however many others fill the table.
 #[test]
-fn users_have_tenants_of_their_own_however_many_others_fill_the_table() {
+fn a_full_table_leaves_users_their_tenants() {
     let cache = cache(Config { tenants_max: 200, ..Config::default() });
     set_users(&cache, "acme:pw\neve:pw\nbob:pw\nweb:pw /team/web\n");
     for hog in ["acme:", "eve:", "eve:deep:er:", "", "anon:", "team:"] {
@@ -66,8 +67,9 @@ fn one_prefix_leaves_half_of_the_table_to_others() {
     assert_eq!(cache.places().largest, Some(("/acme".to_owned(), 50)));
 }
 
+/// Tenants that hold nothing make room for new ones; others stay.
 #[test]
-fn tenants_that_hold_nothing_make_room_for_new_ones_and_others_stay() {
+fn empty_tenants_make_room() {
     let limits = TenantLimits { rate: Some(Rate::new(9, DAY)), ..TenantLimits::default() };
     let cache = cache(Config { tenants_max: 20, ..limited("/limited", limits) });
     put(&cache, &tenant(&cache, b"full:k"), b"full:k");
@@ -91,8 +93,9 @@ fn tenants_that_hold_nothing_make_room_for_new_ones_and_others_stay() {
     assert!(cache.tree().get("/late").is_some());
 }
 
+/// Places of tenants that the program killed are free after a pause.
 #[test]
-fn places_of_tenants_that_the_program_killed_are_had_after_a_pause() {
+fn places_of_killed_tenants_come_back() {
     let cache = cache(Config { tenants_max: 100, ..Config::default() });
     fill(&cache, "");
     for group in cache.tree().root().children().iter().filter(|group| group.name() != ":other") {
@@ -158,8 +161,9 @@ fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
     assert_eq!((take(), take()), (2, 0));
 }
 
+/// Strays take nothing of a tenant's, and can have a limit of their own.
 #[test]
-fn strays_use_up_nothing_of_a_tenant_and_can_have_a_limit_of_their_own() {
+fn strays_have_a_limit_of_their_own() {
     for (delimiter, strays) in [(b':', "/:other"), (b'o', "/oother"), (b'.', "/.other")] {
         let rate = |n| TenantLimits { rate: Some(Rate::new(n, DAY)), ..Default::default() };
         let limits = vec![("/name".to_owned(), rate(1)), (strays.to_owned(), rate(40))];
@@ -201,8 +205,9 @@ fn places_follow_limits_that_are_replaced() {
     assert_eq!(cache.places().taken, 1, "that of /a, which may come back");
 }
 
+/// Groups of the program become tenants, or end where there is no place.
 #[test]
-fn groups_of_the_program_become_tenants_or_end_where_there_is_no_place() {
+fn the_programs_groups_become_tenants() {
     let cache = cache(Config { tenants_max: 40, ..limited("/a", 1000.into()) });
     let get = cache.metrics().cmd_get;
     for n in 0..20 {
@@ -230,8 +235,9 @@ impl OnCreate for DepthAsLimit {
     }
 }
 
+/// The program sets up a tenant that comes back, which then continues its rate.
 #[test]
-fn a_tenant_that_comes_back_is_set_up_by_the_program_first_and_goes_on_with_its_rate() {
+fn a_returning_tenant_keeps_its_rate() {
     let config =
         Config { tenants_kept: vec!["/a/b".to_owned()], tenants_max: 9, ..Config::default() };
     let cache = cache(config);
@@ -282,8 +288,9 @@ fn limits_that_are_refused_leave_no_group_behind() {
     assert_eq!(cache.tree().group_count(), before);
 }
 
+/// A tenant with its full share takes no room from others while there is some.
 #[test]
-fn who_has_its_share_makes_no_room_at_the_cost_of_others_while_there_is_some() {
+fn a_full_share_costs_others_nothing() {
     let cache = cache(Config { tenants_max: 40, ..Config::default() });
     let ask = |path: &str| cache.tenants().places.to_ask(path);
     (0..40).for_each(|n| drop(tenant(&cache, format!("acme:t{n}:k").as_bytes())));

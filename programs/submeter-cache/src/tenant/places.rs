@@ -219,8 +219,9 @@ mod tests {
         (0..10_000).take_while(|n| places.take(&format!("{path}/{n}")).is_some()).count()
     }
 
+    /// The greediest leaves half, and the next one half of that.
     #[test]
-    fn who_takes_all_it_can_get_leaves_half_and_the_next_half_of_that() {
+    fn the_greediest_leaves_half() {
         let places = Places::new(1000);
         let got = ["/a", "/b", "/c/d/e", "/f"].map(|path| fill(&places, path));
         assert_eq!(got, [500, 250, 125, 63]);
@@ -243,8 +244,9 @@ mod tests {
         assert_eq!(places.take("/c"), None);
     }
 
+    /// Places that are given back are used by others, and none is lost.
     #[test]
-    fn places_that_are_given_back_are_had_by_others_and_none_is_lost() {
+    fn returned_places_are_reused() {
         let places = Places::new(100);
         let mut taken: Vec<Place> = Vec::new();
         let mut rng = fastrand::Rng::with_seed(1);

@@ -159,8 +159,9 @@ fn tenants_whose_hashes_share_a_place_are_told_apart_in_a_batch() {
     }
 }
 
+/// A tenant found before its deletion is held until the guard ends.
 #[test]
-fn a_tenant_found_before_its_deletion_is_held_until_the_guard_ends() {
+fn a_found_tenant_outlives_its_deletion() {
     let cache = cache(Config::default());
     let tenants = cache.tenants();
     let guard = pin();
@@ -283,8 +284,9 @@ fn a_group_leads_to_its_tenant_and_does_not_keep_it() {
     assert!(next.group != group && Tenant::of(&next.group).is_some());
 }
 
+/// A tenant whose deletion was abandoned is found, also beside its parent's deletion.
 #[test]
-fn a_tenant_whose_deletion_was_given_up_is_found_beside_that_of_its_parent() {
+fn an_abandoned_deletion_keeps_the_tenant() {
     let cache = cache(Config::default());
     let tenants = cache.tenants();
     let child = tenant(&cache, b"a:b:k");
@@ -314,8 +316,9 @@ fn who_was_killed_below_a_deleted_tenant_goes_with_it() {
     assert!(detached.iter().any(|tenant| Arc::ptr_eq(tenant, &child)));
 }
 
+/// A tenant that the program killed gives its place back, and is found again.
 #[test]
-fn a_tenant_that_the_program_killed_gives_its_place_back_and_is_found() {
+fn a_killed_tenant_gives_its_place_back() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
     let tenants = cache.tenants();
     let killed = tenant(&cache, b"a:k");
@@ -339,8 +342,9 @@ fn a_group_with_data_of_the_programs_is_no_tenant() {
     assert_eq!(tenant(&cache, b"b:k").group.path(), "/b", "its place was given back");
 }
 
+/// Names that come and go do not pile up, though nothing is evicted.
 #[test]
-fn names_that_come_and_go_do_not_gather_where_nothing_is_evicted() {
+fn passing_names_do_not_gather() {
     let cache = cache(Config::default());
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let mut lives = 0;

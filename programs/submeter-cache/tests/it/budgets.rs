@@ -38,8 +38,9 @@ fn until(client: &mut Client, request: &str, is_over: impl Fn(&str) -> bool) -> 
     }
 }
 
+/// A tenant that owes CPU time is refused before anything is answered; nobody else is.
 #[test]
-fn a_tenant_that_owes_cpu_time_is_refused_before_anything_is_answered_and_nobody_else_is() {
+fn a_debtor_is_refused_and_nobody_else_is() {
     let tenant_limits = vec![budget("/a", little())];
     let server = start(Config { tenant_limits, ..Config::default() });
     let mut client = server.connect();

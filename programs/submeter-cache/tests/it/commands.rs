@@ -200,8 +200,9 @@ fn version_verbosity_quit_shutdown() {
     assert_eq!(client.rest(), b"STORED\r\n", "what follows quit is not answered");
 }
 
+/// `shutdown`, if it is enabled, ends the connection and asks for the server's end.
 #[test]
-fn shutdown_where_it_is_enabled_ends_the_connection_and_asks_for_the_end() {
+fn an_enabled_shutdown_asks_for_the_end() {
     for request in ["shutdown\r\nget k\r\n", "shutdown graceful\r\nget k\r\n"] {
         let server = start(Config { shutdown: true, ..Config::default() });
         check(&server, "shutdown now\r\n", "CLIENT_ERROR invalid shutdown mode\r\n");

@@ -229,8 +229,9 @@ fn parents_are_the_sum_of_their_children() {
     assert_eq!(load.sum(metrics.cmd_arithmetic), 4 * 500);
 }
 
+/// A retrieval from more tenants than a batch remembers charges each once.
 #[test]
-fn a_retrieval_from_more_tenants_than_a_batch_remembers_charges_each_once() {
+fn a_wide_retrieval_charges_each_once() {
     let server = start(Config::default());
     let mut client = server.connect();
     let keys: Vec<String> = (0..700).map(|n| format!("t{n}:k")).collect();

@@ -48,8 +48,9 @@ fn a_tenant_over_its_limit_loses_its_own_items_and_nobody_elses() {
     assert_eq!(state(&server, "/other").2, 0);
 }
 
+/// A tenant whose limit was lowered shrinks before its next store.
 #[test]
-fn a_tenant_whose_limit_was_lowered_shrinks_before_its_next_store() {
+fn a_lowered_limit_shrinks_before_the_next_store() {
     let server = server(64 << 20, &[]);
     let mut client = server.connect();
     fill(&mut client, "other:", 100);
@@ -65,8 +66,9 @@ fn a_tenant_whose_limit_was_lowered_shrinks_before_its_next_store() {
     server.cache.shrink("/none");
 }
 
+/// A lowered limit costs what exceeds it once, however many threads make room.
 #[test]
-fn a_lowered_limit_costs_what_is_above_it_once_however_many_make_room() {
+fn a_lowered_limit_costs_its_excess_once() {
     let (server, most) = (server(64 << 20, &[]), 2 << 20);
     let mut clients: Vec<Client> = (0..6).map(|_| server.connect()).collect();
     fill(&mut clients[0], "large:", 5000);
@@ -150,8 +152,9 @@ fn what_can_never_fit_is_refused() {
     assert!(client.get("tiny:j").is_some(), "what can never fit pushes nobody out");
 }
 
+/// A tenant that may have no memory is told so, not that memory is short.
 #[test]
-fn a_tenant_that_may_have_no_memory_is_told_so_and_not_that_memory_is_short() {
+fn a_limit_of_nothing_is_told_as_such() {
     let server = server(64 << 20, &[("/none", 1000)]);
     // As that of a fleet is where nothing is leased.
     let none = server.cache.tree().get("/none").expect("it has a limit");
@@ -297,8 +300,9 @@ fn many_tenants_share_a_server() {
     assert!(evictions > 300);
 }
 
+/// Items of a killed tenant make room, though nobody asks for it again.
 #[test]
-fn items_of_a_killed_tenant_make_room_though_nobody_asks_for_it_again() {
+fn a_killed_tenants_items_make_room() {
     let server = server(64 << 20, &[("/p", 100_000)]);
     let mut client = server.connect();
     fill(&mut client, "p:old:", 80);

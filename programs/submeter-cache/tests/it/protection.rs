@@ -91,8 +91,9 @@ fn beside_an_aggressor(limits: &[(&str, TenantLimits)]) -> (u64, usize) {
     (left, found)
 }
 
+/// A neighbour who stores ten times as much does not push a tenant below its `low`.
 #[test]
-fn a_neighbour_who_stores_ten_times_as_much_does_not_push_a_tenant_below_its_low() {
+fn ten_times_the_stores_leave_low_alone() {
     let (unprotected, _) = beside_an_aggressor(&[]);
     assert!(unprotected < 260_000, "without protection it has its fair share: {unprotected}");
     for limits in [low(340_000), min(340_000)] {
@@ -104,8 +105,9 @@ fn a_neighbour_who_stores_ten_times_as_much_does_not_push_a_tenant_below_its_low
     assert!((310_000..335_000).contains(&left), "{left}");
 }
 
+/// A neighbour who stores from many connections does not push a tenant below its `low`.
 #[test]
-fn a_neighbour_who_stores_from_many_connections_does_not_push_a_tenant_below_its_low() {
+fn many_connections_leave_low_alone() {
     const THREADS: u64 = 4;
     let server = server(500_000, &[("/quiet", low(340_000))]);
     fill_to(&server, &mut server.connect(), "quiet:", "/quiet", 350_000);
@@ -150,8 +152,9 @@ fn what_is_below_low_goes_only_when_nothing_else_is_left() {
     assert!(a + b > 290_000 && a.min(b) > 130_000, "they share what there is: {a} {b}");
 }
 
+/// What `min` protects is never evicted for others, only for the tenant's own stores.
 #[test]
-fn what_is_below_min_never_goes_for_others_and_goes_for_its_own_stores() {
+fn min_protects_from_all_but_own_stores() {
     let server = server(200_000, &[("/kept", min(200_000))]);
     let mut client = server.connect();
     let mut items = 0;
@@ -209,8 +212,9 @@ fn subtenants_share_what_is_protected_of_their_parent() {
     assert!(x >= 100_000 && y < 100_000, "{x} {y}");
 }
 
+/// Among many tenants, what an earlier search found does not outlive a new protection.
 #[test]
-fn among_many_tenants_what_was_found_before_does_not_outlive_what_is_protected() {
+fn old_findings_do_not_outlive_protection() {
     let server = server(500_000, &[("/big", low(150_000))]);
     let mut client = server.connect();
     fill_to(&server, &mut client, "big:", "/big", 200_000);
@@ -226,8 +230,9 @@ fn among_many_tenants_what_was_found_before_does_not_outlive_what_is_protected()
     assert!(held(&server, "/big") < 150_000 + 8 * ITEM, "it has no more above than others");
 }
 
+/// Above its `high` a tenant shrinks with its stores, and is never refused.
 #[test]
-fn above_its_high_a_tenant_shrinks_with_its_stores_and_is_never_refused() {
+fn above_high_a_tenant_shrinks() {
     let server = server(64 << 20, &[("/a", high(50_000))]);
     let mut client = server.connect();
     fill(&mut client, "other:", 100);

@@ -78,8 +78,9 @@ fn a_tenant_over_its_rate_is_refused_and_nobody_else() {
     assert_eq!(client.get("a:k").as_deref(), Some(&b"1"[..]), "nothing was changed");
 }
 
+/// A retrieval of several keys takes a token for each, and ends with the error.
 #[test]
-fn a_retrieval_of_several_keys_takes_of_each_and_ends_with_the_error() {
+fn a_retrieval_takes_a_token_for_each_key() {
     let server = server(4, HOUR, OverRate::Refuse);
     let mut client = server.connect();
     for key in ["a:1", "a:2", "b:1"] {
@@ -117,8 +118,9 @@ fn who_would_wait_longer_than_a_request_may_take_is_refused() {
     assert!(client.ask("get a:k\r\n").starts_with("SERVER_ERROR too many requests"));
 }
 
+/// A request that waits for a rate of nothing is served once the rate grants again.
 #[test]
-fn who_waits_for_a_rate_that_grants_nothing_is_served_once_it_does() {
+fn a_wait_ends_when_its_rate_grants_again() {
     let over_rate = OverRate::Wait;
     let request_timeout = Duration::from_secs(3);
     let server = start(Config { over_rate, request_timeout, ..Config::default() });
@@ -186,8 +188,9 @@ fn a_tenant_that_is_created_again_has_its_limits_again() {
     assert!(client.set("a:k", b"v").starts_with("SERVER_ERROR"));
 }
 
+/// A request that waits for its rate does not hold up the deletion of its tenant.
 #[test]
-fn a_request_that_waits_for_its_rate_does_not_hold_up_the_deletion_of_its_tenant() {
+fn waiting_requests_do_not_hold_up_deletion() {
     let limits = TenantLimits { rate: Some(Rate::NOTHING), ..TenantLimits::default() };
     let request_timeout = Duration::from_secs(60);
     let tenant_limits = vec![("/a".to_owned(), limits)];
@@ -208,8 +211,9 @@ fn a_request_that_waits_for_its_rate_does_not_hold_up_the_deletion_of_its_tenant
     assert_eq!(client.line(), "END");
 }
 
+/// A rate that the program sets by itself is looked for, if it says so.
 #[test]
-fn a_rate_that_the_program_sets_by_itself_is_looked_for_if_it_says_so() {
+fn the_programs_own_rates_are_looked_for() {
     for rates in [false, true] {
         let server = start(Config { rates, ..Config::default() });
         let mut client = server.connect();

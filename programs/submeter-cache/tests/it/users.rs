@@ -190,8 +190,9 @@ fn a_user_has_the_keys_of_one_tenant_and_no_others() {
     assert_eq!(stores.sum(server.cache.metrics().cmd_set), 1, "nothing else was charged to it");
 }
 
+/// A user has places for tenants, however many names another user invents.
 #[test]
-fn a_user_has_places_for_tenants_however_many_names_another_one_invents() {
+fn invented_names_leave_a_user_its_places() {
     let config = Config { tenants_max: 100, ..Config::default() };
     let server = start_with(config, |server| server.users(users()));
     let mut acme = server.connect_as("acme correct-horse");

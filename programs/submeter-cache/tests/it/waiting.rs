@@ -95,10 +95,12 @@ fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
     eventually("what they held is given back", || buffers(&server) == 0);
 }
 
+/// A large value waits for room behind those that wait, and is counted once.
+///
 /// Otherwise each client that gets one would hold it beyond the bound: once it is evicted it is in
 /// no tenant's account.
 #[test]
-fn a_large_value_waits_for_room_behind_those_that_wait_and_is_counted_once() {
+fn a_large_value_waits_behind_others() {
     let server = small_buffers();
     let mut reader = server.connect();
     assert_eq!(reader.set("large", &vec![b'v'; 1 << 20]), "STORED");
@@ -143,8 +145,9 @@ fn a_large_buffer_is_given_up_after_use() {
     assert_eq!(client.line(), "VALUE k 0 1048576");
 }
 
+/// A request that is not complete in time ends its connection.
 #[test]
-fn a_request_that_does_not_become_whole_in_time_ends_its_connection() {
+fn an_unfinished_request_ends_its_connection() {
     let time = Duration::from_millis(300);
     let server = start(Config { request_timeout: time, ..Config::default() });
     let mut idle = server.connect();
@@ -310,8 +313,9 @@ fn a_list_of_tenants_is_sent_in_parts_and_metered() {
     assert_eq!(root.sum(out) - before, length + 5 + 4);
 }
 
+/// Unread lists are few, and clients that read get theirs.
 #[test]
-fn lists_that_nobody_reads_are_few_and_those_who_read_get_theirs() {
+fn unread_lists_are_few() {
     let server = start_default();
     let mut client = server.connect();
     let name = "n".repeat(200);

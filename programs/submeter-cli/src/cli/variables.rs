@@ -116,8 +116,9 @@ fn why_not(name: &str, serve: &Command) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// What looks like a variable of `serve` is told from what is another program's.
     #[test]
-    fn what_looks_like_a_variable_of_serve_is_told_from_what_is_another_programs() {
+    fn variables_of_other_programs_are_left_alone() {
         let serve = ServeArgs::augment_args(Command::new("serve"));
         for (name, meant) in [
             ("SUBMETER_MEMROY", "did you mean SUBMETER_MEMORY?"),

@@ -94,8 +94,9 @@ mod tests {
         failure.line().to_owned()
     }
 
+    /// Groups are assigned to events in order, a single one to all.
     #[test]
-    fn groups_are_assigned_to_events_in_order_and_a_single_one_to_all() {
+    fn groups_are_assigned_to_events_in_order() {
         let web = || Some("/acme/web".to_owned());
         let of = |name: &str| name.to_owned();
         assert_eq!(

@@ -216,8 +216,9 @@ fn restore() {
 mod tests {
     use super::*;
 
+    /// Text beyond the edges is clipped, and wide characters take two cells.
     #[test]
-    fn text_beyond_the_edges_is_clipped_and_wide_characters_take_two_cells() {
+    fn text_is_clipped_by_its_width() {
         let mut screen = Screen::new(5, 1);
         let mut line = Line::default();
         line.push("a租", Style::new());

@@ -349,8 +349,9 @@ fn columns_are_those_that_were_named_in_that_order() {
     assert_eq!(state.columns(), [Column::Name]);
 }
 
+/// Columns are chosen from a list, which takes the keys from the rows meanwhile.
 #[test]
-fn columns_are_chosen_from_a_list_that_keeps_the_keys_from_the_rows() {
+fn an_open_list_of_columns_takes_the_keys() {
     let mut state = state();
     state.act(Action::Choose);
     state.act(Action::Toggle);
@@ -388,8 +389,9 @@ fn without_any_column_names_remain() {
     assert_eq!(paths(&state).len(), 6);
 }
 
+/// The past is the server's, or what was seen of the selected group.
 #[test]
-fn the_past_is_the_servers_or_what_was_seen_of_the_selected_group() {
+fn the_past_is_the_servers_or_what_was_seen() {
     let mut state = state();
     assert_eq!(state.selected_past(7), [Some(2100.0)]);
     state.update(tree(&GROUPS));

@@ -100,8 +100,9 @@ fn who_is_harmed_is_said_above_the_graph() {
     assert!(lines[4].starts_with("Tenant"), "no line where there is nothing to say: {lines:?}");
 }
 
+/// A usual terminal has room for the notice, the verdict and what is refused.
 #[test]
-fn a_usual_terminal_has_the_notice_the_verdict_and_what_is_refused() {
+fn a_usual_terminal_has_room_for_the_verdict() {
     let mut doc = tree(&GROUPS);
     for group in &mut doc.groups {
         group.overview.insert("refused_per_s".to_owned(), Figure(Some(15e3)));
@@ -206,8 +207,9 @@ fn who_waits_for_room_has_a_colour_until_its_average_is_noise() {
     assert_eq!([0.02, 0.004].map(style), [Some(AnsiColor::Yellow.into()), None]);
 }
 
+/// The graph grows with the terminal, and has the limit at its top.
 #[test]
-fn the_graph_grows_with_the_terminal_and_has_the_limit_at_its_top() {
+fn the_graph_ends_at_the_limit() {
     let mut state = state();
     state.act(Action::SortBy(Column::View(4)));
     let half = 2.0 * 1024.0 * 1024.0;
@@ -320,8 +322,9 @@ fn metrics_of_which_there_is_none_are_the_last_of_the_detail() {
     assert!(at("latency") < at("memory") && at("memory") < at("requests "), "{lines:?}");
 }
 
+/// A detail without room says how much is missing, and may have the whole screen.
 #[test]
-fn a_detail_without_room_says_how_much_is_missing_and_may_have_the_screen() {
+fn a_detail_without_room_says_what_is_missing() {
     let mut state = state();
     state.act(Action::Move(1));
     state.act(Action::Detail);

@@ -77,9 +77,11 @@ fn what_is_charged_for_items_is_about_the_memory_that_they_take() {
     }
 }
 
+/// Charges bound the memory while items of all sizes replace each other.
+///
 /// As free memory between items of other sizes is no item's.
 #[test]
-fn what_is_charged_bounds_the_memory_while_items_of_all_sizes_replace_each_other() {
+fn charges_bound_memory_of_mixed_items() {
     let (server, stream) = start("24m");
     let Some(before) = resident(&server) else {
         eprintln!("skipped: the kernel does not say what is resident (mount /proc)");

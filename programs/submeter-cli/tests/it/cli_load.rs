@@ -20,8 +20,9 @@ fn load(fake: &Fake, csv: &TempFile, more: &[&str]) -> (Option<i32>, String, Str
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// Commands, lengths and the time before the measurement are as asked for.
 #[test]
-fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
+fn commands_and_lengths_are_as_asked_for() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-mix", CSV));
     let file = TempFile::new("load-hdr", "");
     let args = ["--ratio", "1:0", "--data-size", "64", "--requests", "40", "--ramp", "0.01"];
@@ -51,8 +52,9 @@ fn commands_lengths_and_the_time_before_the_measuring_are_as_asked_for() {
     assert!(code == Some(2) && err.contains("SET:GET, such as 1:10"), "{err}");
 }
 
+/// Connections start one after the other, within the time asked for.
 #[test]
-fn connections_start_one_after_the_other_within_the_time_asked_for() {
+fn connections_start_one_after_the_other() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-ramp", CSV));
     let addr = fake.addr.to_string();
     let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--requests", "20"];
@@ -64,8 +66,9 @@ fn connections_start_one_after_the_other_within_the_time_asked_for() {
     assert_eq!((&json["total"]["requests"], &json["config"]["ramp"]), (&20.into(), &1.2.into()));
 }
 
+/// Latencies go to standard output alone, and no two results to one place.
 #[test]
-fn latencies_go_to_standard_output_alone_and_no_two_results_to_one_place() {
+fn no_two_results_go_to_one_place() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-hdr-out", CSV));
     let (code, out, err) = load(&fake, &csv, &["--requests", "40", "--hdr", "-"]);
     assert_eq!(code, Some(0), "{err}");

@@ -19,8 +19,9 @@ fn stops(client: &TcpStream) -> u64 {
     stat(client, "listen_disabled_num")
 }
 
+/// A server out of descriptors serves its clients, says so once, and recovers.
 #[test]
-fn a_server_out_of_descriptors_serves_whom_it_has_says_so_once_and_recovers() {
+fn a_lack_of_descriptors_is_survived() {
     let mut server = SUBMETER.start_with_files_at_most(96, &FREE);
     let addr = cache_address(&mut server);
     let mut early = TcpStream::connect(addr).expect("it listens");

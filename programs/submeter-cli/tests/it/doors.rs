@@ -119,8 +119,9 @@ fn only_who_has_the_token_is_shown_the_page() {
     assert_eq!(counted.status.code(), Some(0), "{}", text(&counted.stderr));
 }
 
+/// A hangup reads users and token again; a bad file changes nothing.
 #[test]
-fn a_hangup_reads_users_and_token_again_and_what_is_bad_changes_nothing() {
+fn a_hangup_reads_users_and_token_again() {
     let users = secret("renewed.users", "acme:correct-horse\nweb:battery-staple\n");
     let token = secret("renewed.token", "correct-horse-battery\n");
     let flags = ["--auth-file", users.path(), "--token-file", token.path()];
@@ -166,8 +167,9 @@ fn a_hangup_reads_users_and_token_again_and_what_is_bad_changes_nothing() {
     assert!(!out.contains("horse"), "{out}");
 }
 
+/// More users than places for tenants are refused, with the flag that allows more.
 #[test]
-fn more_users_than_tenants_may_be_are_refused_with_the_flag_that_allows_more() {
+fn too_many_users_are_refused_with_the_flag() {
     let users = secret("many.users", "acme:secret\nbob:secret /team/bob\nops:secret /\n");
     let args = [&FREE[..], &["--seconds", "0.1", "--auth-file", users.path()]].concat();
     let most = |n| [&args[..], &["--tenants-max", n]].concat();
@@ -198,8 +200,9 @@ fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
     assert!(!file.0.exists(), "left behind");
 }
 
+/// A door that is open to other machines is warned of in one line.
 #[test]
-fn a_door_that_is_open_to_other_machines_is_warned_of_in_one_line() {
+fn an_open_door_is_warned_of_in_one_line() {
     let users = secret("warned", "acme:correct-horse\n");
     let args = ["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--seconds", "0.1"];
     let open = text(&SUBMETER.run(&args).stderr);

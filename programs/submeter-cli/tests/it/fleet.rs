@@ -226,8 +226,9 @@ fn what_the_operator_sets_holds_for_servers_that_say_otherwise() {
     });
 }
 
+/// A server that loses the bank does as it declared, and recovers by itself.
 #[test]
-fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
+fn a_server_survives_the_loss_of_its_bank() {
     let directory = Directory::new("lost");
     let address = directory.bank();
     let lender = bank(&address, &["--lease", "1"]);
@@ -266,8 +267,9 @@ fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
     }
 }
 
+/// A restarted bank learns the limits from its servers.
 #[test]
-fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
+fn a_restarted_bank_learns_the_limits() {
     let directory = Directory::new("again");
     let address = directory.bank();
     let lender = bank(&address, &["--lease", "1"]);
@@ -282,8 +284,9 @@ fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
     assert_eq!((most(0), most(1)), (Some(1 << 20), Some(100_000)), "{found}");
 }
 
+/// A bank with shorter leases than before waits until the old ones have ended.
 #[test]
-fn a_bank_that_lends_for_less_than_before_waits_until_what_was_lent_has_ended() {
+fn shorter_leases_wait_for_the_old_ones() {
     const BEFORE: Duration = Duration::from_secs(4);
     let directory = Directory::new("less");
     let address = directory.bank();
@@ -381,8 +384,9 @@ fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
     }
 }
 
+/// etcd lends to servers, and keeps what it lent when it is killed.
 #[test]
-fn etcd_lends_to_servers_and_keeps_what_it_lent_when_it_is_killed() {
+fn etcd_keeps_what_it_lent_when_killed() {
     if lacks("etcd") {
         return;
     }

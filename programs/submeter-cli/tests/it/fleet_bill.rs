@@ -318,8 +318,9 @@ pub(crate) fn each_job_once(store: &[&str], checkpoint: &Path) {
     }
 }
 
+/// A file has each job of a program that restores its totals once.
 #[test]
-fn a_file_has_each_job_once_of_a_program_that_restores_its_totals() {
+fn restored_totals_are_in_the_file_once() {
     let directory = Directory::new("bill-restored");
     let store = directory.0.join("bill");
     each_job_once(&["--file", &store.to_string_lossy()], &directory.0.join("totals"));

@@ -10,8 +10,9 @@ fn a_build_without_postgres_says_how_to_get_one_with_it() {
     SUBMETER.refuses(&args, &["postgres://h/bill", "--features postgres"]);
 }
 
+/// The place of the readings is reported once, without its password.
 #[test]
-fn where_readings_are_kept_is_said_once_and_without_its_password() {
+fn the_database_is_named_without_its_password() {
     SUBMETER.refuses(&["fleet", "bill", "127.0.0.1:1"], &["--file", "SUBMETER_POSTGRES"]);
     for address in ["postgres://me:s3cret@h:x/bill", "host=h password=s3cret port=x"] {
         let args = ["fleet", "bill", "--sum", "--postgres", address];
@@ -161,8 +162,9 @@ mod with {
         readers_that_are_killed(&["--postgres", &postgres.address(PASSWORD)], &report);
     }
 
+    /// A database has each job of a program that restores its totals once.
     #[test]
-    fn a_database_has_each_job_once_of_a_program_that_restores_its_totals() {
+    fn restored_totals_are_in_the_database_once() {
         let Some(postgres) = Postgres::start("bill-pg-restored") else { return };
         let totals = postgres.directory.0.join("totals");
         each_job_once(&["--postgres", &postgres.address(PASSWORD)], &totals);

@@ -80,8 +80,9 @@ fn the_demo_keeps_one_limit_and_leaves_nothing() {
     assert!(is_empty(&directory.0));
 }
 
+/// The next demo removes what a killed one left, and Ctrl-C ends it cleanly.
 #[test]
-fn what_a_killed_demo_leaves_the_next_removes_and_ctrl_c_ends_that_cleanly() {
+fn a_demo_removes_what_a_killed_one_left() {
     let directory = Directory::new("killed");
     let mut killed = demo(&directory, &[]);
     killed.line_with("Ctrl-C");

@@ -5,8 +5,9 @@ use submeter_program::text;
 use crate::fleet::{Directory, Server, bank, server, until};
 use crate::support::SUBMETER;
 
+/// The tenants of all servers are added up, and a missing server is named.
 #[test]
-fn the_tenants_of_all_servers_are_added_up_and_a_server_that_is_away_is_named() {
+fn servers_are_added_up_and_missing_ones_named() {
     let directory = Directory::new("top");
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "1"]);

@@ -34,8 +34,9 @@ impl Drop for Manager {
     }
 }
 
+/// systemd is told when both ports are open, and when the server ends.
 #[test]
-fn the_manager_of_services_is_told_when_both_ports_are_open_and_when_it_ends() {
+fn systemd_is_told_of_the_start_and_the_end() {
     let manager = Manager::new();
     let socket = manager.1.to_str().expect("UTF-8");
     let mut server = SUBMETER.start_in(&FREE, &[("NOTIFY_SOCKET", socket)]);

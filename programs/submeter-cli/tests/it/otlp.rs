@@ -136,8 +136,9 @@ mod with {
         }
     }
 
+    /// A receiver that is down is warned of once while the server runs on.
     #[test]
-    fn a_receiver_that_is_down_is_warned_of_once_while_the_server_runs_on() {
+    fn a_receiver_that_is_down_is_warned_of_once() {
         let flags = ["--otlp", "http://127.0.0.1:1", "--load", "1", "--seconds", "2"];
         let often = ("OTEL_METRIC_EXPORT_INTERVAL", "50");
         let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &[often]);

@@ -87,11 +87,11 @@ fn the_server_needs_no_system_call_that_containers_refuse() {
     assert!(out.contains("sums    exact: "), "{out}");
 }
 
+/// Updates keep their backend in a container, and `doctor` names what is refused.
 #[test]
-fn updates_keep_their_backend_in_a_container_and_doctor_names_what_is_refused() {
+fn updates_keep_their_backend_in_a_container() {
     become_confined();
-    let test =
-        "sandbox::updates_keep_their_backend_in_a_container_and_doctor_names_what_is_refused";
+    let test = "sandbox::updates_keep_their_backend_in_a_container";
     let Some(inside) = confined(test, &["doctor", "--json"]) else { return };
     let facts = |out: &str| -> Value {
         let json = &out[out.find('{').expect("an object")..];

@@ -116,8 +116,9 @@ fn names_that_come_and_go_do_not_fill_the_tree_of_later_runs() {
     }
 }
 
+/// A load that is repeated equals what its clients counted each time.
 #[test]
-fn a_load_that_is_repeated_equals_what_its_clients_counted_each_time() {
+fn a_repeated_load_equals_its_clients_counts() {
     let directory = Directory::new("checkpoint-load");
     let file = directory.0.join("totals");
     for _ in 0..2 {

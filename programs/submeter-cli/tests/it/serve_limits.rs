@@ -58,8 +58,9 @@ fn overview<'a>(tree: &'a Value, path: &str) -> &'a Value {
     &groups.iter().find(|group| group["path"] == path).expect(path)["overview"]
 }
 
+/// A tenant that owes CPU time is told so, and shown with what would help.
 #[test]
-fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
+fn a_debtor_is_told_and_shown_with_the_remedy() {
     let limits = ["--tenant-limit", "/acme=cpu=1m", "--limits-api"];
     let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
     let at = server.address_after("http://");
@@ -111,8 +112,9 @@ fn a_tenant_that_owes_cpu_time_is_told_so_and_shown_with_what_would_help() {
     assert!(set("cpu=none").contains("cpu=1m"), "what undoes it");
 }
 
+/// An impossible budget of CPU time is one line with the remedy.
 #[test]
-fn a_budget_of_cpu_time_that_cannot_be_is_one_line_with_the_remedy() {
+fn an_impossible_budget_is_one_line() {
     for (flags, named) in [
         (&["--tenant-limit", "/a=cpu=half"][..], "\"half\" are no CPUs: write thousandths or CPUs"),
         (&["--tenant-limit", "/a=cpu=0"], "\"0\" are no CPUs: 0 would admit nothing"),
@@ -127,8 +129,9 @@ fn a_budget_of_cpu_time_that_cannot_be_is_one_line_with_the_remedy() {
     }
 }
 
+/// A hangup reads the limits again; a bad file changes nothing.
 #[test]
-fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
+fn a_hangup_reads_the_limits_again() {
     let file = TempFile::new("limits", "");
     let write = |text: &str| std::fs::write(&file.0, text).expect("the server reads it");
     let change = |server: &Running, text: &str| {
@@ -228,8 +231,9 @@ fn a_hangup_without_a_file_to_read_changes_nothing() {
     }
 }
 
+/// A pipe that nobody writes to is named, and keeps no later file from being read.
 #[test]
-fn a_pipe_that_nobody_writes_to_is_named_and_keeps_no_later_file_from_being_read() {
+fn an_unwritten_pipe_holds_up_no_later_file() {
     let limits = TempFile::new("replaced.limits", "/acme rate=1/h\n");
     let users = secret("replaced.users", "acme:first-password\n");
     let args = [&FREE[..], &["--limits", limits.path(), "--auth-file", users.path()]].concat();
@@ -315,8 +319,9 @@ fn limits_are_posted_where_that_is_asked_for() {
     assert_eq!(post(page, MEANT, "/acme rate=1/h\n").0, 404);
 }
 
+/// One tenant's limit is set from a shell, and undone by the line that this prints.
 #[test]
-fn one_tenants_limit_is_set_from_a_shell_and_undone_by_what_it_says() {
+fn a_limit_is_set_and_undone_from_a_shell() {
     let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/acme=64k"]].concat();
     let mut server = SUBMETER.start(&args);
     let page = server.line_with("http://");
@@ -358,8 +363,9 @@ fn copied(names: &[&str]) -> Option<String> {
     Some(text(&output.stdout))
 }
 
+/// Whatever a tenant's name contains, copied lines and printed commands mean that tenant.
 #[test]
-fn whatever_a_tenants_name_has_a_copied_line_and_a_printed_command_are_of_that_tenant() {
+fn hostile_names_survive_copied_commands() {
     let names = [
         "/two words",
         "/a,b=c\"",

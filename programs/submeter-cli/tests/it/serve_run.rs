@@ -35,8 +35,9 @@ fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
     assert_eq!(one + two, requests(&out, "total"), "{out}");
 }
 
+/// A load of three tenants stages a burst and a limit, unless told otherwise.
 #[test]
-fn a_load_of_three_stages_a_burst_and_a_limit_unless_told_otherwise() {
+fn a_load_of_three_stages_a_burst_and_a_limit() {
     let (code, out) = serve(&["--load", "3", "--seconds", "1"]);
     assert_eq!(code, Some(0), "{out}");
     let staged = "/load/tenant3 bursts for 3 s of each 8 s, /load/tenant2 is limited to 1000/s";

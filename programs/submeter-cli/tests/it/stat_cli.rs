@@ -110,8 +110,9 @@ fn totals_look_like_perfs_and_name_what_is_not_supported() {
     assert!(err.contains("rffffffffffff: "), "the reason is told: {err}");
 }
 
+/// Repeated runs are one table in the file, with how much they vary.
 #[test]
-fn runs_of_a_busy_tenant_are_one_table_in_the_file_with_how_much_they_vary() {
+fn runs_are_one_table_with_their_variance() {
     let (_server, page, addr) = server();
     let file = TempFile::new("stat-runs", "earlier");
     let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-r", "3", "--timeout", "100"];
@@ -227,8 +228,9 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
 }
 
+/// The file of `-o` keeps its old content until something was counted.
 #[test]
-fn the_file_of_dash_o_keeps_what_it_had_until_something_was_counted() {
+fn an_old_output_file_stays_until_needed() {
     let (_server, page, _) = server();
     let file = TempFile::new("stat-out", "earlier");
     let is = || std::fs::read_to_string(file.path()).expect("readable");

@@ -110,8 +110,9 @@ mod with {
         assert_eq!(client.read(&mut [0]).expect("told of the end"), 0);
     }
 
+    /// A renewed certificate is shown after a hangup; a bad one is not.
     #[test]
-    fn a_renewed_certificate_is_shown_after_a_hangup_and_a_bad_one_is_not() {
+    fn a_hangup_renews_the_certificate() {
         let mut server = server("renewed", &[]);
         let [certificate, key] = &server._files;
         let write = |file: &TempFile, text: &str| std::fs::write(&file.0, text).expect("written");
@@ -136,9 +137,10 @@ mod with {
         assert_eq!(code, Some(0), "{out}");
     }
 
+    /// The certificate for a bank is read again after a hangup; a bad one is not used.
     #[cfg(feature = "redis")]
     #[test]
-    fn what_a_bank_is_shown_is_read_again_after_a_hangup_and_a_bad_one_is_not() {
+    fn a_hangup_renews_the_banks_certificate() {
         let authority = secret("bank.authority", CERTIFICATE);
         let [certificate, key] =
             [("bank.pem", CERTIFICATE), ("bank.key", KEY)].map(|(name, text)| secret(name, text));
@@ -163,8 +165,9 @@ mod with {
         assert!(out.contains("the bank's certificates stay as they were: "), "{out}");
     }
 
+    /// A key that comes late does not replace a newer one.
     #[test]
-    fn a_key_that_comes_late_does_not_replace_one_that_was_read_since() {
+    fn a_late_key_replaces_no_newer_one() {
         let mut server = server("late", &[]);
         let [certificate, key] = &server._files;
         make_pipe(key.path());
@@ -187,9 +190,10 @@ mod with {
         }
     }
 
+    /// A bank is asked while authorities are read from a pipe that nobody writes to.
     #[cfg(feature = "redis")]
     #[test]
-    fn a_bank_is_asked_while_authorities_are_read_from_a_pipe_that_nobody_writes_to() {
+    fn an_unwritten_pipe_keeps_the_bank_going() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let bank = format!("rediss://{}", listener.local_addr().expect("bound"));
         let asked = Arc::new(AtomicUsize::new(0));
@@ -267,8 +271,9 @@ mod with {
         expect(&mut client, "MN\r\n");
     }
 
+    /// A server ends even if clients are silent in the middle of something.
     #[test]
-    fn a_server_ends_although_clients_are_silent_in_the_middle_of_anything() {
+    fn silent_clients_do_not_hold_up_the_end() {
         let server = server("silent", &[]);
         let mut idle = connect(server.cache);
         idle.write_all(b"mn\r\n").expect("sent");

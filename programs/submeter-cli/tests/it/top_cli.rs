@@ -37,8 +37,9 @@ fn once_prints_one_table() {
     assert!(out.chars().all(is_plain), "nor spaces at which awk does not split: {out}");
 }
 
+/// Columns are shown as named; for a wrong name the error lists those that exist.
 #[test]
-fn columns_are_shown_as_named_and_a_wrong_name_is_told_which_there_are() {
+fn a_wrong_column_is_told_which_there_are() {
     let (_server, page) = server();
     let output = SUBMETER.run(&["top", "--once", "--columns", "items,requests_per_s", &page]);
     let out = text(&output.stdout);

@@ -102,8 +102,9 @@ mod tests {
         ticks as f64 / 100.0
     }
 
+    /// Every CPU is kept busy at the lowest priority until it is dropped.
     #[test]
-    fn every_cpu_is_kept_busy_at_the_lowest_priority_until_it_is_dropped() {
+    fn every_cpu_is_kept_busy_until_the_drop() {
         let busy = Busy::start().expect("threads");
         assert_eq!(busy.threads.len(), affinity().expect("CPUs").len());
         let nice = |task: std::path::PathBuf| -> Option<(String, i32)> {

@@ -69,8 +69,9 @@ fn disturbed_samples_are_shown_only_without_others() {
     assert_eq!(poor, [1]);
 }
 
+/// A reading may be of another variant and replace parameters of its cell.
 #[test]
-fn a_reading_may_be_of_another_variant_and_replace_parameters_of_its_cell() {
+fn a_reading_may_replace_its_cells_parameters() {
     let mut record = Record::default();
     let params =
         Params::from([("measure", Param::word("throughput")), ("pipeline", Param::number(8))]);

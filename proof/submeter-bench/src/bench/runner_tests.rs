@@ -33,8 +33,9 @@ fn never() -> bool {
     false
 }
 
+/// Variants take turns, and each round starts with a different one.
 #[test]
-fn variants_take_turns_and_each_round_starts_with_a_different_one() {
+fn variants_take_turns() {
     let log = Log::default();
     let plan = plan(&log, &["a", "b", "c"]);
     let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
@@ -64,8 +65,9 @@ fn the_first_round_is_measured_but_not_kept() {
     assert_eq!((measured.taken, measured.disturbed), (10, 0));
 }
 
+/// Disturbed samples are taken again, and counted if that does not help.
 #[test]
-fn disturbed_samples_are_taken_again_and_counted_if_that_does_not_help() {
+fn disturbed_samples_are_taken_again() {
     let log = Log::default();
     let mut plan = plan(&log, &["rough"]);
     plan.rounds_max = 2;

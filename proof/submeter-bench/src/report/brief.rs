@@ -45,8 +45,9 @@ fn cell(rows: &[&Row], variant: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Figures stand by variant, those of other settings in parentheses.
     #[test]
-    fn figures_stand_by_variant_and_those_of_other_settings_in_parentheses() {
+    fn figures_stand_by_variant() {
         let row = |operation: &str, cpus: &str, variant: &str, value: f64| {
             format!(
                 r#"{{"table":"worlds","params":{{"operation":"{operation}","cpus":"{cpus}"}},

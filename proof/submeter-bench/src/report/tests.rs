@@ -121,8 +121,9 @@ fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ")
 }
 
+/// The project's records become pages with every table and with plots.
 #[test]
-fn the_project_s_records_become_pages_with_every_table_and_with_plots() {
+fn our_records_become_pages_with_plots() {
     for (path, record) in &*RECORDS {
         let page = html(record, definitions());
         let tables = definitions().iter().filter(|of| record.table(&of.table).next().is_some());

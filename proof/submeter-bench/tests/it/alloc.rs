@@ -7,8 +7,9 @@ use submeter_program::{TempFile, text};
 
 use super::BENCH;
 
+/// Every allocator is measured in a program of its own, or named with what is missing.
 #[test]
-fn every_allocator_is_measured_in_a_program_of_its_own_or_named_with_what_is_missing() {
+fn each_allocator_is_measured_or_named() {
     let file = TempFile::new("bench-alloc.json", "");
     let output = BENCH.run(&["alloc", "--quick", "--rounds", "1", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));

@@ -122,8 +122,9 @@ fn children(parent: u32) -> Vec<u32> {
     ids.filter(of_parent).collect()
 }
 
+/// When interrupted it stops its servers and reports what it has.
 #[test]
-fn when_interrupted_it_stops_its_servers_and_reports_what_it_has() {
+fn an_interrupt_reports_what_there_is() {
     let servers = if has_memcached() { 4 } else { 2 };
     let tenants = TempFile::new("bench-interrupted.csv", SMALL);
     let args = ["end_to_end", "--seconds", "600", "--tenants-file", tenants.path()];

@@ -7,8 +7,9 @@ use submeter_program::{TempFile, World, text};
 
 use super::BENCH;
 
+/// Every world is measured beside the naive peer, or named with what is missing.
 #[test]
-fn every_world_is_measured_beside_the_naive_peer_or_named_with_what_is_missing() {
+fn each_world_is_measured_or_named() {
     let file = TempFile::new("bench-worlds.json", "");
     let output = BENCH.run(&["worlds", "--quick", "--rounds", "1", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));

@@ -192,8 +192,9 @@ fn replace(
     out
 }
 
+/// Numbering keeps operand shapes and identities but not register names.
 #[test]
-fn numbering_keeps_operand_shapes_and_identities_but_not_register_names() {
+fn numbering_drops_register_names() {
     let text = "p_a:\n#APP\n\tmovq\t%rdi, (%r8)\n.Ltmp9:\n\tjae\t.LBB0_2\n\t#NO_APP\n\tmovb $1, %al\n.LBB0_2:\n\tretq\n.Lfunc_end0:\n";
     let render = |text: &str| {
         let found = functions(Isa::X86_64, text, "p_");

@@ -23,8 +23,9 @@ const HOT: [(&str, &str, &str); 6] = [
     ("rcuref_put", "lock decl", "js"),
 ];
 
+/// Gets and puts are one locked instruction and a branch on its result.
 #[test]
-fn gets_and_puts_are_one_locked_instruction_and_a_branch_on_its_result() {
+fn gets_and_puts_are_one_locked_instruction() {
     if !wanted() {
         return;
     }

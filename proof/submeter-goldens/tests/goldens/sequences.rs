@@ -15,8 +15,9 @@ fn each_sequence_is_compiled_to_what_was_reviewed() {
     compare_all(Rows::ByCpu);
 }
 
+/// Each sequence on rows by thread compiles to what was reviewed.
 #[test]
-fn each_sequence_on_rows_by_thread_is_compiled_to_what_was_reviewed() {
+fn sequences_on_rows_by_thread_are_as_reviewed() {
     compare_all(Rows::ByMmCid);
 }
 

@@ -2,8 +2,9 @@ use submeter_sys::cpu::affinity;
 
 use super::*;
 
+/// Each program counts what its loops do, or says what is missing.
 #[test]
-fn each_program_counts_what_its_loops_do_or_says_what_is_missing() {
+fn each_program_counts_its_loops_or_says_why_not() {
     let cpus = affinity().expect("this process may run somewhere");
     let (programs, absent) = programs();
     assert_eq!(programs.len() + absent.len(), 3);
@@ -44,8 +45,9 @@ fn a_compiler_that_is_missing_or_fails_is_reported_in_one_line() {
     assert_eq!(succeeds(fails, "no compiler: get one"), Err("no compiler: get one (first)".into()));
 }
 
+/// A process that answers wrong or exits is an error that names it.
 #[test]
-fn a_process_that_answers_wrong_or_exits_is_an_error_that_names_it() {
+fn a_wrong_answer_is_an_error_with_its_name() {
     let cpus = affinity().expect("this process may run somewhere");
     let begun = |script: &str| {
         let mut shell = Command::new("sh");

@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// A refusal after an abandoned barrier is counted, not compared.
 #[test]
-fn a_refusal_in_which_a_barrier_was_given_up_is_counted_instead_of_compared() {
+fn refusals_without_a_barrier_are_only_counted() {
     let mut stream = Differential::stream(TestSchema::new(), 1, 10);
     let quota = stream.schema.quotas[0];
     stream.set_limit(0, 0, Some(1));
@@ -17,9 +18,10 @@ fn a_refusal_in_which_a_barrier_was_given_up_is_counted_instead_of_compared() {
     assert_eq!(stream.tally.late, 2, "as it should be");
 }
 
+/// Refusing what fits is an error, unless a barrier was abandoned.
 #[test]
 #[should_panic = "not Ok"]
-fn a_refusal_of_what_fits_is_an_error_where_no_barrier_was_given_up() {
+fn refusing_what_fits_is_an_error() {
     let mut stream = Differential::stream(TestSchema::new(), 1, 10);
     let quota = stream.schema.quotas[0];
     stream.set_limit(0, 0, Some(1));

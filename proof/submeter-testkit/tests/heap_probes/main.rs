@@ -64,8 +64,9 @@ impl Known {
     }
 }
 
+/// A listener hears of each sample, and knows as much as the gauge.
 #[test]
-fn a_listener_hears_of_each_sample_and_knows_what_the_gauge_does() {
+fn a_listener_hears_of_each_sample() {
     let (samples, _alone) = samples();
     let a = samples.tree.get_or_create("/heard").expect("room");
     a.run(|| ());

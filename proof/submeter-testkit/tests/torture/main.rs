@@ -68,8 +68,9 @@ const STEPS_A_GROUP: u64 = 8;
 /// An additional allowance for pages of the allocator that are in use in part.
 const RESIDENT_SLACK_BYTES: u64 = 48 << 20;
 
+/// Totals are exact, and reads within their bounds, whatever happens to the process.
 #[test]
-fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_process_stress() {
+fn totals_survive_whatever_happens_stress() {
     let size = Size::wanted();
     use_one_arena();
     // First, because it forks: the test has no other threads yet.

@@ -149,8 +149,9 @@ mod tests {
         folder
     }
 
+    /// Links to missing files and places are found; others are not.
     #[test]
-    fn links_to_missing_files_and_places_are_found_and_others_are_not() {
+    fn missing_files_and_places_are_found() {
         let files = [
             ("a.html", "<a href=\"b/c.html#x\">\n<img src=\"i.png\"> <a href=\"https://x.y\">"),
             (
@@ -170,8 +171,9 @@ mod tests {
         assert_eq!(found, expected);
     }
 
+    /// Names of the guide lead to items, methods, modules and chapters.
     #[test]
-    fn names_of_the_guide_lead_to_items_methods_modules_and_chapters() {
+    fn names_of_the_guide_lead_to_items() {
         let files = [
             ("submeter/struct.Group.html", "<a id=\"method.add\">"),
             ("submeter/switch/index.html", ""),

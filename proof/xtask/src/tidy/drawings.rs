@@ -22,8 +22,9 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
 mod tests {
     use super::*;
 
+    /// A missing or old picture is found, and so is a text that draws none.
     #[test]
-    fn a_picture_that_is_missing_or_old_is_found_and_so_is_a_text_that_draws_none() {
+    fn missing_and_old_pictures_are_found() {
         let (text, path) = ("picture 1 1 X\n", "docs/pictures/x.txt");
         let svg = pictures::svg(text).expect("a picture");
         for (files, findings) in [

@@ -79,8 +79,9 @@ mod tests {
         assert_eq!(count(tree), 4);
     }
 
+    /// One package too many is a finding, with the number and the remedy.
     #[test]
-    fn one_package_too_many_is_a_finding_with_the_number_and_the_remedy() {
+    fn one_package_too_many_is_a_finding() {
         assert_eq!(over(PACKAGES_MAX, PACKAGES_MAX), None);
         let found = over(PACKAGES_MAX + 1, PACKAGES_MAX).expect("a finding").to_string();
         assert!(found.starts_with("programs/submeter-cli/Cargo.toml:1: "), "{found}");

@@ -175,9 +175,10 @@ fn loom_index_2_what_stays_is_found_while_the_table_is_replaced() {
     });
 }
 
+/// Finds that a table is filled before it is published.
 #[test]
 #[should_panic(expected = "missed")]
-fn loom_index_2_finds_that_a_table_is_filled_before_it_is_published() {
+fn loom_index_2_finds_a_table_published_unfilled() {
     explore(|lingering| {
         let model = Model::full(lingering);
         beside(
@@ -199,8 +200,9 @@ fn loom_index_2_finds_that_a_table_is_filled_before_it_is_published() {
     });
 }
 
+/// What is removed stays in memory for those that found it.
 #[test]
-fn loom_index_3_what_is_removed_stays_in_memory_for_those_that_found_it() {
+fn loom_index_3_finders_keep_what_is_removed() {
     explore(|lingering| {
         let model = Model::full(lingering);
         let read = |model: &Model| {
@@ -229,8 +231,9 @@ fn loom_index_3_finds_that_the_removed_is_freed_under_a_reader() {
     });
 }
 
+/// A reader of a replaced table keeps what is removed later.
 #[test]
-fn loom_index_4_a_reader_of_a_table_that_was_replaced_keeps_what_is_removed_after() {
+fn loom_index_4_readers_of_an_old_table_keep_it() {
     explore(|lingering| {
         let model = Model::full(lingering);
         beside(
@@ -268,8 +271,9 @@ fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) 
     });
 }
 
+/// Nobody who knows of a removal finds what was removed.
 #[test]
-fn loom_index_5_nobody_who_knows_of_a_removal_finds_what_was_removed() {
+fn loom_index_5_a_known_removal_is_final() {
     knows_of_a_removal(|model| model.remove(0));
     knows_of_a_removal(|model| {
         model.insert(FULL);
@@ -281,9 +285,10 @@ fn loom_index_5_nobody_who_knows_of_a_removal_finds_what_was_removed() {
     });
 }
 
+/// Finds that a copy from before a removal brings it back.
 #[test]
 #[should_panic(expected = "risen from the dead")]
-fn loom_index_5_finds_that_a_copy_from_before_a_removal_brings_it_back() {
+fn loom_index_5_finds_a_copy_that_revives() {
     knows_of_a_removal(|model| {
         let guard = pin();
         let copy = Table::with_room(FULL + 1);

@@ -112,8 +112,9 @@ fn a_table_does_not_grow_by_what_comes_and_goes() {
     }
 }
 
+/// An object that stays is never missed while others come and go.
 #[test]
-fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
+fn a_staying_object_is_never_missed_stress() {
     const STAYS: usize = 7;
     let objects: Vec<usize> = (0..OBJECTS).map(|n| n % 32).collect();
     let index = Index::new();

@@ -44,8 +44,9 @@ fn names_tell_owners_of_one_hash_apart() {
     assert!(get(&map, "a").is_none());
 }
 
+/// A map is unused before the first owner is inserted and after the last is taken out.
 #[test]
-fn a_map_is_unused_until_an_owner_is_inserted_and_after_all_were_taken_out() {
+fn a_map_without_owners_is_unused() {
     let map = OwnerMap::default();
     assert!(map.is_unused());
     insert(&map, "a", 1);
@@ -74,8 +75,9 @@ fn a_lookup_waits_for_nobody_who_changes_the_map() {
     });
 }
 
+/// An owner that was killed is not found although it is in the map.
 #[test]
-fn an_owner_that_was_killed_is_not_found_although_it_is_in_the_map() {
+fn a_killed_owner_is_not_found() {
     let map = OwnerMap::default();
     let one = owner("a", 1);
     // Else the count is at zero, where nothing could take a reference, dead or not.
@@ -117,10 +119,12 @@ fn a_value_ends_with_its_last_pointer_not_with_its_memory() {
     assert_eq!(drops(), 2, "what a map holds is killed with it");
 }
 
+/// A name that comes and goes is found alive or not at all.
+///
 /// Readers find a name that is killed and made again all the time, and use what they find: Miri
 /// and ThreadSanitizer tell whether it was in memory.
 #[test]
-fn a_name_that_comes_and_goes_is_found_alive_or_not_at_all_stress() {
+fn a_name_is_found_alive_or_not_at_all_stress() {
     static DROPS: AtomicU64 = AtomicU64::new(0);
     static MADE: AtomicU64 = AtomicU64::new(0);
     static KILLED: AtomicU64 = AtomicU64::new(0);

@@ -236,9 +236,11 @@ fn rcuref_revival_stress() {
     });
 }
 
+/// A put of one of many leaves the last one and the other zones alone.
+///
 /// What needs the guard: the last put, and whatever the zones other than the valid one ask for.
 #[test]
-fn rcuref_put_of_one_of_many_leaves_the_last_and_other_zones_alone() {
+fn rcuref_put_leaves_other_zones_alone() {
     for (word, left) in [(1, 0), (7, 6), (MAXREF, MAXREF - 1)] {
         let count = Count::at(word);
         assert!(count.put_one_of_many(), "{word:#x}");

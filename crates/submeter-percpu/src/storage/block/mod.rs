@@ -433,9 +433,11 @@ mod tests {
         assert_eq!(word.at(0).load(Ordering::Relaxed), 3, "mapped, whatever else is gone");
     }
 
+    /// Marked adds cross a boundary half a batch away from zero, and none at zero.
+    ///
     /// The sequences refuse what `add_dirty` takes for a crossing: each finds the same boundaries.
     #[test]
-    fn marked_adds_cross_a_boundary_half_a_batch_away_from_zero_and_none_there() {
+    fn marked_adds_cross_half_a_batch_from_zero() {
         // Ends with the thread. Miri has one CPU, and no calls that say so; systems other than
         // Linux have none either, and a row for each thread.
         let on_one_cpu = || {

@@ -182,8 +182,9 @@ mod tests {
         Kernel { release: release.to_owned(), version: String::new(), signature: None }
     }
 
+    /// `mm_cid` is available where the kernel fills it in and the area is large enough.
     #[test]
-    fn mm_cid_is_there_where_the_kernel_fills_it_in_and_an_area_reaches_to_it() {
+    fn mm_cid_needs_the_kernel_and_a_large_area() {
         let cases = [
             // glibc before 2.41 says 20, and has 32.
             (28, Some(20), Some(0), true),
@@ -203,8 +204,9 @@ mod tests {
         }
     }
 
+    /// On a kernel that may lose restarts, visits do the waiting, unless it is trusted.
     #[test]
-    fn a_kernel_that_may_lose_restarts_is_waited_for_by_visits_unless_it_is_trusted() {
+    fn visits_serve_where_restarts_may_be_lost() {
         let decided =
             |release, variable: Option<&str>| decide_on(&kernel(release), variable.map(OsStr::new));
         let corrected = decided("6.12.54", None);

@@ -412,8 +412,9 @@ mod tests {
         }
     }
 
+    /// If two threads never run at once, the kernel's release decides about barriers.
     #[test]
-    fn two_threads_that_never_meet_leave_barriers_to_the_kernels_release() {
+    fn threads_that_never_meet_trust_the_release() {
         let allowed = cpu::affinity().expect("readable");
         if probe().rseq().is_none() {
             eprintln!("skipped: no sequences here: {}", probe().reason);

@@ -69,8 +69,9 @@ fn told_of(kept: usize) -> Option<io::Error> {
     }
 }
 
+/// A round that cannot end is reported, and serves whoever waits later.
 #[test]
-fn a_round_that_cannot_end_is_told_of_and_serves_who_waits_later() {
+fn a_round_without_end_serves_later_waits() {
     beside_a_thread_that_keeps_a_cpu(|kept, stop| {
         if let Some(error) = told_of(kept) {
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -140,8 +141,9 @@ fn a_thread_inside_waits_for_nothing() {
     wait(None).expect("allowed");
 }
 
+/// A refused CPU is left out once each thread was seen on another one or asleep.
 #[test]
-fn a_refused_cpu_is_left_out_once_each_thread_was_seen_elsewhere_or_asleep() {
+fn a_refused_cpu_is_left_out_in_the_end() {
     let allowed = crate::cpu::affinity().expect("readable");
     let room = &mut [0; 1000];
     // This thread runs while it looks. Another test's may end meanwhile.

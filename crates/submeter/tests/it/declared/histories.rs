@@ -183,10 +183,12 @@ fn first_updates_that_race_are_all_there() {
     }
 }
 
+/// No count is lost while sets are declared and groups come and go.
+///
 /// Groups come and go and count, while sets are declared, and all is read: nothing is lost, and
 /// each snapshot agrees with itself.
 #[test]
-fn no_count_is_lost_while_sets_are_declared_and_groups_come_and_go() {
+fn declaring_while_groups_change_loses_nothing() {
     for _ in 0..10 {
         storm();
     }

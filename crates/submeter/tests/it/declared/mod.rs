@@ -261,8 +261,9 @@ fn declare_with(tree: &Tree, declare: fn(&mut SchemaBuilder)) -> Result<(), subm
     tree.declare::<Any>().map(drop)
 }
 
+/// A name that the tree has for another metric is an error that names both.
 #[test]
-fn what_is_another_metric_in_the_tree_is_refused_by_an_error_that_names_both() {
+fn a_conflict_is_an_error_that_names_both() {
     let World { tree, .. } = world();
     tree.declare::<Db>().expect("new names");
     let before = names(tree.schema()).len();
@@ -332,8 +333,9 @@ fn what_is_another_metric_in_the_tree_is_refused_by_an_error_that_names_both() {
     tree.declare::<DbLater>().expect("the tree is as it was");
 }
 
+/// Added sections get names of their own, and one too many is an error.
 #[test]
-fn sections_have_names_of_their_own_and_one_too_many_is_an_error() {
+fn one_section_too_many_is_an_error() {
     let World { tree, sent, .. } = world();
     let s3: S3 = tree.declare().expect("new names");
     tree.declare::<Db>().expect("new names");

@@ -110,8 +110,9 @@ fn a_set_that_is_there_at_the_first_scrape_is_shown_at_once() {
     assert_eq!(sample(&text, "app_db_queries_total{group=\"/mail\"}"), None, "{text}");
 }
 
+/// Totals include metrics that were declared later; former processes have none of them.
 #[test]
-fn totals_have_what_was_declared_and_former_processes_have_none_of_it() {
+fn totals_have_what_was_declared_later() {
     let directory = std::env::temp_dir().join(format!("submeter-{}-sets", std::process::id()));
     fs::create_dir_all(&directory).expect("writable");
     let path = directory.join("totals");

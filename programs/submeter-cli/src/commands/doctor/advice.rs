@@ -258,8 +258,9 @@ mod tests {
         }
     }
 
+    /// The advice for refused perf events is in the words of what refuses them.
     #[test]
-    fn refused_perf_events_are_allowed_in_the_words_of_what_refuses_them() {
+    fn advice_is_in_the_words_of_what_refuses() {
         let with = |container, errno, level| {
             let facts = Facts {
                 container,
@@ -331,8 +332,9 @@ mod tests {
         assert!(remedies(&facts(BackendName::OwnRseq)).concat().contains("glibc.pthread.rseq"));
     }
 
+    /// A kernel that may lose a restart is warned of if it is trusted.
     #[test]
-    fn a_kernel_that_may_lose_a_restart_is_warned_of_where_it_is_trusted() {
+    fn a_trusted_kernel_that_loses_restarts_is_warned() {
         let old = |backend| Facts { kernel_may_lose_restarts: true, ..facts(backend) };
         let trusted = Facts { variable: Some("trust".to_owned()), ..old(BackendName::OwnRseq) };
         assert!(warnings(&trusted).concat().contains("6.12.53"));

@@ -203,8 +203,9 @@ mod tests {
 
     use super::*;
 
+    /// A server that gives up saves what it counted, and that this may not be all.
     #[tokio::test]
-    async fn a_server_that_gives_up_saves_what_it_counted_and_that_it_may_not_be_all() {
+    async fn giving_up_saves_an_incomplete_file() {
         let path = std::env::temp_dir().join(format!("submeter-{}-up", std::process::id()));
         let cache = || Cache::new(Config::default()).expect("the default configuration");
         let ended = cache();

@@ -111,8 +111,9 @@ mod tests {
         ended
     }
 
+    /// A start that is stopped blames a file only if it was waiting for it.
     #[tokio::test]
-    async fn a_start_that_is_stopped_blames_a_file_only_if_it_waits_for_it() {
+    async fn a_stopped_start_blames_only_what_it_waits_for() {
         assert_eq!(stopped(None).await.expect("no error"), None);
         let failure = stopped(Some("/run/pipe")).await.expect_err("it waits");
         assert!(failure.line().contains("stopped while /run/pipe (--limits) was read"));

@@ -525,8 +525,9 @@ mod tests {
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]);
     }
 
+    /// A member that leaves returns its leases, even if the bank has refused it.
     #[test]
-    fn a_member_that_leaves_gives_its_leases_back_however_the_bank_has_refused_it() {
+    fn a_leaving_member_returns_its_leases() {
         let engine = Engine::Socket(SocketBank::new("/nowhere/bank.sock"));
         let bank = Declaring::new(engine, None, Vec::new());
         let error = EngineError::refused("wrong password".to_owned());

@@ -149,8 +149,9 @@ mod tests {
         lines.iter().map(|&(path, n)| (path.to_owned(), n)).collect()
     }
 
+    /// What deleted groups counted stays theirs, and sums are the root's.
     #[test]
-    fn what_deleted_groups_counted_stays_theirs_and_sums_are_the_roots() {
+    fn deleted_groups_keep_their_counts() {
         let mut ledger = Ledger::default();
         let first =
             vec![group(1, None, "/", 10), group(2, Some(1), "/a", 9), group(3, Some(2), "/a/b", 4)];

@@ -151,8 +151,9 @@ fn each_view_shows_what_its_metrics_in_the_dashboard_say() {
     assert!(compared > 10, "{compared} figures are not 0");
 }
 
+/// `promtool` accepts the rules and the dashboard's queries, and each alert fires as it should.
 #[test]
-fn promtool_accepts_the_rules_and_the_dashboards_queries_and_each_alert_fires_as_it_should() {
+fn promtool_accepts_rules_and_queries() {
     if Command::new("promtool").arg("--version").output().is_err() {
         println!("skipped: no promtool: apt-get install --no-install-recommends prometheus");
         return;

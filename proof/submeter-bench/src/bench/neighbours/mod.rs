@@ -208,8 +208,9 @@ fn loud(mut client: Client, pace: &SyncSender<()>) -> io::Result<Seen> {
 mod tests {
     use super::*;
 
+    /// An aggressor costs a protected neighbour no hit and an unprotected one many.
     #[test]
-    fn an_aggressor_costs_a_protected_neighbour_no_hit_and_an_unprotected_one_many() {
+    fn protection_saves_a_neighbours_hits() {
         let outcome = |variant| measure(variant, 1, 300).expect("a server");
         let [alone, unprotected, protected] = Variant::ALL.map(outcome);
         assert_eq!((alone.quiet.misses, protected.quiet.misses), (0, 0));

@@ -35,8 +35,9 @@ fn work_of(system_wide: SystemWide, scopes: &[Scope]) -> (u64, u64) {
     (design.pmu.operations() - before.0, design.visits - before.1)
 }
 
+/// A switch of the baselines does the work that the document says.
 #[test]
-fn a_switch_of_the_baselines_does_the_work_that_the_document_says() {
+fn baseline_switches_do_the_documents_work() {
     let scopes = documents_scopes();
     // An event that is removed and one that is placed are both read and programmed: 4 operations
     // per pair.
@@ -72,8 +73,9 @@ fn a_switch_to_the_same_group_does_nothing() {
     assert_eq!((design.pmu.operations(), design.visits), before);
 }
 
+/// A pinned event without a counter fails; a flexible one waits.
 #[test]
-fn a_pinned_event_without_a_counter_fails_and_a_flexible_one_waits() {
+fn without_a_counter_pinned_events_fail() {
     let mut design = Filtered::new(SimulatedPmu::new(1), SystemWide::Switched);
     attach_all(&mut design, &[Scope::Everywhere], "{cycles,instructions}:D,cycles,instructions");
     design.switch(&chain(1), 10);

@@ -190,8 +190,9 @@ mod tests {
     use super::super::design::{Design, Filtered, SystemWide};
     use super::*;
 
+    /// What is due is spent, and what was overspent is made good.
     #[test]
-    fn what_is_due_is_spent_and_what_was_spent_too_much_is_made_good() {
+    fn what_is_due_is_spent_and_made_good() {
         const ROUNDS: u32 = 2000;
         const EACH_NS: i64 = 350;
         let mut due = Due::default();

@@ -159,8 +159,9 @@ fn hands_out_each_once_and_in_order<T: UpdatedTree>() {
     });
 }
 
+/// Each node is yielded once and on the right side of its parent.
 #[test]
-fn each_node_is_yielded_once_and_on_the_right_side_of_its_parent() {
+fn each_node_is_yielded_once_in_order() {
     hands_out_each_once_and_in_order::<PopLeaf>();
     hands_out_each_once_and_in_order::<PopList>();
     hands_out_each_once_and_in_order::<PushChildren<false>>();
