@@ -15,14 +15,14 @@ use tower_service::Service;
 use super::holding::HoldingFuture;
 use super::not_admitted;
 
-/// Has each request wait for a place in a queue that is fair to tenants, for the group in which it
-/// is handled, and holds the place to the end of the response's body. Those that are not let in are
-/// [answered](not_admitted).
+/// Lets each request wait for a place in a queue that is fair to tenants, for the group in which it
+/// is handled, and holds the place to the end of the response's body. Requests that are not let in
+/// get the answer of [`not_admitted`].
 ///
-/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group; outside of
-/// whatever makes the work. A request in no group passes. Bodies of the inner service must be made
-/// of text, as those of axum are, and `Full<Bytes>`. Costs an admission, and a clone of the inner
-/// service.
+/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group, and around
+/// whatever does the work. A request in no group passes. The inner service's body must be
+/// convertible from a `String`, as those of axum and `Full<Bytes>` are. Costs an admission, and a
+/// clone of the inner service.
 ///
 /// # Examples
 /// ```
@@ -66,7 +66,7 @@ impl AdmissionLayer {
         AdmissionLayer { admission, timeout: None }
     }
 
-    /// Has no request wait for longer: see [`Admitting::max_wait`].
+    /// Bounds how long a request waits: see [`Admitting::max_wait`].
     #[doc(alias = "deadline")]
     #[doc(alias = "timeout")]
     #[must_use]
@@ -120,7 +120,7 @@ where
 pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
 
 pin_project! {
-    /// The body of a response, which keeps its place until it is over, or what else is held for it.
+    /// The body of a response, which holds its place, or what else is held for it, until it ends.
     /// See [`AdmissionLayer`], [`QuotaLayer`](super::QuotaLayer).
     #[derive(Debug)]
     pub struct AdmittedBody<B, H = Admitted> {

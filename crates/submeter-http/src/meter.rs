@@ -17,11 +17,11 @@ use super::{HttpMetrics, MeteredBody};
 
 /// Handles and counts each request in the group that a function finds for it.
 ///
-/// The function runs for each request, so that it should be a lookup and a clone. A request for
-/// which it finds none is handled outside of all groups, uncounted. The layer should be the
-/// outermost one: work outside of it belongs to no group. It changes the types of both bodies, so
-/// layers that fix a body's type, such as axum's `from_fn`, go into a `.layer(…)` of their own and
-/// not into one tuple with it.
+/// The function runs for each request, so it should be no more than a lookup and a clone. If it
+/// finds no group, the request is handled outside of all groups and not counted. The layer should
+/// be the outermost one: work outside of it belongs to no group. It changes the types of both
+/// bodies, so layers that fix a body's type, such as axum's `from_fn`, go into a `.layer(…)` of
+/// their own and not into one tuple with it.
 ///
 /// Costs two switches for each poll, and seven updates for each request.
 ///

@@ -20,15 +20,15 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
 
 /// Charges a quota for each request, in the group in which it is handled, and holds the charge to
-/// the end of the response's body: with an amount of 1, a limit of requests in flight. Those for
-/// which there is no room are [answered](refused).
+/// the end of the response's body: with an amount of 1, a limit of requests in flight. Requests
+/// without room get the answer of [`refused`].
 ///
 /// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group. A request in
-/// no group passes. Bodies of the inner service must be made of text, as those of axum are, and
-/// `Full<Bytes>`. Costs a charge, an allocation, and a clone of the inner service.
+/// no group passes. The inner service's body must be convertible from a `String`, as those of axum
+/// and `Full<Bytes>` are. Costs a charge, an allocation, and a clone of the inner service.
 ///
-/// Requests wait in the order of arrival, whichever tenant they are of. For turns that are fair to
-/// tenants see [`AdmissionLayer`](super::AdmissionLayer).
+/// Requests wait in the order of arrival, whichever tenant they belong to. For turns that are fair
+/// to tenants see [`AdmissionLayer`](super::AdmissionLayer).
 ///
 /// # Examples
 /// ```
@@ -66,15 +66,14 @@ pub struct QuotaLayer<U: Unit> {
 }
 
 impl<U: Unit> QuotaLayer<U> {
-    /// Makes a layer that charges `n` for each request, and refuses those for which there is no
-    /// room at once.
+    /// Makes a layer that charges `n` for each request, and refuses at once if there is no room.
     pub fn new(quota: Quota<U>, n: u64) -> QuotaLayer<U> {
         QuotaLayer { quota, n, timer: None }
     }
 
-    /// Has requests wait for room, until a timer that is made for each is ready: as
-    /// `wait(|| tokio::time::sleep(Duration::from_secs(1)))`. This crate's layers have no timer of
-    /// their own, as they need no runtime.
+    /// Lets requests wait for room until their timer is ready. `timer` makes one for each: `wait(||
+    /// tokio::time::sleep(Duration::from_secs(1)))`. The layers have no timer of their own, because
+    /// they need no runtime.
     #[must_use]
     pub fn wait<T>(mut self, timer: impl Fn() -> T + Send + Sync + 'static) -> QuotaLayer<U>
     where

@@ -11,12 +11,12 @@ use tower_service::Service;
 
 use super::throttled;
 
-/// Takes one of a rate limit for each request, in the group in which it is handled, and answers
-/// those for which there is none: see [`throttled`].
+/// Takes one of a rate limit for each request, in the group in which it is handled. Requests that
+/// exceed the rate get the answer of [`throttled`].
 ///
 /// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group and counts what
-/// is refused, too. A request in no group passes. Bodies of the inner service must be made of text,
-/// as those of axum are, and `Full<Bytes>`.
+/// is refused, too. A request in no group passes. The inner service's body must be convertible from
+/// a `String`, as those of axum and `Full<Bytes>` are.
 ///
 /// Costs a take ([`Group::try_take`](submeter::Group::try_take)) for each request.
 ///

@@ -10,9 +10,10 @@ use submeter::{LimitError, Rate, RateError, UnitKind};
 /// header can say. When room comes back is not known.
 const RETRY_AFTER_S: u64 = 1;
 
-/// Makes the response to a request whose charge was refused: 507 where bytes are limited, else 429,
-/// with `Retry-After`; 410 where the group was [killed](LimitError::is_killed) while the charge
-/// waited. Its text names the quota but no group: other tenants are not the client's business.
+/// Makes the response to a request whose charge was refused: 507 if bytes are limited, 429
+/// otherwise, with `Retry-After`; 410 if the group was [killed](LimitError::is_killed) while the
+/// charge waited. The text names the quota but no group: other tenants are none of the client's
+/// business.
 ///
 /// # Examples
 /// ```
@@ -40,9 +41,9 @@ pub fn refused(error: &LimitError) -> Response<String> {
 }
 
 /// Makes the response to a request that a rate refused: 429, with `Retry-After` in whole seconds,
-/// after which it would be granted if nothing else were taken. A take of more than a burst, which
-/// is never granted, gets none, nor does one by [`Rate::NOTHING`], as a rate of a fleet is where
-/// nothing is leased. Its text names the rate but no group.
+/// after which it would be granted if nothing else were taken. A take that is never granted has no
+/// `Retry-After`: one of more than a burst, or one from [`Rate::NOTHING`], which a fleet's rate is
+/// while nothing is leased. The text names the rate but no group.
 ///
 /// # Examples
 /// ```
@@ -69,9 +70,9 @@ pub fn throttled(error: &RateError) -> Response<String> {
     refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), advice, after_s)
 }
 
-/// Makes the response to a request that was not let in: 429 where too many of its tenant's wait,
-/// 410 where the group was killed, and else 503; with `Retry-After` in whole seconds, one at least.
-/// Its text names no group.
+/// Makes the response to a request that was not let in: 429 if too many of its tenant's requests
+/// wait, 410 if the group was killed, 503 otherwise; with `Retry-After` in whole seconds, at least
+/// one. Its text names no group.
 ///
 /// # Examples
 /// ```

@@ -37,11 +37,11 @@ use crate::storage::Area;
 /// ```
 ///
 /// # Signal handlers and forks
-/// Adds and reads may be made in a signal handler. On top of an add of its own thread that moves
-/// stock, a handler does not wait for that: its add may be refused although it would fit, and its
-/// sum may be too high by what lies in stock. A child that is forked while another thread moves
-/// stock keeps what that had reserved: it may be refused as much as
-/// [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds the limit.
+/// Adds and reads may be made in a signal handler. A handler that interrupts an add that is moving
+/// stock does not wait for it: its own add may be refused although it would fit, and its sum may be
+/// too high by what lies in stock. A child that is forked while another thread moves stock keeps
+/// what that had reserved: it may be refused as much as [`slack`](LimitedCounter::slack) and that
+/// thread's add too early, and never exceeds the limit.
 ///
 /// For a move of *another* thread a handler waits like any other caller: near the limit, and in
 /// `sum`. Do not add with a lock held that handlers of other threads want, nor while other threads
@@ -156,8 +156,8 @@ impl LimitedCounter {
     /// returned, nothing is added until it fits. The batch stays as it was. An add under way that
     /// the new limit refuses may count until then, so that others are refused as well.
     ///
-    /// Not for signal handlers: on top of an add of its own thread that moves stock, what lies in
-    /// stock is granted all the same.
+    /// Not for signal handlers: in one that interrupts an add that is moving stock, what lies in
+    /// stock is still granted.
     pub fn set_limit(&self, limit: i64) {
         self.flat.set_limit(held_of(limit));
     }

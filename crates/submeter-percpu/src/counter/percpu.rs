@@ -137,10 +137,10 @@ impl PercpuCounter {
         }
     }
 
-    /// Makes the value `value`, by adding what it lacks. Costs a `sum` and an add.
+    /// Sets the value, by adding the difference. Costs a `sum` and an add.
     ///
-    /// No add is lost: one that races with it is either set over, as if it had come before, or
-    /// counts on top, as if it had come after. Sets wait for each other; not for signal handlers.
+    /// No add is lost: a concurrent one counts as if it came either before the set, which
+    /// overwrites it, or after, on top of it. Sets wait for each other. Not for signal handlers.
     ///
     /// # Differences from Linux
     /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.

@@ -121,9 +121,9 @@ mod sealed {
 
 /// The metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not one number: this verb is of counters and gauges",
+    message = "`{Self}` is not one number: this verb is for counters and gauges",
     note = "a quota has `usage`, `try_charge` and `charge`; a histogram `record`, `sum_histogram` \
-            and `read_histogram`; a rate `try_take`"
+            and `read_histogram`; a rate `try_take`, `take` and `spend`"
 )]
 pub trait Scalar: sealed::Sealed + Copy {
     /// The number's type.

@@ -11,8 +11,8 @@ use crate::tree::group::Group;
 /// Handles each request in the group that a function finds for it: the call and every poll of the
 /// response.
 ///
-/// The function runs for each request, so that it should be a lookup and a clone. A request for
-/// which it finds none is handled outside of all groups.
+/// The function runs for each request, so it should be no more than a lookup and a clone. If it
+/// finds no group, the request is handled outside of all groups.
 ///
 /// # Examples
 /// ```

@@ -1,5 +1,6 @@
 //! Every test that a document names as a proof must exist: a table of proofs outlives the names of
-//! its tests otherwise.
+//! its tests otherwise. So must every test that a script selects or leaves out: a filter that fits
+//! no name says nothing.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,23 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
             }
         }
     }
+    // Scripts have parts of names, for filters.
+    for file in repo.files().iter().filter(|file| file.text.starts_with("#!")) {
+        let lines = numbered(&file.text).filter(|(_, text)| !text.trim_start().starts_with('#'));
+        for (number, text) in lines {
+            let words = text.split(|c: char| !is_plain(c)).filter(|word| is_filter(word));
+            for word in words.filter(|word| !known.iter().any(|name| name.contains("_"))) {
+                let what = format!("no test has `{word}` in its name – name one that exists");
+                findings.push(Finding::new(&file.path, number, what));
+            }
+        }
+    }
     findings
+}
+
+/// Returns whether a word of a script looks like a test's name. Those of formats have numbers.
+fn is_filter(word: &str) -> bool {
+    is_test(word) && !word.split('_').any(|part| part.parse::<u32>().is_ok())
 }
 
 fn is_plain(c: char) -> bool {
@@ -68,6 +85,16 @@ mod tests {
             assert_eq!(found.len(), 1, "{gone}: {found:?}");
             assert!(found[0].starts_with("SAFETY.md:2: no test is called `"), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_filter_that_fits_no_test_is_found() {
+        let script = "#!/bin/bash\n# an_old_name_in_a_comment\nrun --skip charge_is_given_back_once \
+                      --format cyclone_dx_json_1_6 SUBMETER_A_B_C_D\n";
+        assert_eq!(found("run", script), Vec::<String>::new());
+        let found = found("run", &script.replace("_once", "_twice"));
+        assert_eq!(found, ["run:3: no test has `charge_is_given_back_twice` in its name – name one \
+                            that exists"]);
     }
 
     #[test]
