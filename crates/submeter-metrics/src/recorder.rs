@@ -57,8 +57,8 @@ struct Table {
 }
 
 impl Recorder {
-    /// Creates a recorder that charges `outside`, usually the root, where the calling thread works
-    /// for no group of that tree.
+    /// Creates a recorder. While a thread works for no group of that tree, it charges `outside`,
+    /// usually the root.
     ///
     /// # Panics
     /// When the slots are of another schema than the group.

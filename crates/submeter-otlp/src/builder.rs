@@ -137,17 +137,16 @@ impl Builder {
         }
     }
 
-    /// Sends by this protocol, by HTTP unless this is called.
+    /// Sets the protocol. The default is HTTP.
     pub fn protocol(mut self, protocol: Protocol) -> Builder {
         self.protocol = protocol;
         self
     }
 
-    /// Sends to this URL, which is used as it is: `http://localhost:4318/v1/metrics`, or
-    /// `http://localhost:4317` by gRPC, unless this or [`receiver`](Builder::receiver) is called.
-    /// `https` is TLS, in builds with the feature `tls`. A user and a password in it, which are
-    /// percent-encoded, are sent as `authorization`, unless there is such a
-    /// [header](Builder::header).
+    /// Sends to exactly this URL. The default, unless [`receiver`](Builder::receiver) is called, is
+    /// `http://localhost:4318/v1/metrics`, or `http://localhost:4317` with gRPC. `https` is TLS, in
+    /// builds with the feature `tls`. A user and a password in it, which are percent-encoded, are
+    /// sent as `authorization`, unless there is such a [header](Builder::header).
     pub fn endpoint(mut self, url: &str) -> Builder {
         self.endpoint = Endpoint::Exact(Address::new(url));
         self
@@ -191,7 +190,7 @@ impl Builder {
         self
     }
 
-    /// Adds a header to each request, as receivers want them to know who sends.
+    /// Adds a header to each request, such as one by which the receiver knows the sender.
     pub fn header(mut self, name: &str, value: &str) -> Builder {
         self.headers.0.push((name.into(), value.into()));
         self
@@ -203,19 +202,20 @@ impl Builder {
         self
     }
 
-    /// Gives the receiver so long to answer, 10 s unless this is called.
+    /// Sets how long the receiver may take to answer. The default is 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Builder {
         self.timeout = timeout;
         self
     }
 
-    /// Exports so often, each minute unless this is called.
+    /// Sets the time between exports. The default is a minute.
     pub fn interval(mut self, interval: Duration) -> Builder {
         self.interval = interval;
         self
     }
 
-    /// Counts from the start of series, unless this is called, or from the last export.
+    /// Sets whether values count from the start of their series, the default, or from the last
+    /// export.
     pub fn temporality(mut self, temporality: Temporality) -> Builder {
         self.temporality = temporality;
         self
@@ -223,23 +223,23 @@ impl Builder {
 
     /// Sends histograms as exponential ones, of scale 0, which need no bounds on the wire.
     ///
-    /// Values up to the first bound are in the zero bucket, and the last bucket, which has no end,
-    /// has one there.
+    /// Values up to the first bound are in the zero bucket. The last bucket is open here, and gets
+    /// a bound there.
     pub fn exponential(mut self, exponential: bool) -> Builder {
         self.exponential = exponential;
         self
     }
 
-    /// Sends no group deeper than `depth`, the root being at 0: what is below is in the values of
-    /// the group at that depth.
+    /// Sends no group deeper than `depth`, where the root is at 0: the values of a group at that
+    /// depth include all groups below it.
     pub fn depth(mut self, depth: usize) -> Builder {
         self.depth = depth;
         self
     }
 
-    /// Bounds the bytes of a request, before compression: 3 MiB unless this is called, because
-    /// gRPC's servers take 4 MiB unless told otherwise. More is sent in several requests, one after
-    /// the other. A single group is never divided.
+    /// Bounds the bytes of a request before compression. The default is 3 MiB, because gRPC servers
+    /// accept 4 MiB by default. More is sent in several requests, one after the other. A single
+    /// group is never divided.
     pub fn request_max(mut self, bytes: usize) -> Builder {
         self.request_max = bytes;
         self
@@ -251,15 +251,15 @@ impl Builder {
         self
     }
 
-    /// Names the service, `unknown_service:` and the program's file unless this is called.
+    /// Names the service. The default is `unknown_service:` followed by the program's file name.
     pub fn service(self, name: &str) -> Builder {
         self.resource("service.name", name)
     }
 
     /// Sets an attribute of the process.
     ///
-    /// `service.instance.id` tells apart several of one service. Unless it is set it is the
-    /// [epoch](submeter::Snapshot::epoch), so another one after each restart.
+    /// `service.instance.id` distinguishes several processes of one service. The default is the
+    /// [epoch](submeter::Snapshot::epoch), which changes with each restart.
     pub fn resource(mut self, key: &str, value: &str) -> Builder {
         self.attribute(key, value);
         self

@@ -25,7 +25,7 @@ impl Builder {
     /// `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
     /// `OTEL_SDK_DISABLED`.
     ///
-    /// Earlier settings give way, and later ones take precedence: call it last to have operators
+    /// It overrides earlier settings, and later ones override it: call it last to let operators
     /// decide.
     ///
     /// A value that cannot be used is ignored, as the specification demands, with a warning in the

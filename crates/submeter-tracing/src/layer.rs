@@ -73,11 +73,11 @@ impl TenantLayer {
         self
     }
 
-    /// Creates no group where the parent has so many children, 1000 unless this is called: what
-    /// further tenants do is charged to a child `:other`. With 0, the program creates all.
+    /// Bounds how many children of the parent are created. The default is 1,000. Work of further
+    /// tenants is charged to a child `:other`. With 0, only the program creates groups.
     ///
-    /// Groups stay until the program kills them, and a dead one's place is free again. Counts begin
-    /// anew: call it before the layer is used.
+    /// Groups stay until the program kills them, which frees their places. Call it before the layer
+    /// is used, because counts begin anew.
     #[must_use]
     pub fn groups_max(mut self, max: usize) -> TenantLayer {
         self.tenants = Arc::new(Tenants::new(self.tenants.parent(), max));
