@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use submeter::{Bytes, Counter, Group};
 
-use super::inside::{Inside, Keeper};
+use super::in_group_of::{InGroupOf, Keeper};
 use super::meter::{End, Exchange};
 
 pin_project! {
@@ -17,7 +17,7 @@ pin_project! {
     #[derive(Debug)]
     pub struct MeteredBody<B> {
         #[pin]
-        body: Inside<B, Meter>,
+        body: InGroupOf<B, Meter>,
     }
 }
 
@@ -64,12 +64,12 @@ impl Meter {
 impl<B: Body> MeteredBody<B> {
     pub(super) fn of_request(body: B, group: Option<&Group>, bytes: Counter<Bytes>) -> Self {
         let meter = group.map_or(Meter::OfNobody, |group| Meter::Request(group.clone(), bytes));
-        MeteredBody { body: Inside::new(body, meter) }
+        MeteredBody { body: InGroupOf::new(body, meter) }
     }
 
     pub(super) fn of_response(body: B, exchange: Option<Exchange>) -> MeteredBody<B> {
         let meter = exchange.map_or(Meter::OfNobody, Meter::Response);
-        MeteredBody { body: Inside::new(body, meter) }
+        MeteredBody { body: InGroupOf::new(body, meter) }
     }
 }
 

@@ -12,7 +12,7 @@ use submeter::Group;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::inside::{Inside, Keeper};
+use super::in_group_of::{InGroupOf, Keeper};
 use super::{HttpMetrics, MeteredBody};
 
 /// Handles and counts each request in the group that a function finds for it.
@@ -85,7 +85,7 @@ where
             let body = |body| MeteredBody::of_request(body, group, metrics.request_bytes);
             self.inner.call(request.map(body))
         };
-        MeterFuture { future: Inside::new(future, exchange), method }
+        MeterFuture { future: InGroupOf::new(future, exchange), method }
     }
 }
 
@@ -95,7 +95,7 @@ pin_project! {
     #[must_use = "a future does nothing unless it is polled"]
     pub struct MeterFuture<F> {
         #[pin]
-        future: Inside<F, Option<Exchange>>,
+        future: InGroupOf<F, Option<Exchange>>,
         method: Method,
     }
 }

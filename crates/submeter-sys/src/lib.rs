@@ -67,7 +67,7 @@ pub use cpu_rows::CpuRows;
 pub use own_word::add_to_own;
 pub use probe::{Backend, Probe, SelfTest, probe};
 pub use row_hint::{ResolvedHint, RowHint, locked_rows, set_thread_number, thread_number};
-pub use rseq::{Added, Exit, Gated, Rseq};
+pub use rseq::{AddOutcome, Exit, Gated, Rseq};
 
 /// The distance between two rows of per-CPU words, in bytes: a little over 1 GiB where addresses
 /// have 64 bits. Address space is reserved, not memory. A constant, so that the sequences multiply

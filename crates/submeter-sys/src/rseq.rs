@@ -8,12 +8,12 @@ use crate::{STRIDE, arch, os};
 /// The distance between words that lie side by side.
 const WORD: usize = size_of::<i64>();
 
-/// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never
+/// [`AddOutcome::at`] when the kernel aborted the sequence. Not an address: the first page is never
 /// mapped.
 pub(crate) const EXIT_ABORTED: i32 = 1;
-/// [`Added::at`] when the thread has no row.
+/// [`AddOutcome::at`] when the thread has no row.
 pub(crate) const EXIT_OUTSIDE: i32 = 2;
-/// [`Added::at`] when the mark was clear.
+/// [`AddOutcome::at`] when the mark was clear.
 pub(crate) const EXIT_UNMARKED: i32 = 3;
 
 /// `cpu_id` in `struct rseq` (linux/rseq.h).
@@ -73,16 +73,16 @@ pub enum Exit {
 
 /// The result of a sequence with outputs.
 #[derive(Clone, Copy, Debug)]
-pub struct Added {
+pub struct AddOutcome {
     pub(crate) after: i64,
     pub(crate) changed: u64,
     /// The address that was written, or one of the `EXIT_` reasons.
     pub(crate) at: u64,
 }
 
-impl Added {
+impl AddOutcome {
     /// The result for a thread without a row.
-    const OUTSIDE: Added = Added { after: 0, changed: u64::MAX, at: EXIT_OUTSIDE as u64 };
+    const OUTSIDE: AddOutcome = AddOutcome { after: 0, changed: u64::MAX, at: EXIT_OUTSIDE as u64 };
 
     /// Returns the bits in which the word differs from before; all ones when nothing was added. One
     /// comparison with a batch's mask thus tells the common case from everything else.
@@ -92,7 +92,7 @@ impl Added {
         self.changed
     }
 
-    /// Returns the word after the add. Meaningless unless [`exit`](Added::exit) is `None`.
+    /// Returns the word after the add. Meaningless unless [`exit`](AddOutcome::exit) is `None`.
     #[inline(always)]
     #[must_use]
     pub fn after(self) -> i64 {
@@ -297,9 +297,9 @@ impl Rseq {
     /// As [`add`](Rseq::add).
     #[inline(always)]
     #[must_use]
-    pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
+    pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> AddOutcome {
         if has_no_area(self.offset()) {
-            return Added::OUTSIDE;
+            return AddOutcome::OUTSIDE;
         }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_carry(self.offset(), self.cpus, word, n) }
@@ -313,9 +313,15 @@ impl Rseq {
     /// thread may write atomically.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
+    pub unsafe fn add_marked(
+        self,
+        word: *mut i64,
+        n: i64,
+        marks: *const u64,
+        bit: u32,
+    ) -> AddOutcome {
         if has_no_area(self.offset()) {
-            return Added::OUTSIDE;
+            return AddOutcome::OUTSIDE;
         }
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_marked(self.offset(), self.cpus, word, n, marks, bit) }

@@ -47,7 +47,7 @@ pub struct TenantLayer {
 struct SpanGroup(Group);
 
 /// A span that the thread has entered.
-struct Inside {
+struct EnteredSpan {
     span: Id,
     /// Tells apart layers of several subscribers, which number spans alike.
     layer: usize,
@@ -55,7 +55,7 @@ struct Inside {
 }
 
 thread_local! {
-    static INSIDE: RefCell<Vec<Inside>> = const { RefCell::new(Vec::new()) };
+    static INSIDE: RefCell<Vec<EnteredSpan>> = const { RefCell::new(Vec::new()) };
 }
 
 impl TenantLayer {
@@ -148,7 +148,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
         let Some(group) = group else { return };
         // Outside of the borrow: observers of switches may trace.
         let entered = group.enter();
-        let inside = Inside { span: id.clone(), layer: self.id(), entered };
+        let inside = EnteredSpan { span: id.clone(), layer: self.id(), entered };
         // At the thread's end the list is gone, and the guard ends at once.
         let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
     }
@@ -156,7 +156,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
     fn on_exit(&self, id: &Id, _context: Context<'_, S>) {
         let found = INSIDE.try_with(|all| {
             let mut all = all.borrow_mut();
-            let is_it = |inside: &Inside| inside.span == *id && inside.layer == self.id();
+            let is_it = |inside: &EnteredSpan| inside.span == *id && inside.layer == self.id();
             // The latest, as a span may be entered more than once.
             all.iter().rposition(is_it).map(|at| all.remove(at).entered)
         });

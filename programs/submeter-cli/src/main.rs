@@ -7,11 +7,11 @@ mod commands;
 mod fleet;
 mod logger;
 mod secrets;
-mod shortage;
 mod stat;
 #[cfg(feature = "tls")]
 mod tls;
 mod top;
+mod unserved;
 
 use std::alloc::System;
 use std::process::ExitCode;

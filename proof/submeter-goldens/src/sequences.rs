@@ -1,6 +1,6 @@
 //! One function for each sequence.
 
-use submeter_sys::{Added, CpuRows, Gated, Rseq};
+use submeter_sys::{AddOutcome, CpuRows, Gated, Rseq};
 
 /// Where the marks begin in a row: as far in as those of the libraries.
 const MARKS_AT: usize = 0x3f80_0000;
@@ -38,9 +38,11 @@ sequence!(/// `add_capped`
     submeter_codegen_add_capped(rseq: Gated, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool
     = rseq.add_capped(word, mode, n, cap));
 sequence!(/// `add_carry`
-    submeter_codegen_add_carry(rseq: Rseq, word: *mut i64, n: i64) -> Added = rseq.add_carry(word, n));
+    submeter_codegen_add_carry(rseq: Rseq, word: *mut i64, n: i64) -> AddOutcome
+    = rseq.add_carry(word, n));
 sequence!(/// `add_marked`
-    submeter_codegen_add_marked(rseq: Rseq, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added
+    submeter_codegen_add_marked(
+        rseq: Rseq, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> AddOutcome
     = rseq.add_marked(word, n, marks, bit));
 sequence!(/// `add_within`
     submeter_codegen_add_within(rseq: Rseq, word: *mut i64, n: i64, mask: u64) -> bool

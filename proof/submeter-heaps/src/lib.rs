@@ -7,18 +7,18 @@
 
 #![forbid(unsafe_code)]
 
+mod footprint;
 mod linked;
 mod operation;
 mod serve;
-mod weigh;
 
 use submeter::{Group, Schema, SchemaBuilder, Tree};
 use submeter_alloc::{Live, Volume, exact, sampled};
 
+pub use footprint::SIZES;
 pub use linked::difference;
 pub use operation::Operation;
 pub use serve::{answer, answer_with};
-pub use weigh::SIZES;
 
 /// The allocator below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
+use crate::footprint::weigh;
 use crate::operation::{Operation, Work};
-use crate::weigh::weigh;
 use crate::{Inner, Rung, Tenants, groups, linked};
 
 /// Says that the program is ready, and answers what standard input asks until that ends: the name

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_sys::Rseq;
 
-use crate::counter::cpu_words::{CpuWords, Kept};
+use crate::counter::cpu_words::{CpuWord, CpuWords};
 
 const LINE_WORDS: usize = 8;
 
-/// The words per CPU of one counter: an array of them for each [`Kept`].
+/// The words per CPU of one counter: an array of them for each [`CpuWord`].
 ///
 /// Invariant: word `cpu` of an array is written by the sequences of that row only; every thread may
 /// load it.
 #[derive(Debug)]
 pub(crate) struct PackedWords {
     rseq: Rseq,
-    /// The counter's own, `Kept::COUNT` arrays of `rseq.cpus()` words, one after the other. Not an
-    /// index of the line: to check that would cost as much as a sequence.
+    /// The counter's own, `CpuWord::COUNT` arrays of `rseq.cpus()` words, one after the other. Not
+    /// an index of the line: to check that would cost as much as a sequence.
     words: NonNull<AtomicI64>,
     /// Keeps them. Shared with the counters that were made together.
     _lines: Arc<[Line]>,
@@ -56,10 +56,10 @@ impl PackedWords {
 
     /// An array.
     #[inline(always)]
-    fn words(&self, kept: Kept) -> &[AtomicI64] {
+    fn words(&self, kept: CpuWord) -> &[AtomicI64] {
         let cpus = self.cpus();
         // SAFETY: 1. In bounds: `words` is the start of `lines_of(rseq)` lines, which hold
-        // `Kept::COUNT` arrays of `cpus` words, and `kept` is below that count. Lines have no
+        // `CpuWord::COUNT` arrays of `cpus` words, and `kept` is below that count. Lines have no
         // padding: 8 words are 64 bytes. 2. Alive as long as `self`: `_lines`. 3. Atomics, so that
         // they may change behind a shared reference.
         unsafe { std::slice::from_raw_parts(self.words.add(kept as usize * cpus).as_ptr(), cpus) }
@@ -68,7 +68,7 @@ impl PackedWords {
 
 impl CpuWords for PackedWords {
     #[inline(always)]
-    fn add(&self, kept: Kept, n: i64) -> bool {
+    fn add(&self, kept: CpuWord, n: i64) -> bool {
         let words = self.words(kept).as_ptr().cast_mut().cast::<i64>();
         // SAFETY: 1. `words` holds `rseq.cpus()` words, which live as long as `self`. 2. Only these
         // sequences write them: Rust code has loads only. 3. They are atomics, so that they may
@@ -77,7 +77,7 @@ impl CpuWords for PackedWords {
     }
 
     #[inline]
-    fn sum(&self, kept: Kept) -> i64 {
+    fn sum(&self, kept: CpuWord) -> i64 {
         let words = self.words(kept).iter();
         // Acquire: before what the caller loads next; pairs with the fence before an `Ended`, see
         // `Overflows`.
@@ -86,7 +86,7 @@ impl CpuWords for PackedWords {
 }
 
 fn lines_of(rseq: Rseq) -> usize {
-    (Kept::COUNT * rseq.cpus() as usize).div_ceil(LINE_WORDS)
+    (CpuWord::COUNT * rseq.cpus() as usize).div_ceil(LINE_WORDS)
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
                         let to = cpus[(thread + round) % cpus.len()];
                         cpu::set_affinity(&[to]).expect("allowed");
                         for n in (0..20_000).map(|i| 32 * (i % 5) - 32) {
-                            if !words.add(Kept::Begun, n) {
+                            if !words.add(CpuWord::Begun, n) {
                                 // Relaxed: a statistic, read after the threads were joined.
                                 refused.fetch_add(n, Ordering::Relaxed);
                             }
@@ -122,8 +122,12 @@ mod tests {
             }
         });
         // Five adds come to 160: 0, 32, 64, 96 and 128, less 32 each.
-        assert_eq!(words.sum(Kept::Begun) + refused.into_inner(), 4 * 8 * 20_000 / 5 * 160);
-        assert_eq!((words.sum(Kept::Posted), words.sum(Kept::Ended)), (0, 0), "each by itself");
-        assert!(all.iter().all(|neighbour| neighbour.sum(Kept::Begun) == 0));
+        assert_eq!(words.sum(CpuWord::Begun) + refused.into_inner(), 4 * 8 * 20_000 / 5 * 160);
+        assert_eq!(
+            (words.sum(CpuWord::Posted), words.sum(CpuWord::Ended)),
+            (0, 0),
+            "each by itself"
+        );
+        assert!(all.iter().all(|neighbour| neighbour.sum(CpuWord::Begun) == 0));
     }
 }

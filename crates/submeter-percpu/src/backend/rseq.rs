@@ -1,6 +1,6 @@
 //! Adds by restartable sequence.
 
-use submeter_sys::{Added, Exit};
+use submeter_sys::{AddOutcome, Exit};
 
 use crate::storage::raw::CpuWord;
 
@@ -36,14 +36,14 @@ impl CpuWord<'_> {
 
     /// Adds `n`, and returns the word after.
     #[inline(always)]
-    pub(crate) fn add_overflow(self, n: i64) -> Added {
+    pub(crate) fn add_overflow(self, n: i64) -> AddOutcome {
         // SAFETY: 1 and 2 as in `add`.
         unsafe { self.rseq().add_carry(self.address(), n) }
     }
 
     /// As [`add_overflow`](Self::add_overflow), while the line is dirty.
     #[inline(always)]
-    pub(crate) fn add_dirty(self, n: i64) -> Added {
+    pub(crate) fn add_dirty(self, n: i64) -> AddOutcome {
         // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
         // invariant.
         unsafe { self.rseq().add_marked(self.address(), n, self.marks(), self.line()) }
@@ -54,10 +54,10 @@ impl CpuWord<'_> {
 /// whether to go on.
 #[cold]
 pub(crate) fn retry(
-    first: Added,
+    first: AddOutcome,
     mut before_retry: impl FnMut(Exit) -> bool,
-    sequence: impl Fn() -> Added,
-) -> Option<Added> {
+    sequence: impl Fn() -> AddOutcome,
+) -> Option<AddOutcome> {
     let mut added = first;
     for _ in 0..ATTEMPTS {
         match added.exit() {

@@ -2,7 +2,7 @@
 
 /// The words of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum CpuWord {
     /// Overflows: multiples of the batch.
     Posted,
     /// How many adds in flight began here.
@@ -11,7 +11,7 @@ pub(crate) enum Kept {
     Ended,
 }
 
-impl Kept {
+impl CpuWord {
     #[cfg(not(loom))]
     pub(crate) const COUNT: usize = 3;
 }
@@ -19,11 +19,11 @@ impl Kept {
 /// Words that each CPU writes by sequence, and every thread loads.
 pub(crate) trait CpuWords {
     /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
-    fn add(&self, kept: Kept, n: i64) -> bool;
+    fn add(&self, kept: CpuWord, n: i64) -> bool;
 
     /// Sums the words of all CPUs.
     ///
     /// # Ordering
     /// Before whatever the caller loads next.
-    fn sum(&self, kept: Kept) -> i64;
+    fn sum(&self, kept: CpuWord) -> i64;
 }

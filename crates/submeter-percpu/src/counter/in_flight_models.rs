@@ -9,7 +9,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::cpu_words::{CpuWords, Kept};
+use super::cpu_words::{CpuWord, CpuWords};
 use super::loom_models::{Cpu, MASK};
 use super::overflows::Overflows;
 use crate::models::{either_first, explore, witness};
@@ -45,23 +45,23 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn word(&self, kept: Kept) -> &AtomicI64 {
+    fn word(&self, kept: CpuWord) -> &AtomicI64 {
         match kept {
-            Kept::Posted => &self.posted,
-            Kept::Begun => &self.begun,
-            Kept::Ended => &self.ended,
+            CpuWord::Posted => &self.posted,
+            CpuWord::Begun => &self.begun,
+            CpuWord::Ended => &self.ended,
         }
     }
 
-    fn load(&self, kept: Kept) -> i64 {
+    fn load(&self, kept: CpuWord) -> i64 {
         // Acquire: as the real one.
         self.word(kept).load(Ordering::Acquire)
     }
 }
 
 impl CpuWords for Sequences {
-    fn add(&self, kept: Kept, n: i64) -> bool {
-        let cpu = usize::from(kept != Kept::Begun);
+    fn add(&self, kept: CpuWord, n: i64) -> bool {
+        let cpu = usize::from(kept != CpuWord::Begun);
         let _section = self.sections[cpu].lock().expect("nobody panics inside");
         let word = self.word(kept);
         // Relaxed, both: a plain load and a plain store of the sequence.
@@ -69,15 +69,15 @@ impl CpuWords for Sequences {
         true
     }
 
-    fn sum(&self, kept: Kept) -> i64 {
+    fn sum(&self, kept: CpuWord) -> i64 {
         let early = match self.mistake {
-            Mistake::PostedFirst => Kept::Posted,
-            Mistake::BegunFirst => Kept::Begun,
+            Mistake::PostedFirst => CpuWord::Posted,
+            Mistake::BegunFirst => CpuWord::Begun,
             _ => return self.load(kept),
         };
         // Relaxed, both: the reader's own note.
         let order = std::sync::atomic::Ordering::Relaxed;
-        if kept == Kept::Ended {
+        if kept == CpuWord::Ended {
             self.early.store(self.load(early), order);
         }
         if kept == early { self.early.load(order) } else { self.load(kept) }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::cpu_words::{CpuWords, Kept};
+use super::cpu_words::{CpuWord, CpuWords};
 use super::overflows::Overflows;
 use super::setter::Setter;
 use crate::models::{explore, witness};
@@ -55,11 +55,11 @@ impl Default for Shared {
 enum NoWords {}
 
 impl CpuWords for NoWords {
-    fn add(&self, _: Kept, _: i64) -> bool {
+    fn add(&self, _: CpuWord, _: i64) -> bool {
         match *self {}
     }
 
-    fn sum(&self, _: Kept) -> i64 {
+    fn sum(&self, _: CpuWord) -> i64 {
         match *self {}
     }
 }

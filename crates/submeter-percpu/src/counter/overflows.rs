@@ -10,7 +10,7 @@
 //! in flight, and never too few.
 
 use super::Approximate;
-use super::cpu_words::{CpuWords, Kept};
+use super::cpu_words::{CpuWord, CpuWords};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// With more, a read would visit more than 24 lines: then one word that is added to by locked
@@ -58,7 +58,7 @@ impl<W: CpuWords> Overflows<W> {
     /// Announces an add that may cross a boundary, before it commits.
     #[inline]
     pub(super) fn begin(&self) -> InFlight<'_, W> {
-        if !self.by_sequence(Kept::Begun, 1) {
+        if !self.by_sequence(CpuWord::Begun, 1) {
             // SeqCst: as in `crate::overflow::InFlight`. All of this is a copy of its pairing, with
             // plain stores: whatever comes after the add in its word comes after this.
             self.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -71,14 +71,14 @@ impl<W: CpuWords> Overflows<W> {
         // Release: pairs with the Acquire in `read`: a reader that finds the overflow finds that
         // the add's row is in use. A fence, because a sequence's plain store follows.
         fence(Ordering::Release);
-        if !self.by_sequence(Kept::Posted, overflow) {
+        if !self.by_sequence(CpuWord::Posted, overflow) {
             // Relaxed: ordered by the fence above and by the one that ends the add.
             self.posted.fetch_add(overflow, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn by_sequence(&self, kept: Kept, n: i64) -> bool {
+    fn by_sequence(&self, kept: CpuWord, n: i64) -> bool {
         // One attempt: a sequence is disturbed so rarely that asking why would cost more.
         self.packed.as_ref().is_some_and(|packed| packed.add(kept, n))
     }
@@ -120,7 +120,7 @@ impl<W: CpuWords> Overflows<W> {
         let posted = self.posted.load(Ordering::Relaxed);
         match &self.packed {
             None => posted,
-            Some(packed) => posted.wrapping_add(packed.sum(Kept::Posted)),
+            Some(packed) => posted.wrapping_add(packed.sum(CpuWord::Posted)),
         }
     }
 
@@ -132,17 +132,17 @@ impl<W: CpuWords> Overflows<W> {
             return self.in_flight.load(Ordering::SeqCst);
         };
         // In the order of an add's own steps backwards, see the top of this file.
-        let ended = packed.sum(Kept::Ended);
+        let ended = packed.sum(CpuWord::Ended);
         // SeqCst: pairs with those in `begin` and in the drop; ends before begins here too.
         let elsewhere = self.in_flight.load(Ordering::SeqCst);
-        let begun = packed.sum(Kept::Begun);
+        let begun = packed.sum(CpuWord::Begun);
         elsewhere.wrapping_add_signed(begun.wrapping_sub(ended))
     }
 
     /// How many adds were ever announced by sequence.
     #[cfg(all(test, not(loom)))]
     pub(super) fn announced(&self) -> i64 {
-        self.packed.as_ref().map_or(0, |packed| packed.sum(Kept::Begun))
+        self.packed.as_ref().map_or(0, |packed| packed.sum(CpuWord::Begun))
     }
 }
 
@@ -152,7 +152,7 @@ impl<W: CpuWords> Drop for InFlight<'_, W> {
         // Release: pairs with the Acquire of the loads in `in_flight`: a reader that finds the add
         // ended finds its overflow. A fence, because a sequence's plain store follows.
         fence(Ordering::Release);
-        if !self.0.by_sequence(Kept::Ended, 1) {
+        if !self.0.by_sequence(CpuWord::Ended, 1) {
             // SeqCst: as in `begin`.
             self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         }

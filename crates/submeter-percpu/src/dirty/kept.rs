@@ -15,12 +15,12 @@
 //! # What readers learn
 //! A mark that stays says nothing about whether the line has changed since the last flush, and a
 //! reader that counts marks would find a quiet tree inexact. So the flusher lists the lines that it
-//! keeps where readers can compare them with what was read of them last ([`Kept::unread`]): those
-//! that have not changed do not count, and where no others are marked, totals are exact.
+//! keeps where readers can compare them with what was read of them last ([`KeptView::unread`]):
+//! those that have not changed do not count, and where no others are marked, totals are exact.
 //!
-//! This holds for totals that were loaded before the next flush began ([`Kept::holds`]). It may
-//! have read a line in a moment that is over by the time a reader compares: a gauge that went up
-//! and down again is as it was read last, and the total about to be stored is of the moment
+//! This holds for totals that were loaded before the next flush began ([`KeptView::holds`]). It
+//! may have read a line in a moment that is over by the time a reader compares: a gauge that went
+//! up and down again is as it was read last, and the total about to be stored is of the moment
 //! between.
 //!
 //! A flush that changes nothing of this shows readers nothing either: the version stays as it is.
@@ -37,9 +37,9 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 ///
 /// # Examples
 /// ```
-/// use submeter_percpu::dirty::Kept;
+/// use submeter_percpu::dirty::KeptView;
 ///
-/// let kept = Kept::new(4);
+/// let kept = KeptView::new(4);
 /// // Line 7 of row 1.
 /// kept.put(0, 1, 0, 1 << 7);
 /// kept.end(1);
@@ -58,7 +58,7 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 /// assert_eq!(unread(4, 4).lines, 1);
 /// ```
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptView {
     /// Odd from the first change that a flush makes until its end.
     version: AtomicU64,
     /// How many slots are in use.
@@ -74,11 +74,11 @@ struct Slot {
     bits: AtomicU64,
 }
 
-/// The lines that readers do not find in totals, see [`Kept::unread`].
+/// The lines that readers do not find in totals, see [`KeptView::unread`].
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Unread {
-    /// How many there are at most, if [`Kept::holds`] says so once totals are loaded.
+    /// How many there are at most, if [`KeptView::holds`] says so once totals are loaded.
     pub lines: u64,
     /// The version at which unchanged lines were left out; `None` if none were.
     compared_at: Option<u64>,
@@ -87,21 +87,21 @@ pub struct Unread {
 /// A reader stops after so many lines that have changed.
 const CHANGED_MAX: u64 = 8;
 
-impl Kept {
+impl KeptView {
     /// Makes room for `slots` times up to 64 lines.
     #[must_use]
-    pub fn new(slots: usize) -> Kept {
+    pub fn new(slots: usize) -> KeptView {
         let slot = |_| Slot { place: AtomicU64::new(0), bits: AtomicU64::new(0) };
-        Kept {
+        KeptView {
             version: AtomicU64::new(0),
             slots_used: AtomicU64::new(0),
             slots: (0..slots).map(slot).collect(),
         }
     }
 
-    /// Tells readers that something is about to change: until [`end`](Kept::end) they learn nothing
-    /// here. To be called before a flush stores totals, or what it read of a kept line, and so
-    /// before it releases marks. Costs a store.
+    /// Tells readers that something is about to change: until [`end`](KeptView::end) they learn
+    /// nothing here. To be called before a flush stores totals, or what it read of a kept line, and
+    /// so before it releases marks. Costs a store.
     pub fn begin(&self) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Kept {
     }
 
     /// Ends a flush that left lines in the first `slots` slots. After the totals have what it read.
-    /// Of a flush that [began](Kept::begin) nothing readers notice nothing.
+    /// Of a flush that [began](KeptView::begin) nothing readers notice nothing.
     pub fn end(&self, slots: usize) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
@@ -140,9 +140,9 @@ impl Kept {
     }
 
     /// Returns how many lines at most hold something that readers do not find yet, if
-    /// [`holds`](Kept::holds) says so once totals are loaded: of the marks that were not released,
-    /// which `count` counts, not those of kept lines that have not changed. All of them if a flush
-    /// is changing totals.
+    /// [`holds`](KeptView::holds) says so once totals are loaded: of the marks that were not
+    /// released, which `count` counts, not those of kept lines that have not changed. All of them
+    /// if a flush is changing totals.
     ///
     /// The next update of a line that this loads waits for the line to come back from the reader's
     /// cache. So it stops once it has come upon eight that have changed.

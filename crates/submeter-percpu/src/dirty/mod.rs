@@ -22,7 +22,7 @@
 //! `linking` counts the threads that are between them; a flush that finds some scans every word of
 //! bits.
 //!
-//! Lines that change again and again may keep their bits: see [`Kept`].
+//! Lines that change again and again may keep their bits: see [`KeptView`].
 //!
 //! A flush of a part takes some bits of a word and leaves the summary's bit: it cannot know that
 //! the word stays empty, and a bit too many costs one load at the next flush.
@@ -39,7 +39,7 @@ use std::ops::Range;
 mod kept;
 mod marked_rows;
 
-pub use kept::{Kept, Unread};
+pub use kept::{KeptView, Unread};
 #[cfg(not(loom))]
 pub(crate) use marked_rows::MarkedRows;
 

@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Note, explore_within, witness};
-use crate::dirty::{Kept, Unread};
+use crate::dirty::{KeptView, Unread};
 use crate::overflow::{InFlight, batch_overflow, in_flight, marked_overflow};
 use crate::pending::{Noted, Pending, Updated};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ struct Model {
     in_flight: AtomicU64,
     pending: [AtomicI64; 2],
     noted: [AtomicI64; 3],
-    kept: Kept,
+    kept: KeptView,
     /// What a flush read of the line last, and the total.
     last: AtomicI64,
     total: AtomicI64,
@@ -50,7 +50,7 @@ struct Model {
 impl Model {
     fn new(mistake: Mistake, down: bool) -> Arc<Model> {
         let start = if down { DOWN_FROM } else { UP_FROM };
-        let kept = Kept::new(1);
+        let kept = KeptView::new(1);
         kept.put(0, 0, 0, 1);
         kept.end(1);
         Arc::new(Model {

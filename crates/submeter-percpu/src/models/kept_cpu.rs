@@ -4,7 +4,7 @@
 
 use loom::sync::{Arc, Mutex};
 
-use crate::dirty::{DirtyBits, Kept, Unread};
+use crate::dirty::{DirtyBits, KeptView, Unread};
 use crate::pending::Numbers;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(super) struct Cpu {
     pub(super) tally: AtomicU64,
     /// What the flusher read last, for readers.
     pub(super) last: [AtomicI64; LINES],
-    pub(super) kept: Kept,
+    pub(super) kept: KeptView,
     pub(super) total: AtomicI64,
     /// What updates that returned have added.
     pub(super) returned: AtomicI64,
@@ -44,7 +44,7 @@ impl Cpu {
             linking: AtomicU64::new(0),
             tally: AtomicU64::new(0),
             last: [(); LINES].map(|()| AtomicI64::new(0)),
-            kept: Kept::new(1),
+            kept: KeptView::new(1),
             total: AtomicI64::new(0),
             returned: AtomicI64::new(0),
         })

@@ -2,7 +2,7 @@
 
 use super::SpinShared;
 use crate::CpuRows;
-use crate::rseq::Added;
+use crate::rseq::AddOutcome;
 
 /// Means "no signature": own registration is refused before it is used.
 pub(crate) const SIGNATURE: u32 = 0;
@@ -49,7 +49,7 @@ pub(crate) unsafe fn add_capped(_: isize, _: *mut i64, _: *const u32, _: i64, _:
 ///
 /// # Safety
 /// Never called: an [`crate::Rseq`] cannot be had here.
-pub(crate) unsafe fn add_carry(_: isize, _: u32, _: *mut i64, _: i64) -> Added {
+pub(crate) unsafe fn add_carry(_: isize, _: u32, _: *mut i64, _: i64) -> AddOutcome {
     unreachable!("{NEVER}")
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn add_marked(
     _: i64,
     _: *const u64,
     _: u32,
-) -> Added {
+) -> AddOutcome {
     unreachable!("{NEVER}")
 }
 

@@ -15,7 +15,7 @@
 
 use std::arch::asm;
 
-use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
+use crate::rseq::{AddOutcome, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 use crate::{CENTRE, CpuRows, STRIDE};
 
 #[path = "x86_64/own_area.rs"]
@@ -311,7 +311,7 @@ pub(crate) unsafe fn add_capped(
 /// # Safety
 /// As [`crate::Rseq::add_carry`].
 #[inline(always)]
-pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
+pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> AddOutcome {
     let (after, changed, at);
     // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every way
     // out passes label 6, `at` and `changed` are written on each, and `after` holds what its
@@ -342,7 +342,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
             options(nostack),
         );
     }
-    Added { after, changed, at }
+    AddOutcome { after, changed, at }
 }
 
 /// [`add_carry`], provided that bit `bit % 64` of `row[cpu].marks` is set.
@@ -357,7 +357,7 @@ pub(crate) unsafe fn add_marked(
     n: i64,
     marks: *const u64,
     bit: u32,
-) -> Added {
+) -> AddOutcome {
     let (after, changed, at);
     // SAFETY: 1. As in `add_carry`, each condition. 2. Rows `0..cpus` of `marks` are valid to read:
     // the caller's promise.
@@ -398,7 +398,7 @@ pub(crate) unsafe fn add_marked(
             options(nostack),
         );
     }
-    Added { after, changed, at }
+    AddOutcome { after, changed, at }
 }
 
 /// `row[cpu].word += n` unless that changes bits above `mask`. Returns whether it was done.

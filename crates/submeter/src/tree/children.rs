@@ -18,19 +18,19 @@ pub(crate) type Children<T> = OwnerMap<T>;
 
 /// The key of a child: its name, hashed, and the length of its parent's path.
 #[derive(Clone, Copy)]
-pub(crate) struct Sought<'a> {
+pub(crate) struct ChildKey<'a> {
     pub(crate) hash: u64,
     name: &'a str,
     /// Where the names of the parent's children begin in their paths.
     begin: usize,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> ChildKey<'a> {
     #[inline]
-    pub(crate) fn new(parent: &str, name: &'a str) -> Sought<'a> {
+    pub(crate) fn new(parent: &str, name: &'a str) -> ChildKey<'a> {
         // The root's path ends with the slash that others' lack.
         let begin = if parent.len() == 1 { 1 } else { parent.len() + 1 };
-        Sought { hash: hash(name), name, begin }
+        ChildKey { hash: hash(name), name, begin }
     }
 
     /// Returns whether a child of the parent has the name.

@@ -16,26 +16,26 @@ use crate::stats::rstat::OtherStats;
 use crate::tree::buckets::Rates;
 use crate::tree::kill_waits::KillWaits;
 
-mod added;
+mod added_sections;
 #[cfg(feature = "aggregator")]
 mod owned;
 
-use added::Added;
+use added_sections::AddedSections;
 #[cfg(feature = "aggregator")]
 use owned::Owned;
 
 /// The extras of one group. A single pointer while there are none.
 #[derive(Default)]
 pub(crate) struct Extras {
-    made: OnceBox<Made>,
+    made: OnceBox<ExtrasInner>,
 }
 
 #[derive(Default)]
-struct Made {
+struct ExtrasInner {
     /// The words of the sections other than the first, in the schema's order.
     others: Box<[OtherStats]>,
     /// The words of sections that were added to the tree.
-    added: Added,
+    added: AddedSections,
     rates: Rates,
     /// How much of the group's own CPU time was spent of its budgets.
     spent_ns: AtomicU64,
@@ -60,7 +60,9 @@ impl Extras {
         if others.is_empty() && !spends {
             return Extras::default();
         }
-        Extras { made: OnceBox::with_value(Box::new(Made { others, ..Made::default() })) }
+        Extras {
+            made: OnceBox::with_value(Box::new(ExtrasInner { others, ..ExtrasInner::default() })),
+        }
     }
 
     /// Returns the words of the sections other than the first that the tree was made with.

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::metric::schema::{Key, Schema};
 use crate::path;
 use crate::stats::rstat::{GroupStats, OtherStats};
-use crate::tree::children::{Children, Sought};
+use crate::tree::children::{ChildKey, Children};
 use crate::tree::extras::Extras;
 use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::TreeStats;
@@ -286,7 +286,7 @@ impl Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
-        let sought = Sought::new(self.path(), name);
+        let sought = ChildKey::new(self.path(), name);
         let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
         // A kill in progress has marked it and not removed it yet: a thread that saw it killed must
         // not find it again. Relaxed: such a thread has seen this very word, and sees nothing
@@ -376,7 +376,7 @@ impl Group {
             return Err(Error::killed(self.path()));
         }
         let path = path::join(self.path(), name);
-        let sought = Sought::new(self.path(), name);
+        let sought = ChildKey::new(self.path(), name);
         if let Some(inner) = children.get(sought.hash, |path| sought.is(path)) {
             return if or_get { Ok(Group { inner }) } else { Err(Error::already_exists(path)) };
         }

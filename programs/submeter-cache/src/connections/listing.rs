@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use super::{Connections, Phase, Seat};
+use super::{ConnectionState, Connections, Phase};
 
 /// The two ends of a connection, as memcached writes them: `tcp:127.0.0.1:11211`.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Connections {
     pub(crate) fn list(&self, now_ms: u64) -> Vec<u8> {
         // Copied: writing takes longer than a new connection should wait.
         let listening = self.listening();
-        let mut seats: Vec<(u64, Arc<Seat>)> = {
+        let mut seats: Vec<(u64, Arc<ConnectionState>)> = {
             let places = self.places.lock();
             places.taken.iter().map(|(number, taken)| (*number, Arc::clone(&taken.seat))).collect()
         };
@@ -67,7 +67,7 @@ impl Connections {
     }
 }
 
-fn line(text: &mut Vec<u8>, number: u64, seat: &Seat, ends: &Ends, now_ms: u64) {
+fn line(text: &mut Vec<u8>, number: u64, seat: &ConnectionState, ends: &Ends, now_ms: u64) {
     let (phase, since_ms) = seat.state();
     let state = match phase {
         Phase::Idle => "conn_read",

@@ -1,13 +1,13 @@
 //! The open connections: how many there may be, how long each has waited for its client, and how
 //! much memory they hold together.
 //!
-//! A connection notes what it waits for in its [`Seat`], with one store for each batch of requests.
-//! There are no timers: the server looks at all seats a few times a second, because a timer for
-//! each wait would cost every batch a lock that all connections share.
+//! A connection notes what it waits for in its [`ConnectionState`], with one store for each batch
+//! of requests. There are no timers: the server looks at all seats a few times a second, because a
+//! timer for each wait would cost every batch a lock that all connections share.
 
+mod buffer_room;
 mod listing;
 mod places;
-mod room;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use tokio::task::AbortHandle;
 use crate::config::Config;
 use crate::metrics::Metrics;
 
+pub(crate) use buffer_room::BufferHold;
+use buffer_room::BufferRoom;
 pub(crate) use listing::{Ends, Listener};
 pub use places::Crowd;
 use places::Places;
 pub(crate) use places::{Place, Unwelcome};
-pub(crate) use room::Hold;
-use room::Room;
 
 /// Beside its time, a request or an answer has a second for each of these bytes: what is large may
 /// take longer on a slow line.
@@ -35,7 +35,7 @@ const RATE_MIN_BYTES: u64 = 64 << 10;
 pub(crate) struct Connections {
     places: Mutex<Places>,
     listening: Mutex<Vec<Listener>>,
-    room: Room,
+    room: BufferRoom,
     root: Group,
     /// The account that a place is charged to: nothing is held outside of its bound.
     quota: Quota<Count>,
@@ -93,7 +93,7 @@ pub(crate) enum Phase {
 
 /// The public state of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionState {
     /// The phase in the low two bits, above them since when, on the store's clock in ms.
     state: AtomicU64,
     /// Bytes held beyond what every connection may have.
@@ -104,7 +104,7 @@ pub(crate) struct Seat {
     ends: OnceLock<Ends>,
 }
 
-impl Seat {
+impl ConnectionState {
     /// Notes what the connection waits for from now on.
     pub(crate) fn enter(&self, phase: Phase, now_ms: u64) {
         // Relaxed: readers decide by its value alone.
@@ -191,7 +191,7 @@ impl Connections {
         Connections {
             places: Mutex::default(),
             listening: Mutex::default(),
-            room: Room::new(root.clone(), metrics.buffers),
+            room: BufferRoom::new(root.clone(), metrics.buffers),
             root,
             quota: metrics.connections,
             most: config.connections_max,
@@ -258,7 +258,7 @@ impl Connections {
 
     /// Ends the connection that has held memory for its client for longest, if that is at least
     /// `stalled_ms`.
-    fn reclaim(&self, except: &Seat, now_ms: u64, stalled_ms: u64) {
+    fn reclaim(&self, except: &ConnectionState, now_ms: u64, stalled_ms: u64) {
         let places = self.places.lock();
         let seats = places.taken.values().map(|taken| &taken.seat);
         let stalled = seats.filter(|seat| {

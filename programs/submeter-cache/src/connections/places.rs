@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use submeter::Charge;
 
-use super::{Connections, Phase, Seat};
+use super::{ConnectionState, Connections, Phase};
 use crate::protocol::Access;
 use crate::users::{self, ByName};
 
@@ -37,7 +37,7 @@ const ENOUGH: usize = 4;
 pub(crate) struct Place {
     pub(super) connections: Arc<Connections>,
     number: u64,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) seat: Arc<ConnectionState>,
 }
 
 /// The holders of the places.
@@ -60,7 +60,7 @@ pub(super) struct Places {
 
 /// One place.
 pub(super) struct Taken {
-    pub(super) seat: Arc<Seat>,
+    pub(super) seat: Arc<ConnectionState>,
     /// As it was at the login.
     user: Option<(Arc<str>, Access)>,
     charge: Charge,
@@ -100,7 +100,7 @@ impl fmt::Display for Crowd {
 impl Connections {
     /// Takes a place, unless all are taken; for a stranger if the client has to say who it is.
     pub(crate) fn take_place(self: &Arc<Self>, now_ms: u64, is_stranger: bool) -> Option<Place> {
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(ConnectionState::default());
         seat.enter(Phase::Idle, now_ms);
         let mut places = self.places.lock();
         let is_full = places.taken.len() >= self.most;

@@ -356,14 +356,14 @@ impl Session<'_> {
             }
             let draft = inherit(item, value, item.marks() & BINARY_KEY);
             match self.room(slot, tenant, draft) {
-                Room::Granted(mut slot, charge) => {
+                StoreRoom::Granted(mut slot, charge) => {
                     return StoreOutcome::Yes {
                         cas: slot.put(draft, tenant, charge, store.new_cas),
                         len,
                     };
                 }
-                Room::Made => {}
-                Room::None => return StoreOutcome::NoMemory,
+                StoreRoom::Made => {}
+                StoreRoom::None => return StoreOutcome::NoMemory,
             }
         }
         StoreOutcome::NoMemory
@@ -405,14 +405,14 @@ impl Session<'_> {
             let mut draft = inherit(item, [digits, &PADDING[..padding]], marks);
             draft.expires_ms = count.expires_ms.unwrap_or(draft.expires_ms);
             match self.room(slot, tenant, draft) {
-                Room::Granted(mut slot, charge) => {
+                StoreRoom::Granted(mut slot, charge) => {
                     let cas = slot.put(draft, tenant, charge, count.new_cas);
                     let hit = if count.up { Total::IncrHits } else { Total::DecrHits };
                     self.totals().count(hit);
                     return CountOutcome::Yes(Sum { value, cas, expires_ms: draft.expires_ms });
                 }
-                Room::Made => {}
-                Room::None => return CountOutcome::NoMemory,
+                StoreRoom::Made => {}
+                StoreRoom::None => return CountOutcome::NoMemory,
             }
         }
         CountOutcome::NoMemory
@@ -424,14 +424,14 @@ impl Session<'_> {
         slot: Slot<'s, 'g>,
         tenant: &Arc<Tenant>,
         draft: Draft<'_>,
-    ) -> Room<'s, 'g> {
+    ) -> StoreRoom<'s, 'g> {
         match slot.try_charge(tenant, draft.cost()) {
-            Ok(charge) => Room::Granted(slot, charge),
+            Ok(charge) => StoreRoom::Granted(slot, charge),
             Err(_) => {
                 drop(slot);
                 match self.cache.store().charge(tenant, draft.cost(), self.now) {
-                    Ok(_given_back) => Room::Made,
-                    Err(_) => Room::None,
+                    Ok(_given_back) => StoreRoom::Made,
+                    Err(_) => StoreRoom::None,
                 }
             }
         }
@@ -439,7 +439,7 @@ impl Session<'_> {
 }
 
 /// The outcome of asking for room under a lock.
-pub(super) enum Room<'s, 'g> {
+pub(super) enum StoreRoom<'s, 'g> {
     Granted(Slot<'s, 'g>, Charge),
     Made,
     None,

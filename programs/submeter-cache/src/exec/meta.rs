@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use submeter::refs::{Guard, pin};
 
 use super::classic::{
-    CountOutcome, CountRequest, RETRIES_MAX, Room, StoreOutcome, StoreRequest, data,
+    CountOutcome, CountRequest, RETRIES_MAX, StoreOutcome, StoreRequest, StoreRoom, data,
 };
 use super::{Batch, Effect, Kind, Session};
 use crate::clock::Tick;
@@ -134,12 +134,12 @@ impl Session<'_> {
             };
             let draft = self.blank(meta, exptime);
             match self.room(slot, tenant, draft) {
-                Room::Granted(mut slot, charge) => {
+                StoreRoom::Granted(mut slot, charge) => {
                     slot.put(draft, tenant, charge, meta.flags.new_cas);
                     return Some((slot, true));
                 }
-                Room::Made => {}
-                Room::None => return None,
+                StoreRoom::Made => {}
+                StoreRoom::None => return None,
             }
         }
         None
@@ -234,13 +234,13 @@ impl Session<'_> {
             let draft =
                 Draft { key: item.key(), value: [b"", b""], client_flags: 0, expires_ms, marks };
             match self.room(slot, tenant, draft) {
-                Room::Granted(mut slot, charge) => {
+                StoreRoom::Granted(mut slot, charge) => {
                     slot.put(draft, tenant, charge, flags.new_cas);
                     return "HD";
                 }
-                Room::Made => {}
+                StoreRoom::Made => {}
                 // No room even for an empty item: then there is none.
-                Room::None => self.cache.store().slot(&meta.key, self.now, &guard).remove(),
+                StoreRoom::None => self.cache.store().slot(&meta.key, self.now, &guard).remove(),
             }
         }
         "NF"

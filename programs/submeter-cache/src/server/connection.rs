@@ -4,7 +4,7 @@
 //! batches other connections get their turn. The server does not read while answers wait to be
 //! sent, so that a client that does not read is no longer served and costs a bounded amount of
 //! memory. What a connection holds while it waits for its client is bounded for all connections
-//! together ([`Hold`]), and so is the time.
+//! together ([`BufferHold`]), and so is the time.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -23,7 +23,7 @@ use super::stream::Stream;
 use super::{Foreign, Hook};
 use crate::cache::Cache;
 use crate::cache::List;
-use crate::connections::{Hold, Phase, Place, Unwelcome};
+use crate::connections::{BufferHold, Phase, Place, Unwelcome};
 use crate::exec::{self, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
 use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
@@ -91,7 +91,7 @@ struct Connection<'c> {
     session: Session<'c>,
     place: Place,
     on_foreign: Option<Hook<Foreign>>,
-    hold: Hold,
+    hold: BufferHold,
     input: Vec<u8>,
     /// The offset of the next request in `input`.
     at: usize,

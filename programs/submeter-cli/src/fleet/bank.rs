@@ -24,8 +24,9 @@ pub(super) fn run(args: &BankServeArgs) -> Result<ExitCode, Failure> {
 
 fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new();
-    let deaf = |e: std::io::Error| Failure::new(format_args!("cannot listen to signals: {e}"));
-    let early = early.map_err(deaf)?;
+    let cannot_listen =
+        |e: std::io::Error| Failure::new(format_args!("cannot listen to signals: {e}"));
+    let early = early.map_err(cannot_listen)?;
     check(args.lease)?;
     let lock = lock_of(&args.listen);
     let past = past(&lock, args.lease);
@@ -65,7 +66,7 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     runtime.block_on(async {
-        let signals = early.listen().map_err(deaf)?;
+        let signals = early.listen().map_err(cannot_listen)?;
         let own = args.lease;
         tokio::spawn(async move {
             tokio::time::sleep(longest).await;

@@ -6,6 +6,7 @@ mod asked;
 mod busy;
 mod count;
 mod end_to_end;
+mod footprint;
 mod groups;
 mod kill;
 mod limits;
@@ -22,7 +23,6 @@ mod rstat;
 mod runner;
 mod threads;
 mod warnings;
-mod weigh;
 mod worlds;
 
 use std::io::{self, IsTerminal};

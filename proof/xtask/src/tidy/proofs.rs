@@ -93,8 +93,11 @@ mod tests {
                       --format cyclone_dx_json_1_6 SUBMETER_A_B_C_D\n";
         assert_eq!(found("run", script), Vec::<String>::new());
         let found = found("run", &script.replace("_once", "_twice"));
-        assert_eq!(found, ["run:3: no test has `charge_is_given_back_twice` in its name – name one \
-                            that exists"]);
+        assert_eq!(
+            found,
+            ["run:3: no test has `charge_is_given_back_twice` in its name – name one \
+                            that exists"]
+        );
     }
 
     #[test]

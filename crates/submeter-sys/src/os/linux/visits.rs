@@ -160,7 +160,7 @@ pub(crate) fn wait(patience: Option<Duration>) -> io::Result<()> {
 
 /// As [`wait`], also in a process of one thread.
 pub(super) fn wait_for_round(patience: Option<Duration>) -> io::Result<()> {
-    let Some(_inside) = Inside::new() else { return Err(io::ErrorKind::TimedOut.into()) };
+    let Some(_inside) = WaitGuard::new() else { return Err(io::ErrorKind::TimedOut.into()) };
     let start = Instant::now();
     let visitor = visitor();
     let mut rounds = visitor.rounds();
@@ -200,7 +200,7 @@ pub(crate) fn prepare() {
     let visitor = visitor();
     // Relaxed: the thread looks under the lock, which `start` takes after this.
     if !visitor.stays.swap(true, Ordering::Relaxed)
-        && let Some(_inside) = Inside::new()
+        && let Some(_inside) = WaitGuard::new()
     {
         // Where it cannot be had, those who wait try again.
         let _ = visitor.start();
@@ -234,22 +234,22 @@ fn look<T>(at: impl FnOnce(&Rounds) -> T) -> Option<T> {
     let visitor = VISITOR.load(Ordering::Acquire);
     // SAFETY: 1. Null, or a visitor, which is never freed.
     let visitor = unsafe { visitor.as_ref() }.filter(|visitor| visitor.home.is_here())?;
-    let _inside = Inside::new()?;
+    let _inside = WaitGuard::new()?;
     Some(at(&visitor.rounds()))
 }
 
 /// Keeps a thread from waiting twice at once.
-struct Inside;
+struct WaitGuard;
 
 thread_local!(static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
-impl Inside {
-    fn new() -> Option<Inside> {
-        (!INSIDE.replace(true)).then_some(Inside)
+impl WaitGuard {
+    fn new() -> Option<WaitGuard> {
+        (!INSIDE.replace(true)).then_some(WaitGuard)
     }
 }
 
-impl Drop for Inside {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         INSIDE.set(false);
     }

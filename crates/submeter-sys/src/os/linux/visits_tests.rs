@@ -134,7 +134,7 @@ fn a_forked_child_has_a_visitor_of_its_own() {
 
 #[test]
 fn a_thread_inside_waits_for_nothing() {
-    let inside = Inside::new().expect("not inside");
+    let inside = WaitGuard::new().expect("not inside");
     assert_eq!(wait(None).expect_err("inside").kind(), io::ErrorKind::TimedOut);
     drop(inside);
     let _alone = alone();

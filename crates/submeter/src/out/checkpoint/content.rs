@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::error::Kind;
-use super::past::{self, Past};
+use super::process_counts::{self, ProcessCounts};
 use crate::metric::schema::{Metric, MetricKind, Schema};
 use crate::metric::totals::Restored;
 use crate::out::totals::counters;
@@ -25,7 +25,7 @@ pub(super) struct Content {
     pub(super) complete: bool,
     metrics: Vec<Kept>,
     /// The counts of processes: of the one that saved it, and of those before it.
-    past: Vec<Past>,
+    past: Vec<ProcessCounts>,
     pub(super) groups: Vec<GroupContent>,
 }
 
@@ -122,7 +122,10 @@ impl Content {
         Content {
             epoch,
             sequence,
-            past: past::kept(&past).iter().map(|totals| Past::of(totals, &names)).collect(),
+            past: process_counts::kept(&past)
+                .iter()
+                .map(|totals| ProcessCounts::of(totals, &names))
+                .collect(),
             unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             complete,
             groups: groups.collect(),
@@ -140,7 +143,7 @@ impl Content {
     pub(super) fn lines(&self, mut write: impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
         write(json!({
             "format": FORMAT, "epoch": self.epoch, "sequence": self.sequence,
-            "totals": self.past.iter().map(Past::json).collect::<Vec<_>>(),
+            "totals": self.past.iter().map(ProcessCounts::json).collect::<Vec<_>>(),
             "unix_ms": self.unix_ms, "complete": self.complete,
             "metrics": self.metrics.iter().map(Kept::json).collect::<Vec<_>>(),
         }))?;
@@ -193,9 +196,9 @@ impl Content {
         let is_counter = |name: &str| {
             metrics.iter().any(|metric| metric.name == name && metric.buckets.is_none())
         };
-        let past = head["totals"]
-            .as_array()
-            .and_then(|all| all.iter().map(|totals| Past::parse(totals, is_counter)).collect());
+        let past = head["totals"].as_array().and_then(|all| {
+            all.iter().map(|totals| ProcessCounts::parse(totals, is_counter)).collect()
+        });
         let past = past.ok_or_else(|| damaged(1, "the totals are no list"))?;
         Ok(Content {
             epoch: number("epoch")?,
@@ -256,7 +259,7 @@ impl Content {
         let own = groups.iter().map(Group::id).zip(sums.iter().cloned()).collect();
         // Children before their parents.
         for (at, content) in self.groups.iter().enumerate().rev() {
-            let above = past::parent(&content.path).and_then(|parent| places.get(parent));
+            let above = process_counts::parent(&content.path).and_then(|parent| places.get(parent));
             let Some(&above) = above else { continue };
             let own = std::mem::take(&mut sums[at]);
             for (sum, n) in sums[above].iter_mut().zip(&own) {
@@ -315,7 +318,8 @@ fn without_children(snapshot: &Snapshot) -> Vec<Vec<i64>> {
 fn is_next(path: &str, paths: &HashSet<String>) -> bool {
     let is_named =
         path::names(path).is_ok_and(|mut names| names.all(|name| path::check_name(name).is_ok()));
-    let is_below = past::parent(path).map_or(paths.is_empty(), |parent| paths.contains(parent));
+    let is_below =
+        process_counts::parent(path).map_or(paths.is_empty(), |parent| paths.contains(parent));
     is_named && is_below && !paths.contains(path)
 }
 

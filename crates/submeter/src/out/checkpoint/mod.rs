@@ -65,7 +65,7 @@
 mod content;
 mod error;
 mod file;
-mod past;
+mod process_counts;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -11,12 +11,12 @@ use crate::metric::schema::{Counter, Gauge, Histogram, Metric, Quota};
 use crate::path;
 use crate::tree::tree::Tree;
 
-mod apart;
 mod format;
 mod names;
 mod quota_part;
 mod series;
 mod text;
+mod unsummed;
 mod walk;
 
 pub use format::Format;

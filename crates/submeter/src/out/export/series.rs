@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use super::apart::Apart;
+use super::unsummed::Unsummed;
 use super::walk::{Ids, Member, subtract};
 use crate::metric::schema::{MetricKind, Schema};
 use crate::metric::usage::Usage;
@@ -83,7 +83,7 @@ pub(super) struct Entry {
     /// The usage of each quota, less that of the children that are shown.
     pub(super) used: Box<[u64]>,
     /// The same as in [`Member`].
-    pub(super) apart: Box<[Apart]>,
+    pub(super) unsummed: Box<[Unsummed]>,
     /// The number of scrapes that still repeat an ended group's counters.
     left: Option<u32>,
 }
@@ -163,8 +163,8 @@ impl SeriesState {
         self.hold_what_is_new(&mut members, &begins, rules);
         for entry in self.entries.values_mut() {
             let other = entry.other.as_mut().map(|other| &mut other.held);
-            let apart = entry.apart.iter_mut().map(|apart| &mut apart.held);
-            for held in std::iter::once(&mut entry.shown.held).chain(other).chain(apart) {
+            let unsummed = entry.unsummed.iter_mut().map(|unsummed| &mut unsummed.held);
+            for held in std::iter::once(&mut entry.shown.held).chain(other).chain(unsummed) {
                 *held = held.saturating_sub(1);
             }
         }
@@ -242,7 +242,7 @@ impl SeriesState {
         begins: &Beginning,
         rules: &Rules<'_>,
     ) {
-        let Member { path, id, has_children, total, own, usage, apart, .. } = member;
+        let Member { path, id, has_children, total, own, usage, unsummed, .. } = member;
         let &Beginning { with_all, held, since: created } = begins;
         let words = total.len();
         let entry = self.entries.entry(path).or_insert_with(|| Entry {
@@ -254,12 +254,12 @@ impl SeriesState {
             subtree: rules.subtrees.then(|| vec![0; words].into()),
             usage: Vec::new(),
             used: Box::default(),
-            apart: apart.iter().map(|now| Apart::new(*now, with_all)).collect(),
+            unsummed: unsummed.iter().map(|now| Unsummed::new(*now, with_all)).collect(),
             left: None,
         });
         let same = entry.id == id;
         let is_new = entry.usage.is_empty() && entry.used.is_empty();
-        for (series, now) in entry.apart.iter_mut().zip(apart) {
+        for (series, now) in entry.unsummed.iter_mut().zip(unsummed) {
             series.take(now, same || is_new, held, created);
         }
         if let Some(subtree) = &mut entry.subtree {

@@ -165,8 +165,8 @@ pub(super) fn family(
         }
         match source {
             Source::Usage(slot) => writer.quota(&group.label, entry, slot, out)?,
-            Source::Apart(at, which) => {
-                if let Some((numbers, created)) = entry.apart[at].shown() {
+            Source::Unsummed(at, which) => {
+                if let Some((numbers, created)) = entry.unsummed[at].shown() {
                     let n = numbers[which].cast_signed();
                     writer.sample(&group.label, &[n], created, out)?;
                 }
@@ -194,8 +194,8 @@ pub(super) fn family(
 enum Source {
     /// From this word of the series on.
     Word(usize),
-    /// One of two numbers that are kept apart.
-    Apart(usize, usize),
+    /// One of two numbers that have no sum over groups.
+    Unsummed(usize, usize),
     /// The usage of a quota of this slot.
     Usage(usize),
 }
@@ -208,10 +208,10 @@ impl Source {
             NamePart::Quota(QuotaPart::Refused) => Source::Word(schema.refused_word(key)),
             NamePart::Quota(QuotaPart::Overdrafts) => Source::Word(schema.overdrafts_word(key)),
             NamePart::Quota(QuotaPart::Paused) => Source::Word(schema.paused_word(key)),
-            NamePart::Quota(QuotaPart::SomeStalled) => Source::Apart(slot, 0),
-            NamePart::Quota(QuotaPart::FullStalled) => Source::Apart(slot, 1),
-            NamePart::Quota(QuotaPart::Reclaimed) => Source::Apart(quotas + slot, 0),
-            NamePart::Quota(QuotaPart::ReclaimedLow) => Source::Apart(quotas + slot, 1),
+            NamePart::Quota(QuotaPart::SomeStalled) => Source::Unsummed(slot, 0),
+            NamePart::Quota(QuotaPart::FullStalled) => Source::Unsummed(slot, 1),
+            NamePart::Quota(QuotaPart::Reclaimed) => Source::Unsummed(quotas + slot, 0),
+            NamePart::Quota(QuotaPart::ReclaimedLow) => Source::Unsummed(quotas + slot, 1),
             NamePart::Current | NamePart::Used | NamePart::Quota(_) => Source::Usage(slot),
             NamePart::Counter | NamePart::Gauge | NamePart::Histogram => {
                 Source::Word(schema.word(key).expect("it is the schema's own"))

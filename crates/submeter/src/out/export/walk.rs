@@ -46,7 +46,7 @@ pub(super) struct Member {
     pub(super) usage: Vec<Usage>,
     /// The nanoseconds for which some charges, and all charges, of each quota have waited, in order
     /// of their slots; then the reclaimed amount of each, and how often `low` protected it.
-    pub(super) apart: Vec<[u64; 2]>,
+    pub(super) unsummed: Vec<[u64; 2]>,
 }
 
 struct Visit {
@@ -172,14 +172,14 @@ fn copy(
             total: group.totals(schema),
             own: (group.depth() < depth).then(|| group.own_words(schema, flushed)),
             usage: Vec::with_capacity(schema.quotas()),
-            apart: (0..schema.quotas()).map(|slot| stalled(group, slot)).collect(),
+            unsummed: (0..schema.quotas()).map(|slot| stalled(group, slot)).collect(),
         });
     }
     let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
     for slot in 0..schema.quotas() {
         let usages = Quotas::usages(slot, shown.clone());
         for (member, usage) in members.iter_mut().zip(usages) {
-            member.apart.push([usage.counts.reclaimed, usage.counts.reclaimed_low]);
+            member.unsummed.push([usage.counts.reclaimed, usage.counts.reclaimed_low]);
             member.usage.push(usage);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use submeter_percpu::dirty::Kept;
+use submeter_percpu::dirty::KeptView;
 use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
 
 use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX};
@@ -84,7 +84,7 @@ pub(crate) struct FlushState {
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
     /// The place where readers find them.
-    shown: Arc<Kept>,
+    shown: Arc<KeptView>,
     /// The begin of this flush, in ns after the tree's begin.
     now_ns: u64,
     /// When the last flush began that issued a barrier.
@@ -99,7 +99,7 @@ impl FlushState {
     pub(super) fn new(
         area: Area,
         last: Arc<OwnedRows>,
-        shown: Arc<Kept>,
+        shown: Arc<KeptView>,
         lines: usize,
     ) -> FlushState {
         FlushState {

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use submeter_percpu::dirty::Kept;
+use submeter_percpu::dirty::KeptView;
 use submeter_percpu::storage::DirtyLines;
 
 use super::propagate::{Candidate, Propagator};
@@ -185,7 +185,7 @@ impl KeptLines {
     }
 
     /// Tells readers which lines are kept, if that has changed, and ends the flush for them.
-    pub(super) fn end(&mut self, shared: &Kept) {
+    pub(super) fn end(&mut self, shared: &KeptView) {
         if !self.is_published {
             shared.begin();
             for (slot, Word { lines, .. }) in self.words.iter().enumerate() {

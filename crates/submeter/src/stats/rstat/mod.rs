@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use submeter_percpu::dirty::Kept;
+use submeter_percpu::dirty::KeptView;
 use submeter_percpu::pending::{Collections, Noted, Pending, Updated};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 use submeter_percpu::{Area, TestClock};
@@ -142,7 +142,7 @@ pub(crate) struct Rstat {
     /// The last values read of each data row. The flusher writes.
     last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
-    kept: Arc<Kept>,
+    kept: Arc<KeptView>,
 }
 
 /// The flush numbers in a line of [`rows::FLUSHED`].
@@ -188,7 +188,7 @@ impl Rstat {
         let (area, last) = area.map_err(Error::storage)?;
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
-        let (last, kept) = (Arc::new(last), Arc::new(Kept::new(BUSY_MAX)));
+        let (last, kept) = (Arc::new(last), Arc::new(KeptView::new(BUSY_MAX)));
         let state = FlushState::new(area.clone(), Arc::clone(&last), Arc::clone(&kept), lines);
         Ok(Rstat {
             last,

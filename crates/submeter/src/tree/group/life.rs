@@ -8,7 +8,7 @@ use submeter_percpu::percpu_ref::Writing;
 use super::ends::Ends;
 use super::{Group, GroupInner};
 use crate::error::Error;
-use crate::tree::children::Sought;
+use crate::tree::children::ChildKey;
 use crate::tree::killed::Killed;
 
 impl Group {
@@ -144,7 +144,7 @@ impl Group {
         if self.inner.dead.swap(true, Ordering::Relaxed) {
             return Err(Error::killed(self.path()));
         }
-        let sought = Sought::new(parent.path(), self.name());
+        let sought = ChildKey::new(parent.path(), self.name());
         let owner = siblings.remove(sought.hash, |path| sought.is(path));
         owner.ok_or_else(|| Error::killed(self.path()))
     }

@@ -4,7 +4,6 @@ mod checkpoint;
 mod conservation;
 mod deletion;
 mod demo;
-mod doors;
 mod files;
 mod fleet;
 mod heap;
@@ -14,6 +13,7 @@ mod load;
 mod otlp;
 mod places;
 mod plan;
+mod ports;
 mod reading;
 mod reload;
 mod service;
@@ -40,7 +40,7 @@ use self::plan::Plan;
 use self::threads::runtime;
 use crate::cli::{self, ServeArgs};
 use crate::logger;
-use crate::shortage;
+use crate::unserved;
 use submeter_load::drive::{self, Outcome};
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 
 fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before anything else: Ctrl-C during the start ends with a summary too.
-    let early = signals::Early::new().map_err(|e| deaf(&e))?;
+    let early = signals::Early::new().map_err(|e| cannot_listen(&e))?;
     // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
     // programs that use select(2). Where the hard limit is no higher this many must do.
     let limits = rustix::process::getrlimit(Resource::Nofile);
@@ -69,7 +69,7 @@ fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     let runtime = runtime(Some(OTHER_THREADS))?;
     let code = runtime.block_on(async {
-        let signals = early.listen().map_err(|e| deaf(&e))?;
+        let signals = early.listen().map_err(|e| cannot_listen(&e))?;
         serve(args, signals).await
     });
     // Connections that outlived the grace period must not hold the process.
@@ -77,12 +77,12 @@ fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
     code
 }
 
-fn deaf(error: &std::io::Error) -> Failure {
+fn cannot_listen(error: &std::io::Error) -> Failure {
     Failure::new(format_args!("cannot listen to signals: {error}"))
 }
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
-    let hangups = reload::hangups().map_err(|e| deaf(&e))?;
+    let hangups = reload::hangups().map_err(|e| cannot_listen(&e))?;
     let plan = Arc::new(Plan::of(args)?);
     let Some(read) = files::read(Arc::clone(&plan), signals.clone()).await? else {
         log::info!("stopped before it served");
@@ -92,14 +92,14 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let load = load?;
     let heap = heap::start(plan.heap, &cache)?;
     let Keys { users, token, tls, .. } = keys.clone();
-    let (server, (http, page_at)) = doors::open(&plan.doors, &cache).await?;
+    let (server, (http, page_at)) = ports::open(&plan.ports, &cache).await?;
     let listen = server.address().clone();
     let name = plan.fleet.name(&listen);
     let exporter = plan.otlp.as_ref().map(|plan| otlp::start(plan, &cache, &name)).transpose()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
-    let page_port = doors::Port { addr: Some(page_at), is_guarded: token.is_some() };
-    if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
+    let cache_port = ports::Port { addr: listen.tcp(), is_guarded: users.is_some() };
+    let page_port = ports::Port { addr: Some(page_at), is_guarded: token.is_some() };
+    if let Some(warning) = ports::warning(cache_port, page_port, tls.is_some()) {
         log::warn!("{warning}");
     }
     let member = fleet::join(&plan.fleet, &cache, &name)?;
@@ -110,7 +110,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(&plan, &cache, &listen, page_at, scheme, also);
     show::print(&greeting).map_err(Failure::new)?;
-    let server = shortage::told(doors::guard(server, users, tls.as_ref()));
+    let server = unserved::told(ports::guard(server, users, tls.as_ref()));
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
@@ -121,8 +121,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let shown = shown::shown(&cache, &listen, &deleted, heap.as_ref()).member(&name);
     let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache);
     let shown = token.into_iter().fold(shown, Dashboard::token);
-    let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
-    let page = submeter_http::serve(door, shown, signals::arrived(ended));
+    let endpoint = ports::page(http, tls, cache.config().drain).on_shortage(unserved::tell);
+    let page = submeter_http::serve(endpoint, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
     service::ready(&listen, &format!("{scheme}://{page_at}/"));
     let signals = or_shutdown(signals, cache.clone(), plan.end.with_stdin);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use submeter_cache::{Address, Config};
 use submeter_terminal::Failure;
 
-use super::{checkpoint, demo, doors, fleet, keys, load, otlp, reload};
+use super::{checkpoint, demo, fleet, keys, load, otlp, ports, reload};
 use crate::cli::{HeapArg, OverRateArg, ServeArgs};
 
 /// One field for each part.
@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) checkpoint: Option<checkpoint::Plan>,
     pub(super) keys: keys::Plan,
     pub(super) load: Option<load::Plan>,
-    pub(super) doors: doors::Plan,
+    pub(super) ports: ports::Plan,
     pub(super) fleet: fleet::Plan,
     pub(super) otlp: Option<otlp::Plan>,
     pub(super) heap: HeapArg,
@@ -45,12 +45,12 @@ pub(super) struct End {
 impl Plan {
     /// Takes the arguments apart. Refuses what cannot go together whatever files say.
     pub(super) fn of(args: &ServeArgs) -> Result<Plan, Failure> {
-        let doors = doors::Plan {
+        let ports = ports::Plan {
             listen: listen(args),
             http: args.http,
             threads: args.threads.and_then(|threads| NonZero::new(threads.into())),
         };
-        doors::check_limits_api(args.limits_api, args.http)?;
+        ports::check_limits_api(args.limits_api, args.http)?;
         let leased = fleet::Leased::new(&args.member.limit_fleet);
         let stage = args.load.map(|tenants| demo::Stage::new(asked(args, tenants)));
         Ok(Plan {
@@ -81,7 +81,7 @@ impl Plan {
                 connections_max: args.connections as usize,
                 stage,
             }),
-            doors,
+            ports,
             fleet: fleet::Plan {
                 bank: args.member.bank.clone(),
                 service: args.member.service.clone(),

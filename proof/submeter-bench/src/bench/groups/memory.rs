@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use super::crowd;
 use super::{VARIANT, params};
+use crate::bench::footprint::weigh;
 use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::runner::{Cell, Sample};
-use crate::bench::weigh::weigh;
 
 /// Grows a tree of `size` groups in this process; returns bytes per group, idle and then updated
 /// once, as two numbers for the parent process.
@@ -69,7 +69,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::bench::weigh::parse;
+    use crate::bench::footprint::parse;
 
     /// In a process of its own, as the bench measures it: what other tests have freed would be used
     /// again, and nothing would grow.

@@ -7,10 +7,10 @@ use submeter::{Bytes, Count, Schema, Tree};
 use submeter_sys::cpu::{affinity, set_affinity};
 
 use super::limiter::{AMOUNT, FAR};
+use crate::bench::footprint::weigh;
 use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
-use crate::bench::weigh::weigh;
 use crate::row::{Param, Params};
 
 /// Leaves of the tree: a page is less than half a byte for each.
@@ -108,7 +108,7 @@ pub(super) fn cells() -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::weigh::parse;
+    use crate::bench::footprint::parse;
 
     #[test]
     fn a_tree_is_weighed_in_every_state() {

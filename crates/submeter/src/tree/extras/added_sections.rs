@@ -9,7 +9,7 @@ use crate::stats::rstat::OtherStats;
 /// They are a list, as there are few. It has no lock, which a forked child could find held by a
 /// thread that it does not have.
 #[derive(Default)]
-pub(super) struct Added {
+pub(super) struct AddedSections {
     first: OnceBox<Link>,
 }
 
@@ -18,7 +18,7 @@ struct Link {
     next: OnceBox<Link>,
 }
 
-impl Added {
+impl AddedSections {
     pub(super) fn iter(&self) -> impl Iterator<Item = &OtherStats> {
         let links = std::iter::successors(self.first.get(), |link| link.next.get());
         links.map(|link| &link.stats)

@@ -22,7 +22,7 @@ use submeter::{Bytes, Charge, Group, Quota};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::{Connections, Place, Seat, millis};
+use super::{ConnectionState, Connections, Place, millis};
 use crate::clock::Clock;
 use crate::server::BUFFER_BYTES;
 
@@ -33,7 +33,7 @@ const STALLED: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The state that all holders share.
-pub(super) struct Room {
+pub(super) struct BufferRoom {
     root: Group,
     quota: Quota<Bytes>,
     /// Whose turn it is to look for room: first come, first served.
@@ -43,17 +43,17 @@ pub(super) struct Room {
 }
 
 /// The bytes that one connection holds.
-pub(crate) struct Hold {
+pub(crate) struct BufferHold {
     connections: Arc<Connections>,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionState>,
     charge: Option<Charge>,
 }
 
 struct Waiting<'a>(&'a AtomicUsize);
 
-impl Room {
-    pub(super) fn new(root: Group, quota: Quota<Bytes>) -> Room {
-        Room { root, quota, turn: Mutex::new(()), waiting: AtomicUsize::new(0) }
+impl BufferRoom {
+    pub(super) fn new(root: Group, quota: Quota<Bytes>) -> BufferRoom {
+        BufferRoom { root, quota, turn: Mutex::new(()), waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -68,13 +68,13 @@ impl Connections {
 
 impl Place {
     /// Returns what the connection holds: nothing yet.
-    pub(crate) fn hold(&self) -> Hold {
+    pub(crate) fn hold(&self) -> BufferHold {
         let (connections, seat) = (Arc::clone(&self.connections), Arc::clone(&self.seat));
-        Hold { connections, seat, charge: None }
+        BufferHold { connections, seat, charge: None }
     }
 }
 
-impl Hold {
+impl BufferHold {
     /// Changes what is held to `bytes`, and waits for room if that is more. Free when it is what
     /// was held before.
     pub(crate) async fn set(&mut self, bytes: u64, clock: &Clock) {
@@ -83,7 +83,7 @@ impl Hold {
             return;
         }
         let connections = Arc::clone(&self.connections);
-        let Room { turn, waiting, .. } = &connections.room;
+        let BufferRoom { turn, waiting, .. } = &connections.room;
         // Relaxed: a hint; who misses it takes room a moment earlier than those who wait.
         let may_try = bytes < before || waiting.load(Ordering::Relaxed) == 0;
         if !(may_try && self.try_set(bytes)) {
@@ -107,7 +107,7 @@ impl Hold {
             Some(_) if bytes == 0 => self.charge = None,
             Some(charge) => return charge.resize(bytes).is_ok(),
             None => {
-                let Room { root, quota, .. } = &self.connections.room;
+                let BufferRoom { root, quota, .. } = &self.connections.room;
                 let Ok(charge) = root.try_charge(*quota, bytes) else { return false };
                 self.charge = Some(charge);
             }

@@ -13,7 +13,7 @@ const GROUPS: usize = 1000;
 
 /// The counts of one process.
 #[derive(Debug)]
-pub(super) struct Past {
+pub(super) struct ProcessCounts {
     epoch: u64,
     sequence: u64,
     unix_ms: u64,
@@ -46,9 +46,9 @@ pub(super) fn kept(past: &[Totals]) -> &[Totals] {
     &past[..fit.min(past.len())]
 }
 
-impl Past {
+impl ProcessCounts {
     /// Names the counters of totals.
-    pub(super) fn of(totals: &Totals, names: &[&str]) -> Past {
+    pub(super) fn of(totals: &Totals, names: &[&str]) -> ProcessCounts {
         let counted = |group: &GroupTotals| {
             let counts = names.iter().map(|&name| name.to_owned()).zip(group.counters.clone());
             let counts: Vec<_> = counts.filter(|(_, n)| *n != 0).collect();
@@ -57,7 +57,7 @@ impl Past {
             is_kept.then(|| Counted { id: group.id, path: group.path.to_string(), counts })
         };
         let since = totals.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Past {
+        ProcessCounts {
             epoch: totals.epoch,
             sequence: totals.sequence,
             unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
@@ -102,8 +102,8 @@ impl Past {
         })
     }
 
-    /// Reads what [`json`](Past::json) wrote.
-    pub(super) fn parse(json: &Value, is_counter: impl Fn(&str) -> bool) -> Option<Past> {
+    /// Reads what [`json`](ProcessCounts::json) wrote.
+    pub(super) fn parse(json: &Value, is_counter: impl Fn(&str) -> bool) -> Option<ProcessCounts> {
         let count = |(name, n): (&String, &Value)| {
             is_counter(name).then(|| Some((name.clone(), n.as_u64()?)))?
         };
@@ -114,7 +114,7 @@ impl Past {
                 counts: json["counts"].as_object()?.iter().map(count).collect::<Option<_>>()?,
             })
         };
-        Some(Past {
+        Some(ProcessCounts {
             epoch: unhex(&json["epoch"])?,
             sequence: json["sequence"].as_u64()?,
             unix_ms: json["unix_ms"].as_u64()?,

@@ -9,14 +9,14 @@ use submeter::switch::Entered;
 
 pin_project! {
     /// A value that is polled and dropped in the group of its keeper, if that has one.
-    pub(super) struct Inside<T, K: Keeper> {
+    pub(super) struct InGroupOf<T, K: Keeper> {
         // `None` while being dropped or taken, and where it has ended.
         #[pin]
         value: Option<T>,
         keeper: K,
     }
 
-    impl<T, K: Keeper> PinnedDrop for Inside<T, K> {
+    impl<T, K: Keeper> PinnedDrop for InGroupOf<T, K> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // By no reference that is shared: the value may refer to itself, and write by that.
@@ -29,7 +29,7 @@ pin_project! {
     }
 }
 
-impl<T, K: Keeper + fmt::Debug> fmt::Debug for Inside<T, K> {
+impl<T, K: Keeper + fmt::Debug> fmt::Debug for InGroupOf<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.keeper.fmt(f)
     }
@@ -40,9 +40,9 @@ pub(super) trait Keeper {
     fn group(&self) -> Option<&Group>;
 }
 
-impl<T, K: Keeper> Inside<T, K> {
-    pub(super) fn new(value: T, keeper: K) -> Inside<T, K> {
-        Inside { value: Some(value), keeper }
+impl<T, K: Keeper> InGroupOf<T, K> {
+    pub(super) fn new(value: T, keeper: K) -> InGroupOf<T, K> {
+        InGroupOf { value: Some(value), keeper }
     }
 
     pub(super) fn value(&self) -> Option<&T> {

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 /// Two such numbers of one quota at one path. Where both are 0 there are no series: they begin with
 /// the first event.
 #[derive(Clone, Debug)]
-pub(super) struct Apart {
+pub(super) struct Unsummed {
     /// The value at the last scrape.
     last: [u64; 2],
     /// The value since the series began, or is going to begin.
@@ -21,12 +21,12 @@ pub(super) struct Apart {
     created: Option<SystemTime>,
 }
 
-impl Apart {
+impl Unsummed {
     /// Those of a path that was not shown before, with what its group has up to now. That counts
     /// in the first scrape of all, as everything does.
-    pub(super) fn new(now: [u64; 2], first: bool) -> Apart {
+    pub(super) fn new(now: [u64; 2], first: bool) -> Unsummed {
         let last = if first { [0; 2] } else { now };
-        Apart { last, total: [0; 2], held: 0, created: None }
+        Unsummed { last, total: [0; 2], held: 0, created: None }
     }
 
     /// Adds what is new. `same`: the group is that of the last scrape, and not one that was created
