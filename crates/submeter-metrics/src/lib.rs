@@ -53,3 +53,8 @@ mod text;
 pub use handles::GAUGE_PER_UNIT;
 pub use recorder::Recorder;
 pub use slots::{Declared, Named, Slot, Slots};
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

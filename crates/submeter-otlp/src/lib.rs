@@ -83,3 +83,8 @@ pub use builder::{Builder, Protocol, Temporality};
 pub use error::{ExportError, SettingError};
 pub use exporter::Exporter;
 pub use stats::Stats;
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -210,3 +210,8 @@ fn histogram(seen: &HistogramSnapshot, unit: UnitKind, to: &mut MetricEncoder<'_
 fn in_base(n: u64, unit: UnitKind) -> f64 {
     n as f64 / unit.per_base() as f64
 }
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -39,3 +39,8 @@ mod tenants;
 #[cfg(feature = "fmt")]
 pub use format::GroupPrefix;
 pub use layer::TenantLayer;
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
