@@ -439,8 +439,9 @@ fn handed_over(mistake: Mistake) {
     });
 }
 
+/// A reference that is handed over is of the new life; with locked adds.
 #[test]
-fn loom_percpu_ref_5_a_reference_that_is_handed_over_is_of_the_new_life_locked() {
+fn loom_percpu_ref_5_handed_over_is_new_locked() {
     handed_over(Mistake::Nothing);
 }
 

@@ -1,11 +1,14 @@
-//! Limits of size: a file has one purpose, a function fits on one and a half screens, and a clone
-//! does not take every measurement that was ever made.
+//! Limits of size: a file has one purpose, a function fits on one and a half screens, a document
+//! answers one question, and a clone does not take every measurement that was ever made.
 
 use super::Finding;
 use crate::repo::Repo;
 
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+/// The lines of documents to which everybody would add some.
+const DOCUMENTS: [(&str, usize); 4] =
+    [("README.md", 100), ("ARCHITECTURE.md", 150), ("BENCHMARKS.md", 120), ("CHANGELOG.md", 60)];
 /// What a folder of records may have.
 const RECORD_BYTES_MAX: usize = 5_000_000;
 
@@ -15,7 +18,17 @@ const EXCEPTIONS: &[(&str, &str)] = &[];
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     let mut findings = check_but(repo, EXCEPTIONS);
     findings.extend(repo.sizes().filter_map(|(path, bytes)| large_record(path, bytes)));
+    findings.extend(repo.files().iter().filter_map(|file| long_document(&file.path, &file.text)));
     findings
+}
+
+fn long_document(path: &str, text: &str) -> Option<Finding> {
+    let (_, most) = DOCUMENTS.into_iter().find(|(known, _)| *known == path)?;
+    let lines = text.lines().count();
+    (lines > most).then(|| {
+        let what = format!("{lines} lines of {most} at most – link to where the subject is");
+        Finding::new(path, most, what)
+    })
 }
 
 fn large_record(path: &str, bytes: usize) -> Option<Finding> {
@@ -83,6 +96,14 @@ mod tests {
         let found = check(&Repo::of(&[("a.rs", &long(71)), ("b.rs", &long(70))]));
         assert_eq!(found.len(), 1);
         assert!(found[0].to_string().starts_with("a.rs:1: function `f` has 71 lines"));
+    }
+
+    #[test]
+    fn a_long_document_is_found() {
+        let text = "x\n".repeat(101);
+        let found = check(&Repo::of(&[("README.md", &text), ("a/README.md", &text)]));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].to_string().starts_with("README.md:100: 101 lines of 100"), "{found:?}");
     }
 
     #[test]
