@@ -123,8 +123,8 @@ impl Holder {
         check_name("member", member).map_err(RefusedError)
     }
 
-    /// Adds a budget, of which the member wants at least `least` unless it is idle: without any,
-    /// the first use after a pause is always refused. Replaces nothing that exists.
+    /// Adds a budget, of which the member wants at least `least` unless it is idle: with 0, the
+    /// first use after a pause is always refused. An existing budget is not replaced.
     pub fn add(&mut self, budget: Budget, least: u64, outage: Outage) {
         let amount = match outage {
             Outage::Strict | Outage::Floor(_) => 0,

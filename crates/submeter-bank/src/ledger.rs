@@ -99,8 +99,8 @@ impl Account {
 impl Ledger {
     /// Makes a ledger without limits, on a clock that does not jump.
     ///
-    /// Members renew three times within `ttl`. Where it is shorter than it was before a restart,
-    /// the ledger must be [told so](Past::LentFor), or stops learning while old leases are alive.
+    /// Members renew three times within `ttl`. If `ttl` is shorter than before a restart, pass
+    /// [`Past::LentFor`], or the ledger stops learning while old leases are alive.
     ///
     /// # Panics
     /// When `ttl` is shorter than 200 ms, which no member could renew in time.
@@ -124,10 +124,10 @@ impl Ledger {
         }
     }
 
-    /// Sets how many leases the ledger keeps at most, 1,048,576 unless told otherwise; a member
-    /// without any counts as one. Each takes about 200 bytes and its budget's name. Further
-    /// requests are refused until leases end, so strangers can keep new members out, but cannot
-    /// use up the engine's memory, or take what members have.
+    /// Sets how many leases the ledger keeps at most; the default is 1,048,576. A member without
+    /// any counts as one. Each takes about 200 bytes and its budget's name. Further requests are
+    /// refused until leases end, so strangers can keep new members out, but cannot use up the
+    /// engine's memory, or take what members have.
     #[must_use]
     pub fn with_leases_max(mut self, leases_max: usize) -> Self {
         self.leases_max = leases_max;

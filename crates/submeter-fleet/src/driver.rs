@@ -88,8 +88,8 @@ impl Driver {
         }
     }
 
-    /// Sets how often the driver looks for refusals, every 50 ms unless told otherwise. A bank is
-    /// asked no more often than that because of them.
+    /// Sets how often the driver looks for refusals; the default is every 50 ms. They cause the
+    /// bank to be asked at most that often.
     #[must_use]
     pub fn look_every(mut self, time: Duration) -> Self {
         self.look_every = time.max(Duration::from_millis(1));
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// Leases the limit of a level, such as memory or connections, for the group of the budget,
-    /// which is created if need be and limited at once: to what `outage` says, until the bank has
+    /// which is created if need be, and limited at once to what `outage` says until the bank has
     /// answered.
     ///
     /// `least` is what the process wants unless it is idle: without any, the first charge after a

@@ -34,7 +34,7 @@ impl EtcdError {
         Self { server: server.to_owned(), cause }
     }
 
-    /// Returns whether the request, or a setting, was refused: to repeat it is no use.
+    /// Returns whether the request, or a setting, was refused: repeating it is no use.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))

@@ -66,15 +66,15 @@ const RECORD_MAX: usize = 1 << 20;
 /// Nothing, as long as a majority keeps its disks. A cluster without the fleet's value, or with a
 /// value of another cluster, [learns](crate::Past::Unknown): for the time to live of who asks, for
 /// the longest that the value knows, and for as long as there are keys of holders that the value
-/// does not know. So restore a snapshot with an `--initial-cluster-token` of its own. Where all is
-/// lost, nothing says that leases lasted longer before: shorten them at another time.
+/// does not know. So restore a snapshot with an `--initial-cluster-token` of its own. If all is
+/// lost, nothing says that leases lasted longer before: do not shorten them at the same time.
 ///
 /// Old values pile up until etcd compacts: have it do so (`--auto-compaction-retention`), as for
 /// any use of it.
 ///
 /// # Who may ask
-/// Who may write the keys below `submeter/FLEET/` may lend anything: caps hold against members that
-/// err. Neither the password nor the URL is in any error or debug output.
+/// Whoever may write the keys below `submeter/FLEET/` may lend anything: caps only protect from
+/// members' mistakes. Neither the password nor the URL is in any error or debug output.
 pub struct EtcdBank {
     client: Client,
     /// Where the cluster is, without secrets.

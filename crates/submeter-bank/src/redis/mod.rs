@@ -37,9 +37,9 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// An exchange is one script, which does what a [`Ledger`](crate::Ledger) does, with the same
 /// answers: all budgets of a request at once, by the server's clock. Connects when it is first
-/// asked, and again after each failure; an exchange takes a lock for as long as the server takes to
-/// answer, a second at most, or twice where the server has to ask for the whole list: a member that
-/// has a bank of its own sends only what has changed since its last exchange.
+/// asked, and again after each failure. An exchange takes a lock for as long as the server takes to
+/// answer, at most a second, or two if the server has to ask for the whole list: a member that has
+/// a bank of its own sends only what has changed since its last exchange.
 ///
 /// # Examples
 /// ```no_run
@@ -116,13 +116,13 @@ impl RedisBank {
     /// for TLS, or `unix:///path?pass=password`. User and password are percent-encoded: `p%40ss` is
     /// `p@ss`. `ttl` is how long leases last, the same for all members. Does not connect.
     ///
-    /// `?replicas=N` at the end of the URL has each exchange wait until so many replicas have it,
-    /// and fail without them. Say how many there are: two servers that both take themselves for the
-    /// primary then cannot both lend.
+    /// With `?replicas=N` at the end of the URL, each exchange waits until that many replicas have
+    /// it, and fails without them. Give the number of all replicas: then two servers that both take
+    /// themselves for the primary cannot both lend.
     ///
-    /// TLS takes the feature `tls`, trusts the authorities of the system unless told otherwise
-    /// (`with_authorities`), and shows a certificate if it has one (`with_certificate`). A process
-    /// that has not chosen a cryptography for rustls gets that of ring.
+    /// TLS needs the feature `tls`. It trusts the system's authorities or those of
+    /// `with_authorities`, and shows the certificate of `with_certificate`, if any. A process that
+    /// has not chosen a cryptography provider for rustls gets ring.
     ///
     /// # Errors
     /// When the URL cannot be read, or asks for TLS without the feature; the fleet's name is empty,

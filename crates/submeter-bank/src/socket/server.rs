@@ -47,9 +47,9 @@ const STACK: usize = 256 << 10;
 /// ```
 ///
 /// # Who may ask
-/// Who may write to the socket, by its mode. Where that is more than its owner's user, the name of
-/// a member is not what it says but `user 1000`, its user's number, as the system knows it: nobody
-/// returns what another user has, and a [cap](crate::Ledger::set_limit_per_member) holds for all
+/// Whoever may write to the socket, by its mode. If that is not only its owner, a member's name is
+/// not what it says but `user 1000`, with the number of its user as the system knows it: so no user
+/// can return what another one has, and a [cap](crate::Ledger::set_limit_per_member) holds for all
 /// processes of a user together.
 ///
 /// Limits are set and listed by the user whose process this is, and by root.

@@ -57,21 +57,20 @@ use super::{NOW, begin_ns, now_ns, with};
 ///
 /// # Whose slice it is
 /// - **The code with the checkpoint says how long** a slice is: there is no setting of a schema or
-///   a runtime. It is a plain value; one for tenants that may hold others up, and a shorter one for
-///   those that may not, are two.
+///   a runtime. It is a plain value: use a shorter one for tenants that must not hold others up.
 /// - **A slice begins** when a thread that was in no group enters one: with
-///   [`in_group`](crate::switch::InGroup::in_group) at each poll of the task. Of groups entered on
-///   top, nested or one after the other, the time is of the same slice, as the runtime has had no
+///   [`in_group`](crate::switch::InGroup::in_group) at each poll of the task. Groups entered inside
+///   that stay, nested or one after the other, use the same slice, because the runtime has had no
 ///   turn. Put the outermost future of a task in a group, and the checkpoints inside of it.
 /// - **Outside of all groups** no work ever yields: nothing says when a runtime was last here.
 /// - **A thread that never leaves its groups**, such as one that runs a whole runtime in the root,
-///   has slices one after the other: one that is used up goes on until a checkpoint that has
-///   yielded comes back, or [`renew`](Self::renew) is called. So a task may yield early there, for
-///   what others used, at most once for each slice of the thread's.
+///   has one slice after the other: the next begins when a checkpoint that yielded is polled again,
+///   or when [`renew`](Self::renew) is called. There a task may yield early because of what others
+///   used, at most once in each slice.
 /// - **Where the schema declares no CPU time** the slice begins at its first checkpoint.
 ///
-/// On every runtime, those with one thread too: work that yields has itself woken at once and goes
-/// behind what else is ready. Outside of runtimes it waits for the next poll by hand.
+/// It works on every runtime, also on those with one thread: work that yields is woken at once, and
+/// queued behind whatever else is ready. Without a runtime it waits for the next poll.
 ///
 /// # What it costs
 /// A checkpoint that does not yield reads the CPU's counter: a few nanoseconds. Outside of all
@@ -79,9 +78,9 @@ use super::{NOW, begin_ns, now_ns, with};
 /// as a switch does. Without a counter of constant rate each asks two clocks of the system. One
 /// that yields costs what the runtime takes to poll the task again, and two switches.
 ///
-/// The thread works for as long as the slice, and up to the next checkpoint: those should be much
-/// closer together. CPU time alone is of the slice: a system call that waits in a poll holds up the
-/// runtime's thread whatever is measured.
+/// The thread works until the first checkpoint after the end of its slice, so checkpoints should be
+/// much closer together than that. A slice counts CPU time only: a system call that waits inside a
+/// poll holds up the runtime's thread all the same.
 ///
 /// # Differences from Linux
 /// There the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work gives
@@ -91,8 +90,8 @@ pub struct TimeSlice {
     ns: u64,
 }
 
-/// Half a millisecond: light requests wait for no longer than that for each heavy one, and to be
-/// polled again, about a microsecond, is little beside it.
+/// Half a millisecond: a light request waits no longer than that for each heavy one, and another
+/// poll, about a microsecond, is little compared to it.
 impl Default for TimeSlice {
     fn default() -> TimeSlice {
         TimeSlice { ns: 500_000 }
@@ -100,7 +99,7 @@ impl Default for TimeSlice {
 }
 
 impl TimeSlice {
-    /// Makes a slice of so much CPU time. Of no time, all checkpoints in groups yield.
+    /// Makes a slice of this much CPU time. With a length of 0, all checkpoints in groups yield.
     #[must_use]
     pub const fn new(length: Duration) -> TimeSlice {
         let ns = length.as_nanos();
@@ -116,8 +115,8 @@ impl TimeSlice {
     /// Lets others have their turn if the slice is used up; if it is not, the future is ready at
     /// once.
     ///
-    /// It is woken at once: the runtime has it in line behind what is ready now. So it must not be
-    /// awaited with a lock held that others spin or block for.
+    /// It is woken at once, behind whatever is ready now. Do not await it while holding a lock for
+    /// which others spin or block.
     #[inline]
     pub fn checkpoint(self) -> Checkpoint {
         Checkpoint { slice: self, ended: None }
