@@ -109,6 +109,10 @@ fn readings(seen: &Seen) -> Vec<Reading> {
     let mut readings = quantiles("latency", &seen.light_us).to_vec();
     if !seen.waited_us.is_empty() {
         readings.extend(quantiles("cpu_wait", &seen.waited_us));
+        // What the queue adds, and not the kernel.
+        let both = seen.light_us.iter().zip(&seen.waited_us);
+        let less: Vec<_> = both.map(|(latency, waited)| latency - waited).collect();
+        readings.extend(quantiles("latency_less_cpu_wait", &less));
     }
     if seen.heavy_per_s > 0.0 {
         readings.push(Reading::of("1/s", vec![seen.heavy_per_s]).with("measure", "neighbour_rate"));
