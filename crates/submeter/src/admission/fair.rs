@@ -453,10 +453,12 @@ impl Fair {
     pub(super) fn complete_other(&mut self, group: &Group, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
         let Some(&at) = self.places.get(&group.id()) else { return };
-        if matches!(used, Used::CpuTime(_)) {
-            if !self.nodes[at].takes_part() {
-                return;
-            }
+        let is_timed = matches!(used, Used::CpuTime(_));
+        if is_timed && !self.nodes[at].takes_part() {
+            return;
+        }
+        self.begin(at);
+        if is_timed {
             // It may have come by the lock as one looked for a place, for whom the way was closed
             // for that moment. Then nobody waits, and nobody has since an earlier close.
             self.note_close();

@@ -237,6 +237,45 @@ fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
     }
 }
 
+/// What it had not used while it wanted nothing paid for it.
+#[test]
+fn work_that_came_by_the_open_way_is_charged_in_full_to_one_that_wanted_nothing_before() {
+    let (tree, admission) = (tree(), Admission::new(2));
+    let [busy, idle] = ["/busy", "/idle"].map(|path| tree.create(path).expect("new"));
+    // It is remembered.
+    admission.set_weight(&idle, Some(100)).expect("in range");
+    let end = |mut held: Admitted, cost| {
+        held.set_cost(cost);
+        drop(held);
+    };
+    let mut held = [0; 2].map(|_| admission.try_acquire(&busy).expect("free"));
+    for _ in 0..100 {
+        let mut next = waits(&admission, &busy);
+        let [first, second] = held;
+        end(first, 1000);
+        held = [second, admitted(&mut next).expect("nobody else wants it")];
+    }
+    let [first, mut turn] = held;
+    end(first, 1000);
+    let by_way = admission.try_acquire(&idle).expect("free");
+    let mut next = waits(&admission, &busy);
+    end(by_way, 50_000);
+    let _second = admitted(&mut next).expect("nobody else wants it");
+    let mut of_idle = waits(&admission, &idle);
+    let mut turns = 0;
+    while admitted(&mut of_idle).is_none() {
+        turns += 1;
+        assert!(turns < 100, "50 turns of the other cost as much");
+        let mut next = waits(&admission, &busy);
+        end(turn, 1000);
+        turn = match admitted(&mut next) {
+            Some(turn) => turn,
+            None => break,
+        };
+    }
+    assert!(turns > 40, "{turns} turns, of 50 that cost as much");
+}
+
 /// With CPU time that a test can set: it is a counter as any other.
 #[test]
 fn what_a_group_used_of_the_cpu_is_what_its_turns_cost() {

@@ -76,6 +76,13 @@ impl Place {
         self.is_new = false;
     }
 
+    /// Has it be where those are that are there by `now`, unless it took part until now.
+    fn begin(&mut self, now: i128) {
+        if self.queued.is_none() && self.in_flight == 0 {
+            self.at = self.at.max(now);
+        }
+    }
+
     fn count_in_flight(&mut self, change: impl Fn(u32) -> u32, expected: i128, weight: u32) {
         self.in_flight = change(self.in_flight);
         self.expect(self.expected + expected, [weight; 2]);
@@ -151,6 +158,19 @@ impl Fair {
                 return;
             }
             at = self.nodes[at].up;
+        }
+    }
+
+    /// Before work is charged that did not come by the line: where a group was left that has wanted
+    /// nothing since is no credit for it.
+    pub(super) fn begin(&mut self, mut at: usize) {
+        let now = self.nodes[at].now;
+        self.nodes[at].own.begin(now);
+        while at != ROOT {
+            let up = self.nodes[at].up;
+            let now = self.nodes[up].now;
+            self.nodes[at].place.begin(now);
+            at = up;
         }
     }
 
