@@ -309,7 +309,7 @@ fn threads_that_come_go_and_give_up_lose_nothing_stress() {
 #[test]
 fn nobody_waits_where_none_may_stress() {
     let (tree, admission) = (tree(), Admission::builder(1).waiting_max(0).build());
-    let rounds = if cfg!(miri) { 50 } else { 20_000 };
+    let rounds = if cfg!(miri) { 50 } else { 200_000 };
     let all = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
