@@ -129,6 +129,12 @@ impl Naive {
         any && level.limit.is_none_or(|limit| level.all.in_flight() < limit)
     }
 
+    /// Whether one that joins goes in if there is a place.
+    fn would_enter(&self, index: usize) -> bool {
+        let has_room = |level: &Level| level.limit.is_none_or(|most| level.all.in_flight() < most);
+        !self.is_ready(0) && self.path(index).into_iter().all(|at| has_room(&self.0[at]))
+    }
+
     /// Whether all come by the line.
     fn is_needed(&self) -> bool {
         self.0.iter().any(|level| !level.waiters.is_empty() || level.limit.is_some())
@@ -413,12 +419,16 @@ impl Storm {
         });
         let (group, waker) = (self.naive.group(index), Waker::noop().clone());
         let used = self.is_timed.then_some(self.used[index]);
-        let joined = self.fair.join(group, waker, deadline, used, false, &mut watch);
+        let has_place = self.in_flight.len() < self.places as usize;
+        let joined = self.fair.join(group, waker, deadline, used, has_place, &mut watch);
+        let will_wait = !has_place || !self.naive.would_enter(index);
         let lengths = self.naive.0.iter().map(|level| level.waiters.len());
         let (own, longest) = (self.naive.0[index].waiters.len(), lengths.clone().max());
         let longest = longest.expect("the root's at least");
         let is_full = lengths.sum::<usize>() >= self.bounds.all;
-        let expected = if deadline.is_some_and(|deadline| deadline <= self.now) {
+        let expected = if !will_wait {
+            None
+        } else if deadline.is_some_and(|deadline| deadline <= self.now) {
             Some(Why::Late)
         } else if own >= self.bounds.by_group {
             Some(Why::FullForGroup)
@@ -427,7 +437,7 @@ impl Storm {
         };
         assert_eq!(joined.err(), expected);
         let Ok(number) = joined else { return };
-        if is_full {
+        if is_full && will_wait {
             let fair = &mut self.fair;
             let mut is_displaced =
                 |number: &u64| fair.take_outcome(*number) == Some(Outcome::Failed(Why::Displaced));
@@ -445,7 +455,9 @@ impl Storm {
     fn end(&mut self) {
         let at = self.rng.usize(0..self.in_flight.len());
         let (index, by_line) = self.in_flight.swap_remove(at);
-        let (cost, group) = (self.rng.u64(1..1000), self.naive.group(index).clone());
+        // Mostly little, and up to a billion.
+        let most = 1 << self.rng.u32(0..30);
+        let (cost, group) = (self.rng.u64(1..=most), self.naive.group(index).clone());
         let Some((number, expected)) = by_line else {
             self.note_close();
             let own = &self.naive.0[index];
