@@ -208,7 +208,7 @@ impl Fair {
     // ---- those that wait ---------------------------------------------------------------------
 
     /// Has one more wait in `group`, whose CPU time is `used` if that is what its work costs; there
-    /// may be a place that is free. Returns its number.
+    /// may be a place that is free, and remains so. Returns its number.
     pub(super) fn join(
         &mut self,
         group: &Group,
@@ -276,13 +276,13 @@ impl Fair {
         }
     }
 
-    /// Returns whether one that joins here takes the next place: nobody else is ready, and no limit
-    /// keeps it from it.
+    /// Returns whether one that joins here takes the place that is free: no limit keeps it from it.
+    /// Nobody else is ready, who would have it by now.
     fn would_enter(&self, at: usize) -> bool {
+        debug_assert!(!self.is_ready(), "somebody waits beside a free place");
         let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
         let mut path = successors(Some(at), below).map(|at| &self.nodes[at]);
-        !self.is_ready()
-            && path.all(|node| node.limit.is_none_or(|most| node.place.in_flight < most))
+        path.all(|node| node.limit.is_none_or(|most| node.place.in_flight < most))
     }
 
     /// Throws out the latest of the group with most, if that has more than the one with `length`

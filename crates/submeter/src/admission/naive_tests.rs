@@ -132,7 +132,7 @@ impl Naive {
     /// Whether one that joins goes in if there is a place.
     fn would_enter(&self, index: usize) -> bool {
         let has_room = |level: &Level| level.limit.is_none_or(|most| level.all.in_flight() < most);
-        !self.is_ready(0) && self.path(index).into_iter().all(|at| has_room(&self.0[at]))
+        self.path(index).into_iter().all(|at| has_room(&self.0[at]))
     }
 
     /// Whether all come by the line.
