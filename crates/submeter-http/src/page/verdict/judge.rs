@@ -116,10 +116,12 @@ struct Scene<'a> {
     tenants: Vec<usize>,
     /// Rows of levels below the root: whole subtrees, which are judged against what is beside them.
     levels: Vec<usize>,
-    /// The view that says how busy a tenant is, that of waits, and that of the work waited for.
+    /// The view that says how busy a tenant is, that of waits, that of the work waited for, and
+    /// that of processors, if they are contended for.
     first: Option<usize>,
     wait: Option<usize>,
     work: Option<usize>,
+    cpu: Option<usize>,
     /// Of each row, what part it would have if each tenant that does anything had as much as its
     /// weight says; without weights, all the same.
     fair: Vec<f64>,
@@ -199,6 +201,7 @@ impl<'a> Scene<'a> {
         let (levels, tenants) = below_root.partition(|at| with_children.contains(at));
         let [first, wait] = [Role::Contended, Role::Wait].map(|role| views.with(role).next());
         let work = wait.and_then(|wait| views.work(wait));
+        let cpu = views.divided().filter(|&view| views.shape(view) == Shape::Cores);
         let (fair, shares) = (Vec::new(), Vec::new());
         let mut scene = Scene {
             views,
@@ -212,6 +215,7 @@ impl<'a> Scene<'a> {
             first,
             wait,
             work,
+            cpu,
             fair,
             shares,
         };
@@ -303,7 +307,7 @@ impl<'a> Scene<'a> {
     /// Those who could be to blame.
     fn blame(&self) -> Vec<Finding> {
         let mut found: Vec<Finding> = Vec::new();
-        let cpu = self.cpu();
+        let cpu = self.cpu;
         let usual = cpu.and_then(|cpu| Some((cpu, self.usual(VerdictKind::Waits, 0, cpu)?)));
         let is_starved = usual.is_some_and(|(cpu, usual)| self.all(cpu) < usual * STARVED);
         for view in self.views.with(Role::Contended) {
@@ -353,11 +357,6 @@ impl<'a> Scene<'a> {
             Some(Finding { kind: VerdictKind::Takes, view, amount, also: Vec::new(), ..finding })
         });
         with_reason.collect()
-    }
-
-    /// The view of processors, if they are contended for.
-    fn cpu(&self) -> Option<usize> {
-        self.views.divided().filter(|&view| self.views.shape(view) == Shape::Cores)
     }
 
     fn is_protected(&self, row: usize, view: usize) -> bool {

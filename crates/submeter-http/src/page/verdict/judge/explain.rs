@@ -86,7 +86,7 @@ impl Scene<'_> {
     /// much work as such a queue is long was done for it.
     fn own_wait(&self, row: usize) -> Option<f64> {
         let wait = self.figure(row, self.wait?)?;
-        let worked = self.figure(row, self.cpu()?)? * self.window_s * 1e9;
+        let worked = self.figure(row, self.cpu?)? * self.window_s * 1e9;
         (worked >= wait).then_some(wait)
     }
 
