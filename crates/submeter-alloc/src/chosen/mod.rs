@@ -5,6 +5,7 @@ mod raw;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::exact::books;
+use crate::live::StartError;
 use crate::sampled;
 
 pub use raw::Chosen;
@@ -34,11 +35,23 @@ fn chosen() -> Option<Rung> {
 }
 
 impl Rung {
-    /// Chooses this one, if none was chosen yet. Returns whether the program's allocator is on it
-    /// now; one that leaves nothing to choose, as [`Exact`](crate::Exact), always is on its own.
-    pub(crate) fn choose(self) -> bool {
+    /// Chooses this one, if none was chosen yet.
+    ///
+    /// # Errors
+    /// When the program's allocator is not on it now: it is on the one that was chosen before, or
+    /// on none. One that leaves nothing to choose, as [`Exact`](crate::Exact), is on its own.
+    pub(crate) fn choose(self) -> Result<(), StartError> {
         // Relaxed: as above. Where there is another one, the look says so.
         let _ = CHOSEN.compare_exchange(0, self as u8, Ordering::Relaxed, Ordering::Relaxed);
+        match chosen() {
+            _ if self.is_linked() => Ok(()),
+            // Who chose it may still be about to begin.
+            Some(other) if other != self && other.is_linked() => Err(StartError::Twice),
+            _ => Err(StartError::NotLinked),
+        }
+    }
+
+    fn is_linked(self) -> bool {
         match self {
             Rung::Sampled => sampled::is_linked(),
             Rung::Exact => books::is_linked(),

@@ -144,13 +144,10 @@ impl Heap {
         if !live.is_of(tree) {
             return Err(StartError::OtherTree);
         }
-        // Relaxed, here and below: only that one thread finds it unset matters.
-        let is_first = || !STARTED.swap(true, Ordering::Relaxed);
-        match rung.choose() {
-            true if is_first() => {}
-            // Where another rung was chosen, that was by the first.
-            false if !STARTED.load(Ordering::Relaxed) => return Err(StartError::NotLinked),
-            _ => return Err(StartError::Twice),
+        rung.choose()?;
+        // Relaxed: only that one thread finds it unset matters.
+        if STARTED.swap(true, Ordering::Relaxed) {
+            return Err(StartError::Twice);
         }
         let numbering = Arc::new(Numbering::of(tree));
         let shared = Arc::clone(&numbering);
