@@ -161,6 +161,8 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
         let over = this.group.as_ref().and_then(|group| admit(group).err());
         let Some(over) = over else { return Poll::Pending };
         this.future.set(None);
+        // Whoever keeps what has ended keeps no group alive by it.
+        *this.group = None;
         Poll::Ready(Err(over))
     }
 }
