@@ -189,7 +189,7 @@ impl Group {
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
         if self.schema().cpu_time().is_some_and(|cpu_time| cpu_time.key == metric.key) {
-            let restored = words.iter().map(|&(_, n)| n).sum();
+            let restored = words.iter().fold(0, |sum: i64, &(_, n)| sum.wrapping_add(n));
             self.inner.extras.restored(restored);
         }
         for &(place, n) in words {
