@@ -5,9 +5,10 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use crate::counts;
 
-/// Blocks of this size and more are counted when there is one: who asks for too much is refused,
-/// and may go on. Where there is no memory for a smaller one the program ends, as a rule, and to
-/// look would cost as much again as the counts: what comes after a call needs a frame for it.
+/// Blocks of at least this size are counted after they are allocated: a program that asks for too
+/// much is refused and may go on. Smaller ones are counted before: if there is no memory for one,
+/// the program ends as a rule, and work after the call needs a stack frame, which costs as much
+/// again as the counts.
 const LARGE: usize = 4 << 10;
 
 /// An allocator that counts for each thread what it allocates and frees by another.

@@ -1,4 +1,4 @@
-//! What a program's allocator knows, where that is chosen when it runs.
+//! The choice of what a program's allocator knows, made while the program runs.
 
 mod raw;
 
@@ -20,8 +20,8 @@ pub(crate) enum Rung {
 /// The rung of a [`Chosen`]; 0 before there is one.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Returns the rung that was chosen. It is never another one later, and a block that one rung made
-/// is not freed by who has not seen it: who has the block has it from a thread that had.
+/// Returns the rung that was chosen, which never changes again. A thread that has not seen the
+/// choice has no block that a rung made: it would have it from a thread that had seen it.
 #[inline(always)]
 fn chosen() -> Option<Rung> {
     const SAMPLED: u8 = Rung::Sampled as u8;

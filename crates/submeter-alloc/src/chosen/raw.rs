@@ -8,11 +8,12 @@ use super::{Rung, chosen};
 use crate::exact::{Exact, SIZE_MAX, fit};
 use crate::sampled::Sampled;
 
-/// An allocator that is a [`Sampled`] or an [`Exact`] from when a `Heap` of theirs begins, and
-/// until then passes blocks on: for a program that is told at its start what to know.
+/// An allocator that becomes a [`Sampled`] or an [`Exact`] when a `Heap` of theirs begins, and
+/// passes blocks on until then: for programs that are told at their start what to know.
 ///
-/// Blocks that were allocated before are nobody's. All are as those of `Exact`: of 16 bytes at
-/// least.
+/// Blocks that were allocated before are nobody's. Each block takes at least 16 bytes, as with
+/// `Exact`. Beside the rung itself a block costs a load, a comparison and a call. A program that
+/// always has the same rung takes that one.
 ///
 /// # Examples
 /// ```
@@ -57,8 +58,8 @@ impl<A> Chosen<A> {
     }
 }
 
-/// A call of a rung: one of its own, so that none of them takes registers or a place on the stack
-/// for what another needs.
+/// Calls a rung, never inlined: in one function with the others, each would set up the stack frame
+/// that the largest of them needs.
 ///
 /// # Safety
 /// 1. As of the method.
@@ -99,8 +100,8 @@ unsafe fn realloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout, size: 
 }
 
 // SAFETY: 1. Every block is one of `inner`, made with what `fit` says of its layout and given back
-// with the same on every rung and on none; or it is one that a rung made otherwise, which that rung
-// is asked about alone, as no other is chosen later. 2. Nothing unwinds, and nothing is called
+// with the same, whether a rung was chosen or not; or a rung made it otherwise, and that same rung
+// frees it, as no other is ever chosen. 2. Nothing unwinds, and nothing is called
 // again from within: as of the rungs.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     #[inline]

@@ -64,12 +64,12 @@ const FRACTION_BITS: u32 = 20;
 /// How long a place must be held to cost as much as its use would, where each has a CPU.
 pub(super) const HELD_PER_USED: i128 = 8;
 
-/// How much of the time between two events counts for places at most. If nobody comes, asks or
-/// leaves for longer, the process may have been stopped as a whole, in which time no place kept
-/// anybody from a CPU. Work that sleeps for longer while nothing else happens pays for this much.
+/// The most that counts of the time between two events. If nobody comes, asks or leaves for longer,
+/// the process may have been stopped as a whole, and then no place kept anybody from a CPU. Work
+/// that sleeps for longer while nothing else happens pays for this much.
 const GAP_MAX: Duration = Duration::from_secs(10);
 
-/// How far a turn gets before one has ended: of cost 1, at the usual weight.
+/// How far a turn gets before any has ended: cost 1 at the usual weight.
 const TURN_FIRST: i128 = (1 << FRACTION_BITS) / WEIGHT_USUAL as i128;
 
 /// Into how many parts a turn is divided. The next may have moved by one since it was seen last.

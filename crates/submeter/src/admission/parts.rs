@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) waiting: usize,
 }
 
-/// Twice as much as this is never too long for the time between two ends.
+/// The time between two ends may always grow to twice this.
 const INTERVAL_LEAST: Duration = Duration::from_millis(1);
 
 /// How fast places come free.
@@ -105,13 +105,15 @@ impl Average {
         Average(self.0 + (next - self.0) / 8)
     }
 
-    /// As [`with`](Self::with), but at most doubles the average. One that comes anew is so far
-    /// behind others: if a few ends cost as much as millions, it would wait for hundreds of turns
-    /// after each. Where the first end costs as much it waits for some hundred, until an eighth
-    /// less with each has made it little; where the first costs 1 and all others a billion, the
-    /// average is as much after 30. The price: where each request has a group of its own and a few
-    /// cost the most, such groups together get more than their part. They belong below a group that
-    /// lasts.
+    /// As [`with`](Self::with), but at most doubles the average, which is how far newcomers begin
+    /// behind. Otherwise a newcomer would wait for hundreds of turns after each end that costs as
+    /// much as millions of others.
+    ///
+    /// If the *first* end costs a billion and all others 1, newcomers wait for some hundred turns,
+    /// until an eighth less with each end has made the average small. If the first costs 1 and all
+    /// others a billion, the average follows within 30 ends. The price: where each request has a
+    /// group of its own and a few cost the most, such groups together get more than their part.
+    /// They belong below a group that lasts.
     pub(super) fn with_at_most_twice(self, next: i128) -> Average {
         Average(self.with(next).0.min(self.0 * 2))
     }

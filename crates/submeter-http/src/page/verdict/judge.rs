@@ -125,7 +125,7 @@ struct Scene<'a> {
     /// Of each row, what part it would have if each tenant that does anything had as much as its
     /// weight says; without weights, all the same.
     fair: Vec<f64>,
-    /// Of each row, the group of which whoever keeps it waiting is one: see
+    /// For each row, the group within which somebody may keep it waiting: see
     /// [`shares`](Scene::shares).
     shares: Vec<usize>,
 }
@@ -177,7 +177,7 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     let is_exact = |level: &&Finding| !blamed.iter().any(|other| is_within(other, level));
     let blamed: Vec<_> = blamed.iter().filter(is_exact).cloned().collect();
     // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
-    // behind what it sent itself, and at a limit that refuses something that is said.
+    // behind its own requests. Waits at a limit that refuses are said with that limit.
     let waits_for_all = |harm: &&Finding| scene.shares[harm.row] == 0;
     let is_too_busy = waiting().filter(waits_for_all).count() > 1;
     let is_new = |harm: &&Finding| {

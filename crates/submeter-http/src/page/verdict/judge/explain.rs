@@ -4,29 +4,29 @@ use super::{Finding, LOST, Scene};
 use crate::page::views::Role;
 use crate::page::wire::VerdictKind;
 
-/// Of so many tenants that could wait for another, most wait that do not wait for themselves: at
-/// least such a part.
+/// If at least `MANY` tenants could wait for another, a queue that one of them made holds up at
+/// least the part `SHARED` of them.
 const MANY: usize = 4;
 const SHARED: f64 = 0.15;
 
-/// A queue lasts that is there for such a part of the time: who comes at any time waits in it for
-/// such a part of what one waits that comes only with it, as all that it sends comes at once.
+/// The least that others wait in a shared queue, as a part of what a tenant waits that sends all
+/// its requests at once. If they wait less, the queue is there only for the moments after it sends.
 const LASTS: f64 = 0.1;
 
-/// Such a part of what the greatest has is little beside it.
+/// Less than this part of what the greatest tenant has is little beside it.
 const SMALL: f64 = 0.25;
 
-/// A loss begins when a tenant no longer holds such a part of the most that it held, and who took
-/// it has gained such a part of it in the same samples.
+/// A loss begins when a tenant holds less than the part `LOST_FROM` of the most that it held.
+/// Another took it if it gained at least the part `GAINED_OF_LOST` in the same samples.
 const LOST_FROM: f64 = 0.95;
 const GAINED_OF_LOST: f64 = 0.5;
 
 impl Scene<'_> {
-    /// Whether what somebody takes can be why another has less: memory is why something is not
-    /// found that is held no more, and time is why somebody waits. Who takes more than a fair part
-    /// of it, and is no small matter beside who has most, has itself to blame.
+    /// Whether what one tenant takes can be why another has less: items are missing because of
+    /// memory, and requests wait because of time. A tenant that takes more than its fair part, and
+    /// not little beside the one that has most, has itself to blame.
     pub(super) fn explains(&self, blamed: &Finding, harm: &Finding) -> bool {
-        // What harms its own is that level's own affair.
+        // A level may harm what is below it.
         if self.is_within(harm.row, blamed.row) {
             return false;
         }
@@ -48,9 +48,9 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether what those of a group wait for is the rest of a queue that was there a sample ago:
-    /// by half shorter, it soon ends; and where it is known who made it, each that shrinks is, as
-    /// less comes than is done. Who waited in it is served late, and so has most.
+    /// Whether the tenants of a group wait for the rest of a queue that was there a sample ago: it
+    /// is half as long now or, where it is known who made it, shorter at all. Tenants that waited
+    /// in it are served late and so seem to take the most.
     pub(super) fn is_rest(&self, group: usize, is_known: bool) -> bool {
         let tenants = self.tenants.iter().filter(|&&row| self.shares[row] == group);
         let waits = tenants.filter_map(|&row| {
@@ -67,9 +67,9 @@ impl Scene<'_> {
         kinds.all(|kind| (self.before.said)(kind, blamed.id).is_none())
     }
 
-    /// Whether so many of those in a group wait that it can be for one: of a queue that all share,
-    /// few feel nothing. At a limit of its own one waits in no such queue, and for moments in which
-    /// another sends all at once one waits for that.
+    /// Whether enough tenants of a group wait that one of them can be why: few feel nothing of a
+    /// queue that all share. Left out are tenants at a limit of their own, which wait in no such
+    /// queue, and waits for the moments in which another sends all its requests at once.
     pub(super) fn is_shared(&self, blamed: usize, group: usize) -> bool {
         let is_other = |&row: &usize| {
             self.shares[row] == group && !self.is_within(row, blamed) && self.is_busy(row)
@@ -82,15 +82,16 @@ impl Scene<'_> {
         waits.len() < MANY || waiting as f64 >= waits.len() as f64 * SHARED
     }
 
-    /// Returns how long a tenant waits, in nanoseconds, if that can be in a queue that it made: as
-    /// much work as such a queue is long was done for it.
+    /// Returns how long a tenant waits, in nanoseconds, if it can have made the queue itself: if at
+    /// least as much work was done for it.
     fn own_wait(&self, row: usize) -> Option<f64> {
         let wait = self.figure(row, self.wait?)?;
         let worked = self.figure(row, self.cpu?)? * self.window_s * 1e9;
         (worked >= wait).then_some(wait)
     }
 
-    /// Whether it is known who holds what: then who took nothing is why nothing is missing.
+    /// Whether it is known who holds what: then a tenant that took nothing is not why items are
+    /// missing.
     fn is_memory_known(&self) -> bool {
         self.views.with(Role::Contended).any(|view| !self.views.is_rate(view))
     }

@@ -1,4 +1,4 @@
-//! Who is at a limit, and who has a part in it.
+//! Which tenants are at a limit, and who shares that limit.
 
 use std::iter::successors;
 
@@ -6,12 +6,12 @@ use super::{Finding, Scene};
 use crate::page::views::Role;
 use crate::page::wire::VerdictKind;
 
-/// Of pressure, an average that never falls to 0 again, less than such a part is noise.
+/// Pressure below this part is noise: it is an average that never falls to 0 again.
 const STALLED: f64 = 0.01;
 
 impl Scene<'_> {
-    /// Those whom a limit refuses or keeps waiting: by nobody's fault but their own. Of a level,
-    /// what its own limit refuses is what those below it do not count.
+    /// Returns the groups that a limit refuses or keeps waiting, through nobody's fault but their
+    /// own. What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for view in self.views.with(Role::Refusals) {
@@ -54,17 +54,17 @@ impl Scene<'_> {
         self.most_of(row, Role::Pressure).filter(|(_, part)| *part >= STALLED)
     }
 
-    /// Returns of which view of that role a group has most, and how much.
+    /// Returns the view of that role in which a group has the most, and how much.
     fn most_of(&self, row: usize, role: Role) -> Option<(usize, f64)> {
         let figures =
             self.views.with(role).filter_map(|view| Some((view, self.figure(row, view)?)));
         figures.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Returns of each row in which group those are who can be why it waits or does less: where a
-    /// limit refuses, the group whose limit it is, the nearest on the way to the root, and the root
-    /// where none does. A tenant at a limit of its own has nobody but itself to blame; nor has one
-    /// that waits for room, of which nobody knows at which limit.
+    /// Returns, for each row, the group within which somebody can be why it waits or does less: the
+    /// nearest one on the way to the root whose own limit refuses, or else the root. A tenant at
+    /// its own limit has itself to blame. So has one that waits for room, as it is not known at
+    /// which limit it waits.
     pub(super) fn shares(&self) -> Vec<usize> {
         let mut is_limited = vec![false; self.rows.len()];
         for view in self.views.with(Role::Refusals) {
@@ -83,9 +83,8 @@ impl Scene<'_> {
         shares
     }
 
-    /// Returns in which group those are who can have taken what a tenant held: the nearest on the
-    /// way to the root that held more lately than its limit lets it hold now, and the root where
-    /// none did.
+    /// Returns the group within which somebody can have taken what a tenant held: the nearest one
+    /// on the way to the root that lately held more than its limit allows now, or else the root.
     pub(super) fn shares_held(&self, row: usize, view: usize) -> usize {
         let is_cut = |&row: &usize| {
             let limit = self.views.limit(view).and_then(|limit| self.figure(row, limit));
