@@ -1,4 +1,4 @@
-//! Formats figures narrow enough for a column.
+//! Formats figures narrow enough for a column, and titles within a line.
 
 use submeter_terminal::{self as show, three_digits};
 
@@ -51,6 +51,17 @@ fn percent(share: f64) -> String {
 fn unscaled(n: f64) -> String {
     let digits = usize::from(n < 99.95 && n.fract() > 0.0);
     format!("{n:.digits$}")
+}
+
+/// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.
+pub(super) fn in_a_sentence(title: &str) -> String {
+    let mut chars = title.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
+            first.to_lowercase().chain(title.chars().skip(1)).collect()
+        }
+        _ => title.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use anstyle::Style;
 use submeter_http::wire::{MetricDoc, PressureDoc, Shape, StallDoc, ValueDoc};
 use submeter_terminal as show;
 
-use super::figures::figure;
+use super::figures::{figure, in_a_sentence};
 use super::screen::Line;
 use super::state::{Node, State};
 use super::theme::{Theme, pad, right};
-use super::view::in_a_sentence;
 
 /// Cells of the columns: the metric's name, its total, its own and its rate.
 const NAME: usize = 26;

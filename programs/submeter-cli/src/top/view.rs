@@ -5,7 +5,7 @@ use std::ops::Range;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::figures::figure as figure_text;
+use super::figures::{figure as figure_text, in_a_sentence};
 use super::layout::{self, Layout};
 use super::screen::{Line, Screen};
 use super::state::{Column, Link, Pane, Row, State};
@@ -334,17 +334,6 @@ fn figure_width(shape: Shape) -> usize {
 fn is_refusing(state: &State, view: usize) -> bool {
     let figure = state.total().and_then(|root| root.figures[view]);
     state.views[view].is_refusal && figure.is_some_and(|now| now > 0.0)
-}
-
-/// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.
-pub(super) fn in_a_sentence(title: &str) -> String {
-    let mut chars = title.chars();
-    match (chars.next(), chars.next()) {
-        (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
-            first.to_lowercase().chain(title.chars().skip(1)).collect()
-        }
-        _ => title.to_owned(),
-    }
 }
 
 /// Returns a figure and its style: dim for zero, a warm colour for trouble.
