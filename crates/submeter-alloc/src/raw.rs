@@ -44,16 +44,37 @@ impl<A> Metered<A> {
 }
 
 impl<A: GlobalAlloc> Metered<A> {
-    /// Allocates a large block.
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(always)]
+    unsafe fn bare(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        // SAFETY: 1. The caller's promise.
+        unsafe { if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
+    }
+
+    /// Allocates a block and counts it.
+    ///
+    /// # Safety
+    /// 1. The layout is not of size 0.
+    #[inline(always)]
+    unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        if layout.size() >= LARGE {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { self.make_large(layout, zeroed) };
+        }
+        counts::allocated(layout.size());
+        // SAFETY: 1. The caller's promise.
+        unsafe { self.bare(layout, zeroed) }
+    }
+
+    /// Allocates a large block and counts it if there is one.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
     #[inline(never)]
     unsafe fn make_large(&self, layout: Layout, zeroed: bool) -> *mut u8 {
         // SAFETY: 1. The caller's promise.
-        let block = unsafe {
-            if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) }
-        };
+        let block = unsafe { self.bare(layout, zeroed) };
         if !block.is_null() {
             counts::allocated(layout.size());
         }
@@ -69,13 +90,8 @@ impl<A: GlobalAlloc> Metered<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() >= LARGE {
-            // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
-            return unsafe { self.make_large(layout, false) };
-        }
-        counts::allocated(layout.size());
-        // SAFETY: 1. As above.
-        unsafe { self.inner.alloc(layout) }
+        // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
+        unsafe { self.make(layout, false) }
     }
 
     #[inline]
@@ -88,13 +104,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.size() >= LARGE {
-            // SAFETY: 1. As in `alloc`.
-            return unsafe { self.make_large(layout, true) };
-        }
-        counts::allocated(layout.size());
         // SAFETY: 1. As in `alloc`.
-        unsafe { self.inner.alloc_zeroed(layout) }
+        unsafe { self.make(layout, true) }
     }
 
     #[inline]

@@ -263,9 +263,10 @@ function fillRow(node, group) {
     const by = view.of ? view.of.filter((one) => model.get(group, one)).map(reason).join(", ") : "";
     let text = view.shape === "bytes" ? format.text(shown) : `${view.of ? "refused" : view.title} ${format.text(shown)}`;
     if (view.of) { setText(cell.by, by); text = `${format.text(shown)}/s ${by}`; }
+    let most = "";
     if (view.limit) {
       const limit = model.get(group, view.limit);
-      const most = limit === null ? "" : format.text(view.as.show(limit));
+      if (limit !== null) most = format.text(view.as.show(limit));
       setText(cell.of, most && "of " + most);
       if (most && !i) limits.push("limit " + most);
       if (most && i && value) used.push(text + " of " + most);
@@ -275,7 +276,7 @@ function fillRow(node, group) {
     }
     // What is nothing comes not at all.
     if (value && isHot) hot.unshift(text);
-    else if (i && value && view.place === "headline" && !(cell.of && cell.of.textContent)) rest.push(text);
+    else if (i && value && view.place === "headline" && !most) rest.push(text);
   }
   // Whole figures only.
   let text = "";

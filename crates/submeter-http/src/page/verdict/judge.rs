@@ -125,6 +125,8 @@ struct Scene<'a> {
     /// Of each row, what part it would have if each tenant that does anything had as much as its
     /// weight says; without weights, all the same.
     fair: Vec<f64>,
+    /// For each view of refusals, how often each group's own limit refuses.
+    refusals: Vec<(usize, Vec<f64>)>,
     /// For each row, the group within which somebody may keep it waiting: see
     /// [`shares`](Scene::shares).
     shares: Vec<usize>,
@@ -202,7 +204,7 @@ impl<'a> Scene<'a> {
         let [first, wait] = [Role::Contended, Role::Wait].map(|role| views.with(role).next());
         let work = wait.and_then(|wait| views.work(wait));
         let cpu = views.divided().filter(|&view| views.shape(view) == Shape::Cores);
-        let (fair, shares) = (Vec::new(), Vec::new());
+        let (fair, refusals, shares) = (Vec::new(), Vec::new(), Vec::new());
         let mut scene = Scene {
             views,
             rows,
@@ -217,9 +219,12 @@ impl<'a> Scene<'a> {
             work,
             cpu,
             fair,
+            refusals,
             shares,
         };
         scene.fair = scene.fair_parts();
+        let of_view = |view| (view, scene.own_refusals(view));
+        scene.refusals = views.with(Role::Refusals).map(of_view).collect();
         scene.shares = scene.shares();
         scene
     }

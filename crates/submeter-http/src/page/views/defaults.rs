@@ -56,11 +56,11 @@ impl Views {
     }
 }
 
-/// Returns the rate limit of which a counter is one of three, and which it is.
-fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, &'a str)> {
-    schema.rate_limits().map(|(limit, _)| limit).find_map(|limit| {
+/// Returns the rate limit of which a counter is one of three, its unit, and which it is.
+fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, UnitKind, &'a str)> {
+    schema.rate_limits().find_map(|(limit, unit)| {
         let of = name.strip_prefix(limit)?.strip_prefix('_')?;
-        ["throttled", "throttled_time", "overdrafts"].contains(&of).then_some((limit, of))
+        ["throttled", "throttled_time", "overdrafts"].contains(&of).then_some((limit, unit, of))
     })
 }
 
@@ -94,7 +94,7 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
             // Beside the CPU time, and none that others lack.
             let beside = [schema.off_cpu(), schema.cpu_error()];
             match of_rate_limit(schema, name) {
-                Some((limit, "throttled")) => rate_limit(schema, limit, view),
+                Some((limit, unit, "throttled")) => rate_limit(limit, unit, view),
                 Some(_) => vec![view.place(Placement::Detail)],
                 None if beside.into_iter().flatten().any(|beside| metric.is(beside)) => {
                     vec![view.place(Placement::Detail)]
@@ -131,10 +131,9 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
 }
 
 /// How often a rate limit refuses, and what it is.
-fn rate_limit(schema: &Schema, name: &str, refusals: View) -> Vec<View> {
+fn rate_limit(name: &str, unit: UnitKind, refusals: View) -> Vec<View> {
     let (key, title) = (format!("{name}_limit"), format!("{} limit", title(name)));
-    let unit = schema.rate_limits().find_map(|(of, unit)| (of == name).then_some(unit));
-    let (shape, per) = rate_shape(unit.unwrap_or(UnitKind::Count));
+    let (shape, per) = rate_shape(unit);
     let name = name.to_owned();
     let level = move |group: &GroupValues| Some(per_s(group.rate_of(&name)?.0?) / per);
     let noun = format!("over its {}", noun_of(&title));

@@ -14,8 +14,7 @@ impl Scene<'_> {
     /// own. What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        for view in self.views.with(Role::Refusals) {
-            let own = self.own_refusals(view);
+        for &(view, ref own) in &self.refusals {
             let levels = self.levels.iter().filter(|&&row| own[row] > 0.0);
             found.extend(levels.map(|&row| self.refusal(row, view, own[row])));
         }
@@ -34,7 +33,7 @@ impl Scene<'_> {
     }
 
     /// Returns how often each group's own limit refuses.
-    fn own_refusals(&self, view: usize) -> Vec<f64> {
+    pub(super) fn own_refusals(&self, view: usize) -> Vec<f64> {
         let all = (0..self.rows.len()).map(|row| self.figure(row, view).unwrap_or(0.0));
         let mut own: Vec<f64> = all.collect();
         for row in 0..own.len() {
@@ -67,9 +66,8 @@ impl Scene<'_> {
     /// which limit it waits.
     pub(super) fn shares(&self) -> Vec<usize> {
         let mut is_limited = vec![false; self.rows.len()];
-        for view in self.views.with(Role::Refusals) {
-            let own = self.own_refusals(view);
-            is_limited.iter_mut().zip(own).for_each(|(is, n)| *is |= n > 0.0);
+        for (_, own) in &self.refusals {
+            is_limited.iter_mut().zip(own).for_each(|(is, n)| *is |= *n > 0.0);
         }
         for &row in &self.tenants {
             is_limited[row] |= self.stall(row).is_some();
