@@ -161,7 +161,7 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
         let over = this.group.as_ref().and_then(|group| admit(group).err());
         let Some(over) = over else { return Poll::Pending };
         this.future.set(None);
-        // Whoever keeps what has ended keeps no group alive by it.
+        // A future that has ended and is kept must not keep the group alive.
         *this.group = None;
         Poll::Ready(Err(over))
     }

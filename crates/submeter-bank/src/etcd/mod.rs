@@ -73,8 +73,8 @@ const RECORD_MAX: usize = 1 << 20;
 /// any use of it.
 ///
 /// # Who may ask
-/// Whoever may write the keys below `submeter/FLEET/` may lend anything: caps only protect from
-/// members' mistakes. Neither the password nor the URL is in any error or debug output.
+/// A client that can write the keys below `submeter/FLEET/` can lend anything: caps only protect
+/// from members' mistakes. Neither the password nor the URL is in any error or debug output.
 pub struct EtcdBank {
     client: Client,
     /// Where the cluster is, without secrets.

@@ -47,10 +47,10 @@ const STACK: usize = 256 << 10;
 /// ```
 ///
 /// # Who may ask
-/// Whoever may write to the socket, by its mode. If that is not only its owner, a member's name is
-/// not what it says but `user 1000`, with the number of its user as the system knows it: so no user
-/// can return what another one has, and a [cap](crate::Ledger::set_limit_per_member) holds for all
-/// processes of a user together.
+/// The mode of the socket decides who can connect. If others than its owner can, a member's name is
+/// `user 1000`, with the number of its user as the system knows it, whatever it calls itself: so no
+/// user can return what another one has, and a [cap](crate::Ledger::set_limit_per_member) holds for
+/// all processes of a user together.
 ///
 /// Limits are set and listed by the user whose process this is, and by root.
 ///

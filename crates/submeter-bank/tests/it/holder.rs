@@ -145,7 +145,7 @@ fn learnt_by(members: u64) -> Duration {
         .expect("it never stops learning")
 }
 
-/// A bank on a wall clock learns for hardly longer than a lease, whoever asks.
+/// A bank on a wall clock learns for hardly longer than a lease, even if many ask.
 #[test]
 fn learning_takes_hardly_longer_than_a_lease() {
     for members in [1, 2, 3, 10] {

@@ -219,7 +219,7 @@ fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<
     has
 }
 
-/// A lowered limit leaves each member its part, whoever asks first.
+/// A lowered limit leaves each member its part, in whatever order they ask.
 #[test]
 fn a_lowered_limit_leaves_each_its_part() {
     let in_turn = |mut at: usize| {

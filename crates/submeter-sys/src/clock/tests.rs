@@ -45,7 +45,7 @@ fn a_clock_never_goes_back() {
     }
 }
 
-/// An interrupted question is asked again, but not for ever.
+/// A question that is interrupted is repeated a bounded number of times.
 #[test]
 fn an_interrupted_question_is_asked_again() {
     let answers = |took: &[u64], close| {
