@@ -91,8 +91,7 @@ fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
     let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));
     let [a, b] = [0, 1].map(|at| query(&pools[at], "q"));
     // And a group of the program's own, which has no queries.
-    let c: Arc<dyn MemoryPool> =
-        Arc::new(GroupPool::new(&world.tenant("/c", 1000), world.memory));
+    let c: Arc<dyn MemoryPool> = Arc::new(GroupPool::new(&world.tenant("/c", 1000), world.memory));
     let other = fixed("join", &a);
     other.try_grow(777).expect("it fits");
     for pool in [&b, &c] {
