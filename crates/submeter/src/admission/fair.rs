@@ -12,7 +12,8 @@
 //! What work costs is known when it ends. Until then it counts for what work of its group cost on
 //! average, or of the next one above of which some has ended, so that a group cannot have all
 //! places before the first one ends; the end puts what it cost in the place of that. A group that
-//! is weighed anew is so for what is in flight as well.
+//! is weighed anew is so for what is in flight as well. CPU time is known of a group and not of
+//! its work: what it used and what its places cost are divided among its ends, and all is.
 //!
 //! Where CPU time is the cost, a group has two: what it used of the CPU, and an eighth of what it
 //! could have used in its places. It is moved on by the one that is ahead. So work that sleeps in
@@ -43,7 +44,8 @@ use foldhash::fast::RandomState;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
-use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Setting, State, Used};
+use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome};
+use super::parts::{Pace, Setting, State, Untaken, Used};
 use crate::tree::group::Group;
 use order::Place;
 
@@ -135,8 +137,7 @@ struct Node {
     rests_at: Option<i128>,
     /// Those of the group itself, by number.
     waiters: BTreeMap<u64, Waiter>,
-    /// What the group's own work was moved on by since the last of it ended, in parts.
-    cost: i128,
+    untaken: Untaken,
     /// What work in it and below costs on average, once some has ended.
     average: Option<Average>,
     /// How far one of its children gets in a turn on average, once one has ended.
@@ -426,18 +427,19 @@ impl Fair {
 
     fn count_end(&mut self, at: usize, used: Used) {
         let node = &mut self.nodes[at];
-        let cost = match used {
+        let (cost, among) = match used {
             // Work that used nothing yet still has had its turn.
             // No earlier than what was seen: ends look before they take the lock.
             Used::CpuTime(used) => {
                 let seen = node.seen.max(used);
-                seen - std::mem::replace(&mut node.seen, seen) + 1
+                let more = seen - std::mem::replace(&mut node.seen, seen);
+                (more + 1, node.own.in_flight)
             }
-            Used::Cost(cost) => cost.max(1),
+            Used::Cost(cost) => (cost.max(1), 1),
         };
         self.charge(at, cost);
-        let node = &mut self.nodes[at];
-        let (cost, mut weight) = (std::mem::take(&mut node.cost), WEIGHT_USUAL);
+        let usual = self.nearest(at, |node| node.average).unwrap_or(0);
+        let (cost, mut weight) = (self.nodes[at].untaken.take(among, usual), WEIGHT_USUAL);
         self.on_path(at, |node| {
             let turn = cost / i128::from(weight);
             let twice = |of: Average| of.with_at_most_twice(turn);
@@ -458,6 +460,8 @@ impl Fair {
             return;
         }
         self.begin(at);
+        // As all others that end.
+        self.count_in_flight(at, |in_flight| in_flight + 1, 0);
         if is_timed {
             // It may have come by the lock as one looked for a place, for whom the way was closed
             // for that moment. Then nobody waits, and nobody has since an earlier close.
@@ -465,7 +469,7 @@ impl Fair {
             self.charge_place(at);
         }
         self.count_end(at, used);
-        self.settle(at);
+        self.leave(at, 0);
     }
 
     fn leave(&mut self, at: usize, expected: u64) {

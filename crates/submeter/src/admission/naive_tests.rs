@@ -28,6 +28,12 @@ struct Level {
     own_was_ready: bool,
     /// Whether it came anew, and has had no turn.
     is_new: bool,
+    /// What the group's own part was moved on by, by its places and by what it used, and no end
+    /// has taken.
+    untaken: [i128; 2],
+    /// What work there costs, and how far one below gets in a turn.
+    average: Option<i128>,
+    turn: Option<i128>,
     is_dead: bool,
 }
 
@@ -53,11 +59,14 @@ impl Part {
         self.ended_at + taken(self.expected.iter().sum(), weight)
     }
 
-    fn count(&mut self, used: i128, held: i128, weight: u32) {
+    /// Returns by how much it is moved on.
+    fn count(&mut self, used: i128, held: i128, weight: u32) -> i128 {
         (self.used, self.held) = (self.used + used, self.held + held);
         let counted = self.counted.max(self.used).max(self.held);
-        self.ended_at += (counted - self.counted) / i128::from(weight);
+        let cost = counted - self.counted;
+        self.ended_at += cost / i128::from(weight);
         self.counted = counted;
+        cost
     }
 
     /// At the end of work: neither is behind the other by more than what is in flight.
@@ -92,6 +101,9 @@ impl Naive {
             was_ready: false,
             own_was_ready: false,
             is_new: false,
+            untaken: [0; 2],
+            average: None,
+            turn: None,
             is_dead: false,
         };
         let mut levels = vec![level(None, 0), level(Some(tree.root().clone()), 0)];
@@ -180,7 +192,9 @@ impl Naive {
         for at in self.path(index).into_iter().rev().filter(|&at| at > 0) {
             if !fair.knows(self.group(at)) {
                 self.0[at].all.ended_at = self.0[self.0[at].up].now;
-                self.0[at].is_new = true;
+                let level = &mut self.0[at];
+                (level.is_new, level.untaken) = (true, [0; 2]);
+                (level.average, level.turn) = (None, None);
             }
         }
     }
@@ -195,7 +209,7 @@ impl Naive {
         for level in &mut self.0 {
             let of = |part: &Part| i128::from(part.in_flight()) * held;
             level.all.count(0, of(&level.all), level.weight);
-            level.own.count(0, of(&level.own), WEIGHT_USUAL);
+            level.untaken[0] += level.own.count(0, of(&level.own), WEIGHT_USUAL);
         }
     }
 
@@ -215,7 +229,7 @@ impl Naive {
         for pair in 0..path.len() {
             let (up, child) = (path[pair], path.get(pair + 1).copied());
             let node = fair.at(self.0[up].group.as_ref());
-            let debit = fair.debit(node);
+            let debit = self.known(up, |level| level.turn).unwrap_or((1 << 20) / 100);
             let others = self.children(up).filter(|&child| self.is_ready(child));
             let own_at = self.0[up].own.at(WEIGHT_USUAL);
             let own = (!self.0[up].waiters.is_empty()).then_some(own_at);
@@ -236,12 +250,18 @@ impl Naive {
         }
         let first = self.0[index].waiters.remove(0);
         assert_eq!(first, number, "in one group who comes first goes first");
+        let cost = self.known(index, |level| level.average).map_or(1, |parts| parts >> 20);
+        assert_eq!(
+            i128::from(expected),
+            cost,
+            "what the ends there took of what it was moved on by"
+        );
         self.parts(index, |part, _| part.expected.push(expected.into()));
         self.step();
     }
 
     /// Counts what one cost that is not known to be in flight. Where it was left is no credit.
-    fn count(&mut self, index: usize, cost: u64, held: i128) {
+    fn count(&mut self, index: usize, cost: u64, among: u32, held: i128) {
         let level = &mut self.0[index];
         if !level.own_was_ready && level.own.in_flight() == 0 {
             level.own.ended_at += (level.now - level.own.at(WEIGHT_USUAL)).max(0);
@@ -253,20 +273,50 @@ impl Naive {
                 level.all.ended_at += behind.max(0);
             }
         }
-        self.parts(index, |part, weight| {
-            part.count(i128::from(cost) << 20, held, weight);
-            part.forget_most();
-        });
+        let mut counted = Vec::new();
+        self.parts(index, |part, weight| counted.push(part.count(0, held, weight)));
+        self.0[index].untaken[0] += counted[0];
+        self.end(index, cost, among);
         self.step();
     }
 
-    /// Without a cost, it was cancelled.
-    fn leave(&mut self, index: usize, expected: u64, cost: Option<u64>) {
+    /// What is known of a level, or of the next one above.
+    fn known(&self, index: usize, of: impl Fn(&Level) -> Option<i128>) -> Option<i128> {
+        self.path(index).into_iter().find_map(|at| of(&self.0[at]))
+    }
+
+    /// Counts the end of one of `among` in flight. All they take is all that it was moved on by.
+    fn end(&mut self, index: usize, cost: u64, among: u32) {
+        let mut counted = Vec::new();
         self.parts(index, |part, weight| {
-            if let Some(cost) = cost {
-                part.count(i128::from(cost) << 20, 0, weight);
-                part.forget_most();
-            }
+            counted.push(part.count(i128::from(cost) << 20, 0, weight));
+            part.forget_most();
+        });
+        let usual = self.known(index, |level| level.average).unwrap_or(0);
+        let [held, used] = &mut self.0[index].untaken;
+        *used += counted[0];
+        let among = i128::from(among);
+        let its_part = *held / among;
+        let most = (*used / among).max(usual - its_part);
+        let took = [its_part, if most < *used { most } else { *used }];
+        (*held, *used) = (*held - took[0], *used - took[1]);
+        let (cost, mut weight) = (took[0] + took[1], WEIGHT_USUAL);
+        for at in self.path(index) {
+            let (level, turn) = (&mut self.0[at], cost / i128::from(weight));
+            let eighth = |of: i128, next: i128| of + (next - of) / 8;
+            level.average = Some(level.average.map_or(cost.max(1), |of| eighth(of, cost)));
+            let slowly = |of| i128::min(eighth(of, turn), 2 * of);
+            level.turn = Some(level.turn.map_or(turn.max(1), slowly));
+            weight = level.weight;
+        }
+    }
+
+    /// Without a cost, it was cancelled.
+    fn leave(&mut self, index: usize, expected: u64, ended: Option<(u64, u32)>) {
+        if let Some((cost, among)) = ended {
+            self.end(index, cost, among);
+        }
+        self.parts(index, |part, _| {
             let found = part.expected.iter().position(|&one| one == i128::from(expected));
             part.expected.swap_remove(found.expect("it was let in at this"));
         });
@@ -462,10 +512,14 @@ impl Storm {
             self.note_close();
             let own = &self.naive.0[index];
             let takes_part = !own.waiters.is_empty() || own.own.in_flight() > 0;
+            let (among, held) = match self.is_timed {
+                true => (own.own.in_flight() + 1, self.held),
+                false => (1, 0),
+            };
             let (knows, used) = (self.fair.knows(&group), self.use_up(index, cost));
             self.fair.complete_other(&group, used);
             if if self.is_timed { takes_part } else { knows } {
-                self.naive.count(index, cost, if self.is_timed { self.held } else { 0 });
+                self.naive.count(index, cost, among, held);
             }
             return;
         };
@@ -477,7 +531,8 @@ impl Storm {
         assert_eq!(self.fair.take_outcome(number), Some(Outcome::Granted(expected)));
         let used = self.use_up(index, cost);
         self.fair.complete(&group, expected, used);
-        self.naive.leave(index, expected, Some(cost));
+        let among = if self.is_timed { self.naive.0[index].own.in_flight() } else { 1 };
+        self.naive.leave(index, expected, Some((cost, among)));
     }
 
     fn use_up(&mut self, index: usize, cost: u64) -> Used {

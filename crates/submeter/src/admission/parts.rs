@@ -119,11 +119,39 @@ impl Average {
     }
 }
 
+/// What a group's own work was moved on by and none of its ends has taken yet, in parts. All of them
+/// together take all of it: an average is of nothing else.
+#[derive(Default)]
+pub(super) struct Untaken {
+    /// By its places: each piece in flight has as much of that.
+    pub(super) held: i128,
+    /// By what it used, which may be of the one that ends, or of others.
+    pub(super) used: i128,
+}
+
+impl Untaken {
+    /// Takes what counts as the cost of one that ends of `among` in flight: its part of what places
+    /// cost, and of what was used as much as makes that `usual`, or its part if that is more. The
+    /// last takes the rest.
+    ///
+    /// If it took all, 64 pieces that overlap and end at once would be one of 64 times the cost and
+    /// 63 that cost nothing, of which an average soon forgets the one. If it took its part in any
+    /// case, the first of 64 that work one after the other would have cost a 64th.
+    pub(super) fn take(&mut self, among: u32, usual: i128) -> i128 {
+        let among = i128::from(among.max(1));
+        let held = self.held / among;
+        let used = (usual - held).max(self.used / among).min(self.used);
+        self.held -= held;
+        self.used -= used;
+        held + used
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As when several that slept end at the same time: the first pays for all.
+    /// As of a line at which no time goes by.
     #[test]
     fn an_average_of_ends_that_cost_nothing_is_no_end_of_its_growth() {
         let mut average = Average::of(0);

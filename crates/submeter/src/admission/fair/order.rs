@@ -129,13 +129,13 @@ impl Fair {
     }
 
     /// Returns an average that a node has or, where nothing has ended yet, the next one above.
-    fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
+    pub(super) fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
         let up = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
         successors(Some(at), up).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
     }
 
     /// Returns what work of a node costs, as far as is known.
-    pub(super) fn cost(&self, at: usize) -> u64 {
+    pub(in crate::admission) fn cost(&self, at: usize) -> u64 {
         let cost = self.nearest(at, |node| node.average).map_or(1, |parts| parts >> FRACTION_BITS);
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
@@ -179,7 +179,7 @@ impl Fair {
         self.count_held(at);
         let cost = i128::from(cost) << FRACTION_BITS;
         let node = &mut self.nodes[at];
-        node.cost += node.own.count_used(cost, WEIGHT_USUAL);
+        node.untaken.used += node.own.count_used(cost, WEIGHT_USUAL);
         self.on_path(at, |node| _ = node.place.count_used(cost, node.weight()));
     }
 
@@ -189,7 +189,7 @@ impl Fair {
         self.count_held(at);
         let held = self.held - self.closed_at;
         let node = &mut self.nodes[at];
-        node.cost += node.own.pay(held, WEIGHT_USUAL);
+        node.untaken.held += node.own.pay(held, WEIGHT_USUAL);
         self.on_path(at, |node| _ = node.place.pay(held, node.weight()));
     }
 
@@ -219,7 +219,7 @@ impl Fair {
             self.nodes[child].count_held(held);
         } else if self.nodes[up].is_timed {
             let node = &mut self.nodes[up];
-            node.cost += node.own.count_held(held, WEIGHT_USUAL);
+            node.untaken.held += node.own.count_held(held, WEIGHT_USUAL);
         }
     }
 
