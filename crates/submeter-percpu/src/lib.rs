@@ -16,6 +16,7 @@
 //! - [`slots`]: how many may be inside at once, and the line of those that wait.
 //! - [`free_list`]: numbers that are free, without a lock.
 //! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
+//! - [`wakers`]: those that wait for one event, each in its own process.
 //! - [`misuse`]: reports of misuse that the reference counts contained.
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
@@ -63,6 +64,8 @@ mod sync;
 mod uptime;
 #[cfg(any(test, not(loom)))]
 pub mod wake;
+#[cfg(any(test, not(loom)))]
+pub mod wakers;
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/it/witness.rs"]
 mod witness;

@@ -5,20 +5,21 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
 use super::count::{Count, Revival};
 use super::holders::{Sites, StillHeldError};
-use super::raw::{AreaSlots, ForkMutex, Name};
+use super::raw::{AreaSlots, Name};
 use super::rows;
 use super::switch::{After, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::wake::{ThisThread, wake_all};
+use crate::wakers::Wakers;
 
 /// The mode that a count starts in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -325,13 +326,7 @@ struct Life {
     /// None until the first wait: most counts are never waited for, and every group has one. Two
     /// threads that wait first at the same time each make them, and one drops its own: with a lock,
     /// a fork could leave the child without them for ever.
-    waiters: OnceBox<ForkMutex<Waiters>>,
-}
-
-#[derive(Debug, Default)]
-struct Waiters {
-    next: u64,
-    list: Vec<(u64, Waker)>,
+    waiters: OnceBox<Wakers>,
 }
 
 impl Life {
@@ -362,9 +357,7 @@ impl Life {
     #[cold]
     fn wake(&self) {
         // Woken outside of the lock: a waker runs a user's code.
-        let Some(waiters) = self.waiters.get() else { return };
-        let list = waiters.with(|waiters| std::mem::take(&mut waiters.list));
-        wake_all(list.into_iter().map(|(_, waker)| waker));
+        wake_all(self.waiters.get().map(Wakers::take).unwrap_or_default().into_values());
     }
 
     /// Starts the next life, if the last one is over.
@@ -450,15 +443,7 @@ impl Future for Released<'_> {
             return Poll::Ready(());
         }
         let new = context.waker().clone();
-        let (ticket, old) = life.waiters.get_or_init(Box::default).with(|waiters| {
-            let place = waiters.list.iter_mut().find(|place| Some(place.0) == ticket);
-            if let Some(place) = place {
-                return (place.0, Some(std::mem::replace(&mut place.1, new)));
-            }
-            waiters.next += 1;
-            waiters.list.push((waiters.next, new));
-            (waiters.next, None)
-        });
+        let (ticket, old) = life.waiters.get_or_init(Box::default).insert(ticket, new);
         // Outside of the lock: the drop of a waker runs a user's code too.
         drop(old);
         self.ticket = Some(ticket);
@@ -477,11 +462,7 @@ impl Future for Released<'_> {
 impl Drop for Released<'_> {
     fn drop(&mut self) {
         if let (Some(ticket), Some(waiters)) = (self.ticket, self.life.waiters.get()) {
-            let gone = waiters.with(|waiters| {
-                let place = waiters.list.iter().position(|place| place.0 == ticket)?;
-                Some(waiters.list.swap_remove(place))
-            });
-            drop(gone);
+            drop(waiters.remove(ticket));
         }
     }
 }

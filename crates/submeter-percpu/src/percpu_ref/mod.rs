@@ -27,7 +27,7 @@ mod kill;
 #[cfg(not(loom))]
 mod owner_map;
 #[cfg(not(loom))]
-#[expect(unsafe_code, reason = "words behind a gate, and a value under a lock")]
+#[expect(unsafe_code, reason = "words behind a gate")]
 mod raw;
 mod rows;
 mod switch;

@@ -1,8 +1,6 @@
-//! The per-CPU words of one reference count, by sequence or by locked row; and a value under a
-//! lock.
+//! The per-CPU words of one reference count, by sequence or by locked row.
 
 use std::borrow::Cow;
-use std::cell::UnsafeCell;
 use std::io;
 
 use submeter_sys::{ResolvedHint, barrier};
@@ -11,7 +9,6 @@ use super::rows;
 use super::switch::Slots;
 use crate::backend::gated::GatedWord;
 use crate::backend::locked::{self, LockedWord};
-use crate::fork_lock::ForkLock;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -227,44 +224,6 @@ thread_local!(static BARRIERS: std::cell::Cell<u32> = const { std::cell::Cell::n
 #[cfg(test)]
 pub(super) fn barriers_of_this_thread() -> u32 {
     BARRIERS.get()
-}
-
-/// A value that one thread at a time can use. After a fork, a value that a vanished thread was
-/// using is replaced by a new one.
-pub(super) struct ForkMutex<T> {
-    lock: ForkLock,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: 1. The lock lets one thread at a time have the value. 2. It may be sent (`T: Send`).
-unsafe impl<T: Send> Sync for ForkMutex<T> {}
-
-impl<T: Default> Default for ForkMutex<T> {
-    fn default() -> ForkMutex<T> {
-        ForkMutex { lock: ForkLock::new(), value: UnsafeCell::default() }
-    }
-}
-
-impl<T: Default> ForkMutex<T> {
-    /// Calls `with`, which may neither call back here (it would wait for itself) nor run code of
-    /// a user's.
-    pub(super) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
-        let held = self.lock.lock();
-        if held.stolen {
-            // SAFETY: 1. `held` excludes every other thread until the end of this function. 2. The
-            // old value, perhaps half-changed, is not dropped.
-            unsafe { self.value.get().write(T::default()) };
-        }
-        // SAFETY: 1. As above. 2. No other reference of this thread's exists: a `with` inside of
-        // `with` would not get the lock.
-        with(unsafe { &mut *self.value.get() })
-    }
-}
-
-impl<T> std::fmt::Debug for ForkMutex<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ForkMutex")
-    }
 }
 
 #[cfg(test)]

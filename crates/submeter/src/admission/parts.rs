@@ -119,7 +119,7 @@ impl Average {
     }
 }
 
-/// What a group's own work was moved on by and none of its ends has taken yet, in parts. All of them
+/// What a group's own work was moved on by and none of its ends has taken yet, in parts. All ends
 /// together take all of it: an average is of nothing else.
 #[derive(Default)]
 pub(super) struct Untaken {

@@ -123,7 +123,7 @@ fn a_queue_that_is_dropped_lets_go_of_all_groups() {
     let web = tree.create("/web").expect("new");
     admission.set_weight(&web, Some(7)).expect("in range");
     drop(admission);
-    assert_eq!(web.inner.extras.kill_waits().len(), 0);
+    assert_eq!(web.inner.extras.kill_waits().count(), 0);
     let killed = web.kill().expect("alive");
     drop(web);
     killed.released_blocking(LONG).expect("nothing holds it");

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
+use submeter_percpu::wakers::Wakers;
 use submeter_percpu::{TestClock, TokenBucket};
 
 use crate::metric::schema::Schema;
 use crate::stats::rstat::OtherStats;
 use crate::tree::buckets::Rates;
-use crate::tree::kill_waits::KillWaits;
 
 mod added_sections;
 #[cfg(feature = "aggregator")]
@@ -47,7 +47,7 @@ struct ExtrasInner {
     /// A library's. In a box, as above.
     companion: OnceBox<Box<dyn Any + Send + Sync>>,
     /// Made with the first that waits for the kill.
-    kill_waits: OnceBox<KillWaits>,
+    kill_waits: OnceBox<Wakers>,
 }
 
 /// A program's own value of a group, which its [`Killed`](crate::Killed) keeps, too.
@@ -159,12 +159,12 @@ impl Extras {
         })
     }
 
-    pub(crate) fn kill_waits(&self) -> &KillWaits {
+    pub(crate) fn kill_waits(&self) -> &Wakers {
         self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
     }
 
     /// The tasks that wait for the kill, if ever one did.
-    pub(crate) fn kill_waits_if_any(&self) -> Option<&KillWaits> {
+    pub(crate) fn kill_waits_if_any(&self) -> Option<&Wakers> {
         self.made.get()?.kill_waits.get()
     }
 

@@ -7,7 +7,6 @@ pub(crate) mod cpu_start;
 pub(crate) mod extras;
 pub(crate) mod flusher;
 pub(crate) mod group;
-pub(crate) mod kill_waits;
 pub(crate) mod killed;
 pub(crate) mod metric_handle;
 pub(crate) mod quotas;

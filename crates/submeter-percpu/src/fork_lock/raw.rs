@@ -1,0 +1,62 @@
+//! A value under the lock.
+
+use std::cell::UnsafeCell;
+
+use super::{ForkLock, generation};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// A value that one thread at a time can use, and one process: a forked child has a new one. That
+/// of its parent may be half-changed by a thread that is not here.
+pub(crate) struct ForkMutex<T> {
+    lock: ForkLock,
+    /// The fork generation that the value is of. Writer: the lock's holder.
+    since: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: 1. The lock lets one thread at a time have the value. 2. It may be sent (`T: Send`).
+unsafe impl<T: Send> Sync for ForkMutex<T> {}
+
+impl<T: Default> Default for ForkMutex<T> {
+    fn default() -> ForkMutex<T> {
+        // The lock first: from then on forks are noticed.
+        let lock = ForkLock::new();
+        let since = AtomicU32::new(generation());
+        ForkMutex { lock, since, value: UnsafeCell::default() }
+    }
+}
+
+impl<T: Default> ForkMutex<T> {
+    /// Calls `with`, which may neither call back here (it would wait for itself) nor run code of
+    /// a user's.
+    pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
+        let _held = self.lock.lock();
+        let here = generation();
+        // Relaxed, here and below: read and written under the lock. A lock that was stolen is of a
+        // value of another generation: its holder made it its own before it changed it.
+        if self.since.load(Ordering::Relaxed) != here {
+            // SAFETY: 1. `_held` excludes every other thread until the end of this function. 2. The
+            // old value, perhaps half-changed, is not dropped.
+            unsafe { self.value.get().write(T::default()) };
+            // Relaxed: as above. After the value, should the process be forked between the two.
+            self.since.store(here, Ordering::Relaxed);
+        }
+        // SAFETY: 1. As above. 2. No other reference of this thread's exists: a `with` inside of
+        // `with` would not get the lock.
+        with(unsafe { &mut *self.value.get() })
+    }
+
+    /// Makes it look as a fork leaves it whose parent is using the value.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn abandon(&self) {
+        self.lock.abandon();
+        // Relaxed: one thread.
+        self.since.store(generation() + 7, Ordering::Relaxed);
+    }
+}
+
+impl<T> std::fmt::Debug for ForkMutex<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ForkMutex")
+    }
+}

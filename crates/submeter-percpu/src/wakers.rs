@@ -1,0 +1,82 @@
+//! Those that wait for one event, each with a waker.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use crate::fork_lock::ForkMutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Those that wait for one event, by tickets: one that gives up leaves without a look at the
+/// others.
+///
+/// A forked child has nobody here: those that waited in its parent may be of a runtime that it has
+/// not, whose wakers to wake or to drop could hang. One of them that is asked there, with the
+/// ticket that it has, waits there from then on.
+///
+/// Wakers run a user's code: whoever takes one out wakes or drops it afterwards, without the lock.
+///
+/// # Examples
+/// ```
+/// use std::task::Waker;
+///
+/// use submeter_percpu::wakers::Wakers;
+///
+/// let waiting = Wakers::default();
+/// let (ticket, _) = waiting.insert(None, Waker::noop().clone());
+/// let (same, old) = waiting.insert(Some(ticket), Waker::noop().clone());
+/// assert!(same == ticket && old.is_some());
+/// assert!(waiting.remove(ticket).is_some() && waiting.take().is_empty());
+/// ```
+#[derive(Debug, Default)]
+pub struct Wakers {
+    /// The next ticket. Not under the lock: a child goes on where its parent was, so that nobody
+    /// has the ticket of one that waited there.
+    next: AtomicU64,
+    waiting: ForkMutex<BTreeMap<u64, Waker>>,
+}
+
+impl Wakers {
+    /// Has `waker` wait. Returns its ticket, which is a new one if it has none, and the waker that
+    /// it had.
+    pub fn insert(&self, ticket: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        // Relaxed: only uniqueness matters.
+        let ticket = ticket.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
+        (ticket, self.waiting.with(|waiting| waiting.insert(ticket, waker)))
+    }
+
+    /// Has the waker of a ticket not wait any more.
+    pub fn remove(&self, ticket: u64) -> Option<Waker> {
+        self.waiting.with(|waiting| waiting.remove(&ticket))
+    }
+
+    /// Takes all, in the order in which they came.
+    pub fn take(&self) -> BTreeMap<u64, Waker> {
+        self.waiting.with(std::mem::take)
+    }
+
+    /// Returns how many wait.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.waiting.with(|waiting| waiting.len())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_nobody_waiting_and_gives_nobody_a_ticket_of_its_parent() {
+        let waiting = Wakers::default();
+        let insert = |ticket| waiting.insert(ticket, Waker::noop().clone());
+        let ([first, second], _) = ([0; 2].map(|_| insert(None).0), waiting.count());
+        waiting.waiting.abandon();
+        // A lock that a thread left behind is nobody's here.
+        let third = insert(None).0;
+        assert!(third > second && waiting.count() == 1);
+        assert!(waiting.remove(first).is_none(), "it does not wait here");
+        // It is asked here, and waits.
+        assert!(insert(Some(second)).1.is_none());
+        assert_eq!(waiting.take().into_keys().collect::<Vec<_>>(), [second, third]);
+    }
+}

@@ -1,0 +1,180 @@
+//! Waits for the end of a group in children of a fork: nobody of the parent waits there, and a
+//! thread that was about to, and holds the lock, is not there.
+#![cfg(not(miri))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+
+use submeter::admission::Admission;
+use submeter::{Group, Schema, Tree};
+
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
+
+thread_local! {
+    /// Whether the thread is to stop in what it allocates next.
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+struct Stopping;
+
+#[expect(unsafe_code, reason = "an allocator")]
+// SAFETY: 1. What an allocator promises holds: the system's does all the work, and what is done
+// beside it does not unwind.
+unsafe impl GlobalAlloc for Stopping {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if STOPS.take() {
+            HAS_STOPPED.store(true, Ordering::SeqCst);
+            until(&GOES_ON);
+        }
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Stopping = Stopping;
+
+/// SeqCst, here and above: two flags of two threads, and nothing to be quick about.
+fn until(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+}
+
+/// Counts how often it was told to wake.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        // Relaxed: read by the same thread.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn woken() -> (Arc<Woken>, Waker) {
+    let woken = Arc::new(Woken::default());
+    (Arc::clone(&woken), Waker::from(woken))
+}
+
+fn times(woken: &Woken) -> u32 {
+    // Relaxed: one thread.
+    woken.0.load(Ordering::Relaxed)
+}
+
+fn waits(future: &mut Pin<Box<impl Future<Output = ()>>>, waker: &Waker) -> bool {
+    future.as_mut().poll(&mut Context::from_waker(waker)).is_pending()
+}
+
+/// Lets one test run at a time: trees share an allocator, whose lock a thread of the other test
+/// might hold at a fork.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `test` while another thread is in the middle of waiting for the group's kill: with the
+/// lock, in a map that allocates as it grows.
+fn amid_a_wait(group: &Group, test: impl FnOnce()) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // With one of the test, twelve: a node of the map has room for eleven.
+            let mut several: Vec<_> = (0..11).map(|_| Box::pin(group.killed())).collect();
+            let (last, others) = several.split_last_mut().expect("eleven");
+            assert!(others.iter_mut().all(|one| waits(one, Waker::noop())));
+            STOPS.set(true);
+            assert!(waits(last, Waker::noop()));
+            assert!(!STOPS.get(), "it allocates in the map");
+        });
+        until(&HAS_STOPPED);
+        test();
+        GOES_ON.store(true, Ordering::SeqCst);
+    });
+}
+
+/// The lock of a group's waits was the parent's for ever, and asking for it a panic.
+#[test]
+fn a_child_forked_amid_a_wait_for_a_kill_waits_for_it_itself() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
+    let group = tree.create("/acme").expect("room");
+    let admission = Admission::new(1);
+    let (of_parent, waker) = woken();
+    let mut waiting = Box::pin(group.killed());
+    assert!(waits(&mut waiting, &waker));
+    let mut passed = [false; 3];
+    amid_a_wait(&group, || {
+        passed[0] = fork::in_a_fork(|| {
+            let (of_child, waker) = woken();
+            let mut own = Box::pin(group.killed());
+            let waits = waits(&mut own, &waker);
+            group.kill().expect("it lives here too");
+            waits && times(&of_child) == 1 && times(&of_parent) == 0
+        });
+        // The queue is told of kills in the same way.
+        passed[1] = fork::in_a_fork(|| {
+            admission.set_weight(&group, Some(300)).expect("in range");
+            let held = admission.try_acquire(&group).expect("free");
+            let mut late = pin!(admission.acquire(&group));
+            let mut context = Context::from_waker(Waker::noop());
+            let waits = late.as_mut().poll(&mut context).is_pending();
+            group.kill().expect("it lives here too");
+            drop(held);
+            waits && late.poll(&mut context).is_ready() && admission.in_flight() == 0
+        });
+        // One that waited in the parent is asked, or given up.
+        passed[2] = fork::in_a_fork(|| {
+            let (of_child, waker) = woken();
+            let mut others = [0; 20].map(|_| Box::pin(group.killed()));
+            let all_wait = others.iter_mut().all(|one| waits(one, Waker::noop()));
+            let waits = all_wait && waits(&mut waiting, &waker);
+            group.kill().expect("it lives here too");
+            waits && times(&of_child) == 1 && times(&of_parent) == 0
+        });
+    });
+    assert_eq!(passed, [true; 3], "the children");
+    assert_eq!(times(&of_parent), 0, "only children killed it");
+    group.kill().expect("it lives");
+    assert_eq!(times(&of_parent), 1);
+}
+
+/// Those that wait are of the parent's runtime, which is not there in the child.
+#[test]
+fn a_release_in_a_forked_child_wakes_nobody_of_its_parent() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
+    let group = tree.create("/acme").expect("room");
+    let killed = group.kill().expect("it lives");
+    let (of_parent, waker) = woken();
+    let mut waiting = Box::pin(killed.released());
+    assert!(waits(&mut waiting, &waker));
+    let held = Arc::strong_count(&of_parent);
+    let mut group = Some(group);
+    assert!(fork::in_a_fork(|| {
+        let (of_child, waker) = woken();
+        let mut own = Box::pin(killed.released());
+        let waits = waits(&mut own, &waker);
+        // The last handle.
+        group = None;
+        let is_told = times(&of_child) == 1 && killed.is_released();
+        waits && is_told && times(&of_parent) == 0 && Arc::strong_count(&of_parent) == held
+    }));
+    assert_eq!(times(&of_parent), 0);
+    drop(group);
+    assert_eq!(times(&of_parent), 1);
+}
