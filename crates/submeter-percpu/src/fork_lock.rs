@@ -1,42 +1,49 @@
-//! A lock for changes of mode, which a fork cannot leave locked.
+//! A lock for changes of mode and the like, which a fork cannot leave locked.
 //!
 //! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning,
 //! then sleeping. A thread that held it in the parent does not exist in a forked child; its
 //! generation tells, and the lock is taken from it. A change to the guarded state must therefore be
 //! written so that the next holder can continue it wherever it stopped.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU16, Ordering};
 
 #[expect(unsafe_code, reason = "a value under the lock")]
 mod raw;
 
 pub(crate) use raw::ForkMutex;
 
+/// See the [module](self). Two bytes: every group has one.
 #[derive(Debug)]
-pub(crate) struct ForkLock {
-    /// The holder's fork generation, 0 when free.
-    holder: AtomicU32,
+pub struct ForkLock {
+    /// The holder's [`name`], 0 when free.
+    holder: AtomicU16,
 }
 
 /// Shows that the lock is held; lets go when dropped.
-pub(crate) struct Held<'a> {
+#[must_use = "it lets go at once otherwise"]
+#[derive(Debug)]
+pub struct Held<'a> {
     lock: &'a ForkLock,
 }
 
 impl ForkLock {
-    pub(crate) fn new() -> ForkLock {
+    /// Makes a free lock.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it watches forks from then on")]
+    pub fn new() -> ForkLock {
         watch();
-        ForkLock { holder: AtomicU32::new(0) }
+        ForkLock { holder: AtomicU16::new(0) }
     }
 
     /// Makes it look as a fork leaves it whose parent holds it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn abandon(&self) {
         // Relaxed: one thread.
-        self.holder.store(generation() + 7, Ordering::Relaxed);
+        self.holder.store(name() + 7, Ordering::Relaxed);
     }
 
-    pub(crate) fn lock(&self) -> Held<'_> {
+    /// Waits for the lock, or takes it from one that stayed behind at a fork.
+    pub fn lock(&self) -> Held<'_> {
         let mut rounds = 0;
         loop {
             match self.try_lock() {
@@ -54,7 +61,7 @@ impl ForkLock {
 
     /// Returns `None` where another thread of this process holds it, or was faster.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
-        let here = generation();
+        let here = name();
         // Acquire: pairs with the Release in `unlock`. Relaxed on failure: the caller reads nothing
         // then.
         match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
@@ -102,6 +109,14 @@ fn wait(_: &mut u32) {
     loom::thread::yield_now();
 }
 
+/// Returns what this process is called as a holder. One of those that it was forked from is called
+/// the same if there are 65,535 forks between: each a child of the one before, and with that lock
+/// held in the first.
+fn name() -> u16 {
+    // Of the remainder, which fits.
+    (generation() % u32::from(u16::MAX)) as u16 + 1
+}
+
 #[cfg(not(loom))]
 use submeter_sys::fork::{generation, watch};
 
@@ -115,6 +130,8 @@ fn watch() {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
     use super::*;
 
     #[test]

@@ -15,6 +15,7 @@
 //!   period.
 //! - [`slots`]: how many may be inside at once, and the line of those that wait.
 //! - [`free_list`]: numbers that are free, without a lock.
+//! - [`fork_lock`]: a lock that is taken from a holder that stayed behind at a fork.
 //! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
 //! - [`wakers`]: those that wait for one event, each in its own process.
 //! - [`misuse`]: reports of misuse that the reference counts contained.
@@ -27,6 +28,8 @@ pub mod counter;
 pub mod dirty;
 #[cfg(any(test, not(loom)))]
 pub mod dirty_set;
+#[cfg(any(test, not(loom)))]
+pub mod fork_lock;
 #[cfg(any(test, not(loom)))]
 pub mod free_list;
 pub mod misuse;
@@ -48,8 +51,6 @@ pub mod storage;
 
 #[cfg(not(loom))]
 mod backend;
-#[cfg(any(test, not(loom)))]
-mod fork_lock;
 #[cfg(any(test, not(loom)))]
 mod limits;
 #[cfg(all(test, loom))]

@@ -27,7 +27,7 @@ const ABANDONED: &str = "the process was forked while another thread was changin
      exec first, or fork while no thread flushes, creates or kills groups";
 
 /// A lock for one thread at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ProcessMutex<T> {
     /// The generation of the process that took it last; 0 if none did. Not set back: only of use
     /// to those who find it held.
@@ -35,6 +35,12 @@ pub struct ProcessMutex<T> {
     /// The generation of the process that has given up on it.
     abandoned_in: AtomicU32,
     value: Mutex<T>,
+}
+
+impl<T: Default> Default for ProcessMutex<T> {
+    fn default() -> ProcessMutex<T> {
+        ProcessMutex::new(T::default())
+    }
 }
 
 impl<T> ProcessMutex<T> {

@@ -1,5 +1,4 @@
-//! Picks the atomics and the lock: std's and parking_lot's, or loom's under `--cfg loom`; under
-//! Miri both are std's.
+//! Picks the atomics: std's, or loom's under `--cfg loom`.
 //!
 //! Everything that loom is to explore takes its atomics from here; a file that names
 //! `std::sync::atomic` itself is invisible to the models.
@@ -9,31 +8,6 @@
 pub(crate) mod atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
-
-#[cfg(not(any(loom, miri)))]
-pub(crate) use parking_lot::Mutex;
-
-#[cfg(loom)]
-use loom::sync::{Mutex as Checked, MutexGuard};
-#[cfg(all(miri, not(loom)))]
-use std::sync::{Mutex as Checked, MutexGuard};
-
-/// Loom's or std's, with the face of parking_lot's, whose system call has an argument of a type
-/// that Miri refuses.
-#[cfg(any(loom, miri))]
-#[derive(Debug)]
-pub(crate) struct Mutex<T>(Checked<T>);
-
-#[cfg(any(loom, miri))]
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex(Checked::new(value))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().expect("a test that panics ends")
-    }
-}
 
 /// Defines a constructor that is `const` except under loom, whose atomics register at run time.
 macro_rules! model_const_fn {

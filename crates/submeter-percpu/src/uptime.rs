@@ -1,14 +1,16 @@
 //! The time since the process first made something that looks at it.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-static START: OnceLock<Instant> = OnceLock::new();
+use once_cell::race::OnceBox;
+
+/// Without a lock: a thread that stayed behind at a fork would leave the child without it for ever.
+static START: OnceBox<Instant> = OnceBox::new();
 
 /// Begins to count. Constructors of what reads the time call it, because a signal handler runs
 /// none: a handler that interrupted a lazy first read would deadlock with its own thread.
 pub(crate) fn begin() {
-    START.get_or_init(Instant::now);
+    START.get_or_init(|| Box::new(Instant::now()));
     #[cfg(test)]
     tests::BEGUN.set(true);
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
+use submeter::export::Export;
 use submeter::{Count, Counter, Group, Metrics, Schema, SchemaBuilder, Tree};
 
 #[path = "common/fork.rs"]
@@ -257,6 +258,56 @@ fn a_child_of_a_fork_while_data_is_set_sets_its_own_stress() {
     assert!(passed, "a child's data is neither its own nor the parent's, or it waited");
     let set = groups.iter().filter_map(|group| group.data::<String>());
     assert!(set.into_iter().all(|data| data == "the parent's"));
+}
+
+/// Another thread of the parent sets the gauge, or scrapes, at nearly every fork: with a lock that
+/// is nobody's in the child. What sets it there has to add what is lacking, whatever that thread
+/// had added; the state between two scrapes may be half-changed.
+#[test]
+fn a_child_forked_while_a_gauge_is_set_or_scraped_sets_it_and_is_told_stress() {
+    let _alone = alone();
+    let mut schema = Schema::builder();
+    let depth = schema.gauge::<Count>("depth", "Waiting");
+    let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
+    let group = tree.create("/acme").expect("room");
+    let export = Export::new("app");
+    let stop = AtomicBool::new(false);
+    // Relaxed: only ends the loops.
+    let going = || !stop.load(Ordering::Relaxed);
+    let failed = thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..).take_while(|_| going()) {
+                group.set(depth, n);
+            }
+        });
+        let failed = (0..FORKS).find(|_| {
+            !fork::in_a_fork(|| {
+                group.set(depth, -7);
+                group.sum(depth) == -7
+            })
+        });
+        scope.spawn(|| {
+            while going() {
+                export.write(&tree, &mut String::new()).expect("of memory");
+            }
+        });
+        let failed = failed.or_else(|| {
+            (FORKS..FORKS + FORKS_OF_FLUSHES).find(|_| {
+                !fork::in_a_fork(|| {
+                    let mut text = String::new();
+                    let scrape = || export.write(&tree, &mut text).is_ok();
+                    match catch_unwind(AssertUnwindSafe(scrape)) {
+                        Ok(right) => right && text.contains("depth"),
+                        Err(why) => message(&*why).contains("was forked"),
+                    }
+                })
+            })
+        });
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        failed
+    });
+    assert_eq!(failed, None, "the fork whose child failed, or did not end");
 }
 
 /// Wakes nobody, and says when it was told to.

@@ -1,19 +1,35 @@
 //! Setting a counter: a sum, and an add of what it lacks.
 
-use crate::sync::Mutex;
+use crate::fork_lock::ForkLock;
 
-/// A lock that lets one set happen at a time.
+/// A lock that lets one set happen at a time. One that stayed behind at a fork has added or not:
+/// the next adds what is lacking then.
 #[derive(Debug)]
-pub(super) struct Setter(Mutex<()>);
+pub(super) struct Setter(ForkLock);
 
 impl Setter {
     pub(super) fn new() -> Setter {
-        Setter(Mutex::new(()))
+        Setter(ForkLock::new())
     }
 
     /// Adds what `sum` lacks of `value`. Two that do so at once would add it twice.
     pub(super) fn set(&self, value: i64, sum: impl FnOnce() -> i64, add: impl FnOnce(i64)) {
         let _alone = self.0.lock();
         add(value.wrapping_sub(sum()));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_child_of_a_fork_amid_a_set_sets() {
+        let (setter, word) = (Setter::new(), Cell::new(3));
+        setter.0.abandon();
+        setter.set(7, || word.get(), |lacking| word.set(word.get() + lacking));
+        assert_eq!(word.get(), 7);
     }
 }

@@ -106,6 +106,7 @@ atomics! {
     AtomicI32: i32, swap fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min;
     AtomicI64: i64, swap fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min;
     AtomicPtr<T>: *mut T, swap;
+    AtomicU16: u16, swap;
     AtomicU32: u32, swap fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min;
     AtomicU64: u64, swap fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min;
     AtomicUsize: usize, swap fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min;

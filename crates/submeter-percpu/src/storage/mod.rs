@@ -11,10 +11,10 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use submeter_sys::memory::page_size;
 use submeter_sys::{Backend, ResolvedHint, RowHint, Rseq, barrier};
 
@@ -177,8 +177,11 @@ impl Area {
     /// # Errors
     /// When the kernel refused the address space, the first time.
     pub fn common() -> io::Result<&'static Area> {
-        static COMMON: OnceLock<Result<Area, io::ErrorKind>> = OnceLock::new();
-        let area = COMMON.get_or_init(|| Area::new(|_| 0).map_err(|error| error.kind()));
+        // Two threads that are first together each reserve one, and one drops its own: with a lock,
+        // a fork could leave the child without one for ever.
+        static COMMON: OnceBox<Result<Area, io::ErrorKind>> = OnceBox::new();
+        let make = || Box::new(Area::new(|_| 0).map_err(|error| error.kind()));
+        let area = COMMON.get_or_init(make);
         area.as_ref().map_err(|&kind| kind.into())
     }
 

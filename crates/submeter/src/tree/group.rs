@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use submeter_percpu::fork_lock::ForkLock;
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
@@ -72,8 +72,8 @@ pub(crate) struct GroupInner {
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
-    /// Held while a gauge is set. A byte that alignment left free.
-    setting: Mutex<()>,
+    /// Held while a gauge is set. Two bytes that alignment left free.
+    setting: ForkLock,
     /// The number of the first section, whose words `stats` has; here because every update compares
     /// it.
     section_id: u32,
@@ -174,7 +174,7 @@ impl Group {
             tree,
             depth,
             dead: AtomicBool::new(false),
-            setting: Mutex::new(()),
+            setting: ForkLock::new(),
             id: next_id(),
             #[cfg(feature = "thread-context")]
             context,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
+use submeter_percpu::process_lock::ProcessMutex;
 
 use crate::backend::backend;
 use crate::metric::schema::{Counter, Gauge, Histogram, Metric, Quota};
@@ -118,7 +118,7 @@ pub struct Export {
     scrapers: u32,
     exact: bool,
     infos: Vec<Info>,
-    state: Mutex<SeriesState>,
+    state: ProcessMutex<SeriesState>,
 }
 
 struct Info {
@@ -169,7 +169,7 @@ impl Export {
             scrapers: 2,
             exact: false,
             infos: Vec::new(),
-            state: Mutex::default(),
+            state: ProcessMutex::default(),
         };
         let name = export.name("backend");
         export.with_info(name, "The backend of updates, and why it is not a better one", &labels)

@@ -109,7 +109,8 @@ impl Group {
         if !self.has(stats) {
             return;
         }
-        // Two sets that both add what is lacking would add it twice.
+        // Two sets that both add what is lacking would add it twice. One that stayed behind at a
+        // fork has added it or not.
         let _alone = self.inner.setting.lock();
         stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
     }
