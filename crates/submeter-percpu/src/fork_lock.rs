@@ -1,9 +1,9 @@
 //! A lock for changes of mode and the like, which a fork cannot leave locked.
 //!
-//! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning,
-//! then sleeping. A thread that held it in the parent does not exist in a forked child; its
-//! generation tells, and the lock is taken from it. A change to the guarded state must therefore be
-//! written so that the next holder can continue it wherever it stopped.
+//! Held for some tens of instructions, or for a sum over all CPUs, never across a barrier or a
+//! callback: waiting is spinning, then sleeping. A thread that held it in the parent does not exist
+//! in a forked child; its generation tells, and the lock is taken from it. A change to the guarded
+//! state must therefore be written so that the next holder can continue it wherever it stopped.
 
 use crate::sync::atomic::{AtomicU16, Ordering};
 

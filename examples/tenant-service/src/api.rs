@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
@@ -45,6 +45,8 @@ pub(crate) struct Keys {
     pub(crate) live: Live,
     /// Requests let in
     requests: RateLimit<Count>,
+    /// Time that jobs waited for their tenant's turn
+    turn_wait: Counter<Nanoseconds>,
     /// Time on a CPU: charged when threads switch groups, without further code
     #[metric(cpu_time)]
     _cpu: Counter<Nanoseconds>,
@@ -99,9 +101,11 @@ impl Api {
 
     /// Waits until of the tenants that wait this one has used least for its weight.
     async fn turn(&self) -> Result<Option<Admitted>> {
-        let turn = switch::current().map(|tenant| self.turns.acquire(&tenant));
-        let turn = OptionFuture::from(turn).await.transpose();
-        Ok(turn.map_err(|error| not_admitted(&error))?)
+        let Some(tenant) = switch::current() else { return Ok(None) };
+        let since = Instant::now();
+        let turn = self.turns.acquire(&tenant).await;
+        tenant.add(self.keys.turn_wait, since.elapsed().as_nanos() as u64);
+        Ok(Some(turn.map_err(|error| not_admitted(&error))?))
     }
 }
 

@@ -209,6 +209,31 @@ fn work_in_flight_alone_exceeds_a_budget() {
     assert!((burst..=bound).contains(&most), "{most} of {bound} beyond the rate");
 }
 
+/// Four CPUs that always want more have half of one, and no less: over each 10 s after the burst.
+#[test]
+fn half_a_cpu_is_had_to_within_two_percent_over_ten_seconds() {
+    let bucket = bucket(half_a_cpu());
+    let (mut cpus, mut rng) = ([None::<(u64, u64)>; 4], fastrand::Rng::with_seed(7));
+    let (mut used, mut at) = (0, Vec::new());
+    for now_ns in (0..21_000 * MS).step_by(MS as usize / 10) {
+        for cpu in &mut cpus {
+            if let Some((_, work)) = cpu.take_if(|(ends, _)| *ends == now_ns) {
+                spend(&bucket, work, now_ns);
+                used += work;
+            }
+            if cpu.is_none() && wait_ns(&bucket, now_ns) == 0 {
+                let work = rng.u64(1..=30) * MS / 10;
+                *cpu = Some((now_ns + work, work));
+            }
+        }
+        at.push(used);
+    }
+    for since in (10_000..110_000).step_by(1_000) {
+        let used = at[since + 100_000] - at[since];
+        assert!(used.abs_diff(5_000 * MS) <= 100 * MS, "{used} from {since}");
+    }
+}
+
 /// A piece that is spent counts as the one that asked last. Those that are spent as others are
 /// longer than average, so that fewer count as admitted: a sixth of them at most.
 #[test]

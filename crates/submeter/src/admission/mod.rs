@@ -125,6 +125,31 @@
 //! where polls take a part of a millisecond, set `global_queue_interval` and `event_interval` of
 //! its `Builder` to 1.
 //!
+//! # How long it waits
+//! [`Admission::waiting_in`] says how many of a tenant wait now. For how long they did is a counter
+//! of the program's own, which the page, `top` and `/metrics` show by tenant as any other:
+//!
+//! ```
+//! use std::time::Instant;
+//!
+//! use submeter::admission::Admission;
+//! use submeter::{Nanoseconds, Schema, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let waited = schema.counter::<Nanoseconds>("turn_wait", "Time that work waited for its turn");
+//! let tree = Tree::new(schema.build()?)?;
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let (web, admission) = (tree.create("/web")?, Admission::new(4));
+//! let since = Instant::now();
+//! let admitted = admission.acquire(&web).await;
+//! web.add(waited, since.elapsed().as_nanos() as u64); // also if it was not let in
+//! # drop(admitted?);
+//! # assert!(web.sum(waited) > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # When not to use it
 //! For work that is shorter than some microseconds, or where nothing is ever scarce. For what is
 //! held and not worked on, such as memory: that is a [`Quota`](crate::Quota). For how much per

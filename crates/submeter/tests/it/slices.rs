@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, future, stream};
-use submeter::switch::{InGroup, TimeSlice};
+use submeter::switch::{GroupLayer, InGroup, TimeSlice};
 use submeter::{Group, Schema, Tree};
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::{burn, burn_ms};
 
@@ -197,4 +198,49 @@ fn a_stream_that_always_has_an_item_yields_between_its_polls() {
     let zero = TimeSlice::new(Duration::ZERO);
     let future = zero.between_polls(behind_the_others());
     assert_eq!(polls(future.in_group(tree.root())), 4);
+}
+
+/// As between the polls of a stream, and below the layer that enters the group.
+#[test]
+fn a_tower_service_yields_between_the_polls_of_its_answer() {
+    let (tree, is_over) = (tree(true), Cell::new(false));
+    let root = tree.root().clone();
+    let answer = |()| async {
+        for _ in 0..10 {
+            let _ = burn(Duration::from_millis(2));
+            behind_the_others().await;
+        }
+        is_over.set(true);
+        Ok::<_, std::io::Error>(())
+    };
+    let service = ServiceBuilder::new()
+        .layer(GroupLayer::new(move |(): &()| Some(root.clone())))
+        .map_future(|answer| TimeSlice::new(Duration::ZERO).between_polls(answer))
+        .service(service_fn(answer));
+    // Its own ten, the last, and as often behind the others before each.
+    assert_eq!(polls(service.oneshot(())), 22);
+    assert!(is_over.get());
+}
+
+/// Jobs of pools that no runtime polls: each begins a slice as its thread enters the group.
+#[test]
+fn jobs_of_rayon_and_of_blocking_threads_are_told_when_their_slice_is_used_up() {
+    let tree = tree(true);
+    let web = tree.create("/web").expect("new");
+    let job = move || {
+        for _ in 0..2 {
+            web.run(|| {
+                assert!(!SLICE.should_yield(), "it has begun");
+                let used = burn_ms(5);
+                assert!(SLICE.should_yield() && !LONG.should_yield(), "{used} ns are more");
+                TimeSlice::renew();
+                assert!(!SLICE.should_yield(), "others had their turn");
+            });
+            assert!(!SLICE.should_yield(), "outside of all groups nothing yields");
+        }
+    };
+    let on_rayon = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads");
+    on_rayon.scope(|scope| (0..4).for_each(|_| scope.spawn(|_| job())));
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(runtime.spawn_blocking(job)).expect("no panic");
 }

@@ -47,5 +47,8 @@ fn weights_1_and_3_share_the_cpus() {
     });
     let [light, heavy] = shares.map(|share| share * 100.0);
     println!("{light:.1} % and {heavy:.1} % of the CPU time");
+    let metrics = service.metrics();
+    let waited = |group| of(&metrics, "turn_wait_seconds_total", group);
+    assert!(waited("/light") > 0.0 && waited("/heavy") > 0.0, "both had to wait for their turns");
     assert!((20.0..30.0).contains(&light), "{light} % and {heavy} %");
 }

@@ -200,9 +200,8 @@ impl TimeSlice {
     ///
     /// Put it inside of the group, as in `slice.between_polls(stream)` within a future that is
     /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
-    /// from outside, has a slice for each item. For a tower service there is
-    /// `ServiceBuilder::map_future(move |future| slice.between_polls(future))`, below the
-    /// `GroupLayer` of the feature `tower`.
+    /// from outside, has a slice for each item. A tower service has it below what enters the group,
+    /// such as the [`GroupLayer`](crate::switch::GroupLayer) of the feature `tower`.
     ///
     /// # Examples
     /// ```
@@ -215,6 +214,16 @@ impl TimeSlice {
     /// let sum = rows.fold(0, |sum, row| async move { sum + row }).in_group(tree.root());
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// assert_eq!(runtime.block_on(sum), 4_999_950_000);
+    ///
+    /// use submeter::switch::GroupLayer;
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// let groups = tree.clone();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(GroupLayer::new(move |_: &u64| Some(groups.root().clone())))
+    ///     .map_future(|answer| TimeSlice::default().between_polls(answer))
+    ///     .service(service_fn(|n| async move { Ok::<_, std::io::Error>(n + 1) }));
+    /// assert_eq!(runtime.block_on(service.oneshot(6))?, 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn between_polls<T>(self, value: T) -> Yielding<T> {
