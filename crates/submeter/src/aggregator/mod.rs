@@ -32,6 +32,10 @@
 //! A callback may use the tree freely: add, flush, create, kill, attach, update. It must not flush
 //! or read *aggregators*, because two that waited for each other would deadlock. Such a call fails
 //! at once with [`AggregatorError::is_nested`].
+//!
+//! # In a forked child
+//! It has a copy of what was collected. If a thread of its parent attached a group or flushed at
+//! that moment, whoever does so in the child, or reads, may wait for ever: exec first.
 
 mod attached;
 mod error;

@@ -201,7 +201,7 @@ impl TimeSlice {
     /// Put it inside of the group, as in `slice.between_polls(stream)` within a future that is
     /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
     /// from outside, has a slice for each item. A tower service has it below what enters the group,
-    /// such as the [`GroupLayer`](crate::switch::GroupLayer) of the feature `tower`.
+    /// such as the `GroupLayer` of the feature `tower`.
     ///
     /// # Examples
     /// ```
