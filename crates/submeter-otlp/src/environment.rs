@@ -12,6 +12,9 @@ use crate::error::SettingError;
 const ALL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 
+/// The variable that names a file of settings.
+const FILE: &str = "OTEL_CONFIG_FILE";
+
 /// The stand-in for a timeout of 0, which means none: the longest of 31 bits, in milliseconds.
 const NONE: Duration = Duration::from_millis(i32::MAX as u64);
 
@@ -39,6 +42,10 @@ impl Builder {
     }
 
     fn variables(mut self, set: &Variables<'_>) -> Result<Builder, SettingError> {
+        // It would replace all others, and what it says is more than an exporter can do.
+        if let Some(file) = set.get(FILE) {
+            set.ignored(FILE, &file, "set what it says by variables of their own");
+        }
         self.transport(set)?;
         let known = [
             ("cumulative", Temporality::Cumulative),
@@ -391,6 +398,7 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=%ff", "key=value"),
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b,=c", "key=value"),
             ("OTEL_SERVICE_NAME", "shop\0", "not UTF-8"),
+            ("OTEL_CONFIG_FILE", "otel.yaml", "variables of their own"),
         ] {
             let (built, warnings) = read(&[(name, value)]);
             let [warning] = &warnings[..] else { panic!("{name}={value}: {warnings:?}") };

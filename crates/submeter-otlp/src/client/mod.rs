@@ -23,8 +23,9 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use crate::builder::{Builder, Endpoint, Protocol};
 use crate::error::SettingError;
 
-/// The most that is read of an answer.
-const ANSWER_MAX: usize = 64 << 10;
+/// The most that is read of an answer, which is what the specification has. A receiver that says
+/// much about points that it rejected has accepted the others.
+const ANSWER_MAX: usize = 4 << 20;
 
 const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-submeter/", env!("CARGO_PKG_VERSION"));
 

@@ -49,11 +49,28 @@ fn user_and_path_of_an_address_are_sent() {
         let expected = (line.to_lowercase(), sent.clone());
         assert_eq!(asked(&receiver, |to| to.receiver(&url)), expected, "{url}");
     }
-    let exact = plain("/as?it=is");
-    let expected = ("post /as?it=is http/1.1".to_owned(), None);
-    assert_eq!(asked(&receiver, |to| to.endpoint(&exact)), expected);
+    for (exact, line) in [("/as?it=is", "post /as?it=is http/1.1"), ("", "post / http/1.1")] {
+        let expected = (line.to_owned(), None);
+        assert_eq!(asked(&receiver, |to| to.endpoint(&plain(exact))), expected);
+    }
     let own = |to: Builder| to.receiver(&at("bank:p%40ss@")).header("Authorization", "Bearer x");
     assert_eq!(asked(&receiver, own).1.as_deref(), Some("bearer x"), "one header, the program's");
+}
+
+#[test]
+fn a_request_names_its_sender_or_whom_a_header_names() {
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let url = format!("http://{}", receiver.address());
+    let own = concat!("otel-otlp-exporter-submeter/", env!("CARGO_PKG_VERSION"));
+    for (header, sent) in [(None, own), (Some("shop/7"), "shop/7")] {
+        asked(&receiver, |to| {
+            header.into_iter().fold(to.receiver(&url), |to, header| to.header("User-Agent", header))
+        });
+        let head = receiver.requests().pop().expect("a request").head;
+        let agents: Vec<_> =
+            head.lines().filter_map(|line| line.strip_prefix("user-agent: ")).collect();
+        assert_eq!(agents, [sent], "{head}");
+    }
 }
 
 #[test]

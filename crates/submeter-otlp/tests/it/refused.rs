@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+};
+use prost::Message;
 use submeter::{Count, Counter, Tree};
 use submeter_otlp::{Builder, Temporality};
 
@@ -82,7 +86,7 @@ fn unconfirmed_bytes_are_sent_again() {
 fn what_was_new_in_a_refused_request_is_in_the_next() {
     let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>";
     let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
-    endless.resize(1 << 20, b'x');
+    endless.resize(5 << 20, b'x');
     let moved = "HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
     let replies = [
         (status("400 Bad Request"), "400"),
@@ -123,11 +127,13 @@ fn a_receiver_that_never_answers_costs_the_timeout() {
 
 #[test]
 fn rejected_points_are_counted_and_not_sent_again() {
-    // partial_success { rejected_data_points: 1, error_message: "no" }
-    let body = b"\x0a\x06\x08\x01\x12\x02no";
+    // As much as a receiver may say, and more than there is room for in a buffer.
+    let why = "no ".repeat(1 << 20);
+    let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: why };
+    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
     let mut answer =
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
-    answer.extend_from_slice(body);
+    answer.extend_from_slice(&body);
     let (tree, n) = counted();
     let receiver = Receiver::start(move |_| Reply::Answer(answer.clone()));
     let exporter = delta(&receiver, &tree).start().expect("valid");
