@@ -29,7 +29,7 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// Where a server is, as somebody wrote it: printed without user, password, query and fragment.
 ///
@@ -251,12 +251,14 @@ impl Url {
         self
     }
 
-    /// Returns what to ask for: all of it but user and password. It is not for print, because a
-    /// query may have a key.
+    /// Returns what to ask for: all of it but user and password. What is not ASCII is escaped in
+    /// path and query, as requests have it. It is not for print, because a query may have a key.
     #[must_use]
     pub fn target(&self) -> String {
         let (mark, query) = self.query.as_deref().map_or(("", ""), |query| ("?", query));
-        format!("{}://{}{}{mark}{query}", self.scheme, self.authority, self.path)
+        // There are no controls; all else that these escape is not ASCII.
+        let [path, query] = [self.path(), query].map(|part| utf8_percent_encode(part, CONTROLS));
+        format!("{}://{}{path}{mark}{query}", self.scheme, self.authority)
     }
 }
 
@@ -437,6 +439,7 @@ mod tests {
             ("http://h/?", "http://h/v1/metrics?"),
             ("http://h/base#part", "http://h/base/v1/metrics"),
             ("http://h/base?a=b#c?d", "http://h/base/v1/metrics?a=b"),
+            ("http://h/ä%20b?k=ü%2f", "http://h/%C3%A4%20b/v1/metrics?k=%C3%BC%2f"),
             ("http://me:p%40ss@[::1]:1/base", "http://[::1]:1/base/v1/metrics"),
         ] {
             assert_eq!(url(base).expect(base).join("/v1/metrics").target(), joined, "{base}");
