@@ -12,7 +12,8 @@ use crate::output::print;
 const MOST: u64 = 16 << 20;
 
 /// Reads a file or a pipe that people or their programs write: settings, limits, certificates, in
-/// UTF-8, or in the UTF-16 of Windows, without the mark that such a file begins with.
+/// UTF-8, or in the UTF-16 of Windows, without the mark that such a file begins with. Where lines
+/// end in a carriage return alone, as on old Macs, they end in a line feed here.
 ///
 /// # Errors
 /// When it cannot be read, has more than 16 MiB, or is no text.
@@ -41,16 +42,21 @@ pub fn read_open_file(file: fs::File) -> io::Result<String> {
     Ok(text)
 }
 
-/// UTF-16 only by its mark: without one, text in UTF-8 may look like it.
+/// UTF-16 only by its mark: without one, text in UTF-8 may look like it. Carriage returns end lines
+/// where nothing else does.
 fn decode(bytes: Vec<u8>) -> Option<String> {
     let of: fn([u8; 2]) -> u16 = match bytes[..] {
         [0xFF, 0xFE, ..] => u16::from_le_bytes,
         [0xFE, 0xFF, ..] => u16::from_be_bytes,
-        _ => return String::from_utf8(bytes).ok(),
+        _ => return String::from_utf8(bytes).ok().map(with_line_feeds),
     };
     let (units, rest) = bytes.as_chunks();
     let units = rest.is_empty().then(|| units.iter().map(|&unit| of(unit)));
-    String::from_utf16(&units?.collect::<Vec<u16>>()).ok()
+    String::from_utf16(&units?.collect::<Vec<u16>>()).ok().map(with_line_feeds)
+}
+
+fn with_line_feeds(text: String) -> String {
+    if text.contains('\n') { text } else { text.replace('\r', "\n") }
 }
 
 /// Returns a text without the mark that some editors begin UTF-8 with, which [`read_file`] leaves
@@ -166,11 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_windows_writes_is_read_and_what_is_no_text_is_not() {
+    fn what_editors_write_is_read_and_what_is_no_text_is_not() {
         let with = |unit: fn(u16) -> [u8; 2]| "\u{feff}a\r\nä😀".encode_utf16().flat_map(unit);
         for bytes in [with(u16::to_le_bytes).collect(), with(u16::to_be_bytes).collect()] {
             let text = decode(bytes);
             assert_eq!(text.as_deref().map(without_mark), Some("a\r\nä😀"));
+        }
+        for (text, read) in [("/a 1m\r/b 2m\r", "/a 1m\n/b 2m\n"), ("a\rb\r\n", "a\rb\r\n")] {
+            assert_eq!(decode(text.into()).as_deref(), Some(read));
         }
         for bytes in [&b"\xFF\xFEa"[..], b"\xFF\xFE\x00\xD8", b"a\xE4b", b"\xFF"] {
             assert_eq!(decode(bytes.to_vec()), None, "{bytes:?}");
