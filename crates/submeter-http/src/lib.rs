@@ -177,8 +177,8 @@ pub use self::meter::{MeterFuture, MeterLayer, MeterService};
 pub use self::metrics::HttpMetrics;
 #[cfg(feature = "page")]
 pub use self::page::{
-    Column, Dashboard, Endpoint, Offence, Panel, StatusCode, Token, TokenError, View, Views, Worse,
-    router, serve, wire,
+    Column, Dashboard, Endpoint, Offence, Panel, Places, StatusCode, Token, TokenError, View,
+    Views, Worse, router, serve, wire,
 };
 pub use self::quota::{QuotaFuture, QuotaLayer, QuotaService};
 pub use self::rate::{RateFuture, RateLayer, RateService};

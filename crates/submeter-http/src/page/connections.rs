@@ -12,16 +12,16 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -71,6 +71,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Endpoint {
     listener: TcpListener,
     grace: Duration,
+    places: Places,
     on_shortage: Option<Hook>,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsAcceptor>,
@@ -91,6 +92,7 @@ impl From<TcpListener> for Endpoint {
         Endpoint {
             listener,
             grace: GRACE,
+            places: Places::default(),
             on_shortage: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -103,6 +105,12 @@ impl Endpoint {
     #[must_use]
     pub fn grace(self, grace: Duration) -> Endpoint {
         Endpoint { grace, ..self }
+    }
+
+    /// Returns its places, to be looked at while it is served.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        self.places.clone()
     }
 
     /// Calls `hook` whenever the system has no room for another connection, as when the process is
@@ -130,6 +138,53 @@ impl Endpoint {
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+}
+
+/// How many connections an [`Endpoint`] may have, and has: who is nearly out of places should say so
+/// before clients are turned away.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// let places = submeter_http::Endpoint::from(port).places();
+/// assert_eq!((places.taken(), places.most(), places.refused()), (0, 256, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Places {
+    slots: Arc<Semaphore>,
+    /// Requests that were answered so.
+    refused: Arc<AtomicU64>,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)), refused: Arc::default() }
+    }
+}
+
+impl Places {
+    /// Returns how many there are.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        CONNECTIONS_MAX
+    }
+
+    /// Returns how many are taken, those included that a newcomer would be given.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        CONNECTIONS_MAX - self.slots.available_permits()
+    }
+
+    /// Returns how many requests there were of clients who found none.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -210,8 +265,8 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let crowded = app.clone().layer(from_fn(turn_away));
+    let Places { slots, refused } = door.places.clone();
+    let crowded = app.clone().layer(from_fn_with_state(refused, turn_away));
     let mut crowd = Crowd::default();
     let graceful = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
@@ -299,10 +354,16 @@ async fn answer(app: Router, request: Request) -> Response {
 }
 
 /// Tells one client too many why it gets nothing, unless it asks whether the server runs.
-async fn turn_away(request: Request, next: Next) -> Response {
+async fn turn_away(
+    State(refused): State<Arc<AtomicU64>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.uri().path() == HEALTH {
         return next.run(request).await;
     }
+    // Relaxed: a statistic.
+    refused.fetch_add(1, Ordering::Relaxed);
     let why = format!("{CONNECTIONS_MAX} connections are open, the most allowed: try later\n");
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], why).into_response()
 }

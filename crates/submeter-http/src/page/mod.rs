@@ -33,7 +33,7 @@ use axum::Router;
 /// What [`Dashboard::on_delete`] and [`Dashboard::on_limits`] may answer, alone or with a text.
 pub use axum::http::StatusCode;
 
-pub use self::connections::Endpoint;
+pub use self::connections::{Endpoint, Places};
 pub use self::dashboard::{Dashboard, Offence};
 use self::guard::Guard;
 pub use self::panel::{Column, Panel};

@@ -1,6 +1,6 @@
 //! The addresses of a real `submeter serve`, while real clients use its cache.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -63,6 +63,52 @@ fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
     assert!(held("/acme/web") > Some(0));
     assert_eq!(held("/acme/web").zip(held("/acme/api")).map(|(a, b)| a + b), held("/acme"));
     assert_eq!(tree["server"]["listen"], addr.to_string());
+}
+
+/// Where few places are left at the page, that is a warning, a metric, and a line on the page.
+#[test]
+fn few_places_at_the_page_are_told_of() {
+    let mut server = SUBMETER.start(&FREE);
+    let (page, _) = addresses(&mut server);
+    let at = page.trim_start_matches("http://");
+    let open = |n: usize| -> Vec<TcpStream> {
+        (0..n)
+            .map(|_| {
+                let mut client = TcpStream::connect(at).expect("it listens");
+                write!(client, "GET /api/totals HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    .expect("sent");
+                client.read_exact(&mut [0; 12]).expect("an answer");
+                client
+            })
+            .collect()
+    };
+    let state = |state: &str| {
+        let series = "submeter_cache_ports_state{port=\"page\",submeter_cache_ports_state";
+        format!("{series}=\"{state}\"}} 1\n")
+    };
+    let scrape = || get_as(&format!("{page}/metrics"), "text/plain").1;
+    assert!(scrape().contains(&state("free")));
+    let held = open(230);
+    assert!(scrape().contains(&state("few")), "{}", scrape());
+    let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
+    let panels = tree["panels"].as_array().expect("a list");
+    let rows = &panels.iter().find(|panel| panel["key"] == "ports").expect("there")["rows"];
+    assert_eq!((&rows[0][1], &rows[1][1]), (&"free".into(), &"few".into()), "{rows}");
+    let more = open(26);
+    let refused = ureq::get(format!("{page}/api/totals")).call().expect_err("all are taken");
+    assert!(refused.to_string().contains("503"), "{refused}");
+    drop((held, more));
+    let told = loop {
+        match ureq::get(format!("{page}/metrics")).call() {
+            Ok(mut scrape) => break scrape.body_mut().read_to_string().expect("a body"),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    assert!(told.contains(&state("refused")), "{told}");
+    server.signal("INT");
+    let (_, out) = server.end();
+    let warned = out.matches("connections to the page are open: others may be turned away").count();
+    assert_eq!(warned, 2, "{out}");
 }
 
 #[test]

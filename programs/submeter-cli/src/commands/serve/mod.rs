@@ -119,9 +119,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = load.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted, heap.as_ref()).member(&name);
-    let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache);
-    let shown = token.into_iter().fold(shown, Dashboard::token);
     let endpoint = ports::page(http, tls, cache.config().drain).on_shortage(unserved::tell);
+    let shown = asked_for(shown, &plan.page, limiter, also);
+    let shown = places::show(shown, &cache, endpoint.places());
+    let shown = token.into_iter().fold(shown, Dashboard::token);
     let page = submeter_http::serve(endpoint, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
     service::ready(&listen, &format!("{scheme}://{page_at}/"));

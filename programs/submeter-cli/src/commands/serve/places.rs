@@ -1,4 +1,4 @@
-//! How many tenants there may be: shown, and warned of when new ones find no place.
+//! How many tenants and connections there may be: shown, and warned of when new ones find no place.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use submeter_cache::{Cache, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
-use submeter_http::{Column, Dashboard, Panel};
+use submeter_http::{Column, Dashboard, Panel, Places};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the table is looked at.
+/// How often the places are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// After how long without refusals a refusal is worth another warning.
@@ -26,12 +26,45 @@ enum State {
 }
 
 impl State {
+    const NAMES: [&str; 3] = ["free", "few", "refused"];
+
     fn name(self) -> &'static str {
-        ["free", "few", "refused"][self as usize]
+        Self::NAMES[self as usize]
     }
 }
 
-/// What was found when the table was looked at last.
+/// Places of some kind, as they are now.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    taken: u64,
+    max: u64,
+    /// How often somebody found none.
+    refused: u64,
+}
+
+impl From<&TenantPlaces> for Look {
+    fn from(places: &TenantPlaces) -> Look {
+        let TenantPlaces { max, taken, refused, .. } = *places;
+        Look { taken: taken as u64, max: max as u64, refused }
+    }
+}
+
+impl From<&Places> for Look {
+    fn from(places: &Places) -> Look {
+        let [taken, max] = [places.taken(), places.most()].map(|n| n as u64);
+        Look { taken, max, refused: places.refused() }
+    }
+}
+
+/// Those of the cache's connections.
+impl From<&Cache> for Look {
+    fn from(cache: &Cache) -> Look {
+        let usage = cache.tree().root().usage(cache.metrics().connections);
+        Look { taken: usage.current, max: usage.limit.unwrap_or(u64::MAX), refused: usage.refused }
+    }
+}
+
+/// What was found when the places were looked at last.
 #[derive(Debug)]
 struct Watch {
     state: State,
@@ -45,16 +78,16 @@ impl Watch {
         Watch { state: State::Free, refused: 0, at: None }
     }
 
-    /// Takes a look into account. Returns a warning the first time that things are so bad: again
-    /// only once they were better.
-    fn look(&mut self, places: &TenantPlaces, now: Instant) -> Option<String> {
-        if places.refused > self.refused {
-            (self.refused, self.at) = (places.refused, Some(now));
+    /// Takes a look into account. Returns how it stands the first time that things are so bad:
+    /// again only once they were better.
+    fn look(&mut self, look: Look, now: Instant) -> Option<State> {
+        if look.refused > self.refused {
+            (self.refused, self.at) = (look.refused, Some(now));
         }
         let is_refused = self.at.is_some_and(|at| now.duration_since(at) < CALM);
-        let free = places.max.saturating_sub(places.taken);
-        // Not at the border that it came from: one tenant more or less is no news.
-        let few = if self.state == State::Few { places.max / 4 } else { places.max / 8 };
+        let free = look.max.saturating_sub(look.taken);
+        // Not at the border that it came from: one more or less is no news.
+        let few = if self.state == State::Few { look.max / 4 } else { look.max / 8 };
         let state = match (is_refused, free < few) {
             (true, _) => State::Refused,
             (false, true) => State::Few,
@@ -62,7 +95,7 @@ impl Watch {
         };
         let is_worse = state > self.state;
         self.state = state;
-        is_worse.then(|| warning(state, places))
+        is_worse.then_some(state)
     }
 }
 
@@ -80,51 +113,107 @@ fn warning(state: State, places: &TenantPlaces) -> String {
     )
 }
 
-/// Looks at the table, and warns if it is full or nearly so.
-fn look(cache: &Cache, watch: &Mutex<Watch>) -> (State, TenantPlaces) {
-    let mut watch = watch.lock();
-    let places = cache.places();
-    if let Some(warning) = watch.look(&places, Instant::now()) {
-        log::warn!("{warning}");
-    }
-    (watch.state, places)
+/// All that is looked at.
+struct Watched {
+    cache: Cache,
+    page: Places,
+    tenants: Mutex<Watch>,
+    /// The cache's, of which the cache itself warns, as it knows whose they are; the page's.
+    connections: [Mutex<Watch>; 2],
 }
 
-/// Looks at the table from time to time, whether anybody watches the page or not.
-async fn look_always(cache: Cache, watch: Arc<Mutex<Watch>>) {
+impl Watched {
+    /// Looks at the table of tenants, and warns if it is full or nearly so.
+    fn tenants(&self) -> (State, TenantPlaces) {
+        let mut watch = self.tenants.lock();
+        let places = self.cache.places();
+        if let Some(state) = watch.look(Look::from(&places), Instant::now()) {
+            log::warn!("{}", warning(state, &places));
+        }
+        (watch.state, places)
+    }
+
+    /// Looks at the connections of both ports, and warns of the page's.
+    fn connections(&self) -> [(&'static str, State, Look); 2] {
+        let now = Instant::now();
+        let [mut cache, mut page] = self.connections.each_ref().map(Mutex::lock);
+        let looks = [Look::from(&self.cache), Look::from(&self.page)];
+        cache.look(looks[0], now);
+        if page.look(looks[1], now).is_some() {
+            let Look { taken, max, .. } = looks[1];
+            log::warn!(
+                "{taken} of at most {max} connections to the page are open: others may be turned \
+                 away. Close pages that nobody reads; with --token-file, clients without the token \
+                 keep no place"
+            );
+        }
+        [("cache", cache.state, looks[0]), ("page", page.state, looks[1])]
+    }
+}
+
+/// Looks from time to time, whether anybody watches the page or not.
+async fn look_always(watched: Arc<Watched>) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        look(&cache, &watch);
+        watched.tenants();
+        watched.connections();
     }
 }
 
-/// Shows how many tenants there may be, and are, and warns when that is nearly all.
-pub(super) fn show(shown: Dashboard, cache: &Cache) -> Dashboard {
-    let watch = Arc::new(Mutex::new(Watch::new()));
-    tokio::spawn(look_always(cache.clone(), Arc::clone(&watch)));
-    let states = [State::Free, State::Few, State::Refused].map(State::name);
+/// Shows how many tenants and connections there may be, and are, and warns when that is nearly all.
+pub(super) fn show(shown: Dashboard, cache: &Cache, page: Places) -> Dashboard {
+    let watch = || Mutex::new(Watch::new());
+    let connections = [watch(), watch()];
+    let watched = Watched { cache: cache.clone(), page, tenants: watch(), connections };
+    let watched = Arc::new(watched);
+    tokio::spawn(look_always(Arc::clone(&watched)));
+    shown.panel(tenants(Arc::clone(&watched))).panel(ports(watched))
+}
+
+fn count(n: u64) -> CellDoc {
+    CellDoc::figure(n, Shape::Count)
+}
+
+fn tenants(watched: Arc<Watched>) -> Panel {
     let panel = Panel::new(
         "tenants",
         "Places for tenants",
         vec![
-            Column::state("state", "State", "Whether new tenants find a place", &states),
+            Column::state("state", "State", "Whether new tenants find a place", &State::NAMES),
             Column::gauge("taken", "Taken", "Tenants that have a place"),
             Column::gauge("max", "Of", "Tenants that may have one"),
             Column::counter("refused", "Refused", "Requests whose tenant found no place"),
             Column::text("largest", "Most by"),
         ],
     );
-    let cache = cache.clone();
-    shown.panel(panel.rows(move || {
-        let (state, places) = look(&cache, &watch);
-        let count = |n: u64| CellDoc::figure(n, Shape::Count);
-        let TenantPlaces { max, taken, refused, largest, .. } = places;
-        let [taken, max] = [taken, max].map(|n| count(n as u64));
-        let largest = largest.map(|(path, n)| format!("{path} ({n})")).unwrap_or_default();
-        vec![vec![state.name().into(), taken, max, count(refused), largest.as_str().into()]]
-    }))
+    panel.rows(move || {
+        let (state, places) = watched.tenants();
+        let [taken, max] = [places.taken, places.max].map(|n| count(n as u64));
+        let largest = places.largest.map(|(path, n)| format!("{path} ({n})")).unwrap_or_default();
+        vec![vec![state.name().into(), taken, max, count(places.refused), largest.as_str().into()]]
+    })
+}
+
+fn ports(watched: Arc<Watched>) -> Panel {
+    let panel = Panel::new(
+        "ports",
+        "Places for connections",
+        vec![
+            Column::label("port", "Port"),
+            Column::state("state", "State", "Whether new clients find a place", &State::NAMES),
+            Column::gauge("taken", "Taken", "Connections that are open"),
+            Column::gauge("max", "Of", "Connections that may be open"),
+            Column::counter("refused", "Refused", "Times that a client found no place"),
+        ],
+    );
+    panel.rows(move || {
+        let row = |(port, state, Look { taken, max, refused }): (&str, State, Look)| {
+            vec![port.into(), state.name().into(), count(taken), count(max), count(refused)]
+        };
+        watched.connections().map(row).into()
+    })
 }
 
 #[cfg(test)]
@@ -143,7 +232,8 @@ mod tests {
             (places.taken, places.refused) = (taken, refused);
             places.largest = Some(("/acme".to_owned(), 40));
             let now = start + Duration::from_secs(seconds);
-            watch.look(&places, now).map(|text| {
+            watch.look(Look::from(&places), now).map(|state| {
+                let text = warning(state, &places);
                 assert!(text.contains(&format!("{taken} of 80")), "{text}");
                 assert!(text.contains("40 of them by /acme") && text.contains("--tenants-max"));
                 text.contains("find no place")
