@@ -46,12 +46,13 @@ impl fmt::Display for EtcdError {
         let server = &self.server;
         match &self.cause {
             Cause::Http(error) => {
-                let untrusted = untrusted(&error.to_string());
-                write!(
-                    f,
-                    "cannot ask {server}: {}",
-                    untrusted.unwrap_or("start it, or wait for it")
-                )
+                let remedy = match &**error {
+                    ureq::Error::Timeout(_) => {
+                        "no answer in time: see whether it can be reached, and what keeps it busy"
+                    }
+                    error => untrusted(&error.to_string()).unwrap_or("start it, or wait for it"),
+                };
+                write!(f, "cannot ask {server}: {remedy}")
             }
             Cause::Answer(why) => write!(f, "{server} has not done it: {why}"),
             Cause::Token => write!(f, "{server} has forgotten this user: ask again"),

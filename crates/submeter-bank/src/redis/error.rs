@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::untrusted::untrusted;
+
 /// The error of a bank that Redis keeps. Its text has no password in it.
 #[derive(Debug)]
 pub struct RedisError {
@@ -24,11 +26,27 @@ pub(super) enum Cause {
     Refused(String),
 }
 
-impl Cause {
-    /// Returns whether an error says what `Denied` says.
-    pub(super) fn is_denied(error: &redis::RedisError) -> bool {
-        error.kind() == redis::ErrorKind::AuthenticationFailed
-            || matches!(error.code(), Some("NOAUTH" | "NOPERM" | "WRONGPASS"))
+/// By what Redis answered, if it did.
+impl From<redis::RedisError> for Cause {
+    fn from(error: redis::RedisError) -> Cause {
+        let denied = ["NOAUTH", "NOPERM", "WRONGPASS"];
+        if error.kind() == redis::ErrorKind::AuthenticationFailed
+            || error.code().is_some_and(|code| denied.contains(&code))
+        {
+            return Cause::Denied(error);
+        }
+        let remedy = match error.code() {
+            Some("OOM") => "it has no memory left: raise its maxmemory",
+            Some("MISCONF") => "it cannot write to its disk: see its log",
+            Some("LOADING") => "it loads its data: wait for it",
+            Some("READONLY") => "it is a replica: name the primary",
+            Some(_) => "it answers with an error",
+            None if error.is_timeout() => {
+                "no answer in time: see whether it can be reached, and what keeps it busy"
+            }
+            None => untrusted(&error.to_string()).unwrap_or("start it, or wait for it"),
+        };
+        Cause::Redis(remedy, error)
     }
 }
 

@@ -24,7 +24,6 @@ use self::error::Cause;
 pub use self::error::RedisError;
 use self::said::{AMOUNT_MAX, name_of};
 use crate::budget::check_name;
-use crate::untrusted::untrusted;
 use crate::{Answer, Bank, Budget, Lent, Limit, LimitError, Operate, RefusedError, Request};
 
 /// How long to wait for a connection, and for an answer.
@@ -267,12 +266,9 @@ impl RedisBank {
         let mut kept = self.connection.lock();
         // Put back only after a whole answer: a late one must not be taken for that to the next.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
-        let silent = |error| {
+        let silent = |error: redis::RedisError| {
             self.moved.forget();
-            self.failed(match Cause::is_denied(&error) {
-                true => Cause::Denied(error),
-                false => Cause::Redis("it has not answered", error),
-            })
+            self.failed(error.into())
         };
         let mut script = self.script.key(format!("submeter:{{{}}}", self.fleet));
         for argument in arguments {
@@ -301,13 +297,7 @@ impl RedisBank {
     fn connect(&self) -> Result<Connection, RedisError> {
         let failed = |error: redis::RedisError| {
             self.moved.forget();
-            self.failed(match error {
-                error if Cause::is_denied(&error) => Cause::Denied(error),
-                error => {
-                    let untrusted = untrusted(&error.to_string());
-                    Cause::Redis(untrusted.unwrap_or("start it, or wait for it"), error)
-                }
-            })
+            self.failed(error.into())
         };
         // Fails where the process has chosen one, which then holds.
         #[cfg(feature = "tls")]

@@ -1,5 +1,6 @@
 //! The bank's end of the socket.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, BufReader};
@@ -8,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -54,7 +55,9 @@ const STACK: usize = 256 << 10;
 ///
 /// Limits are set and listed by the user whose process this is, and by root.
 ///
-/// A request is bounded by 16 MiB, and 1,024 processes are served at a time.
+/// A request is bounded by 16 MiB, and 1,024 processes are served at a time. When all of these places
+/// are taken, a newcomer has that of a process that has asked nothing yet, or else one of the user
+/// who has the most, if that user has more than the newcomer's.
 pub struct SocketServer {
     path: PathBuf,
     /// Keeps a second server from lending the same again.
@@ -66,12 +69,69 @@ pub struct SocketServer {
 #[derive(Default)]
 struct Shared {
     ends: AtomicBool,
-    members: Mutex<HashMap<u64, Served>>,
+    members: Mutex<Members>,
+    /// How many requests there were.
+    asked: AtomicU64,
+}
+
+#[derive(Default)]
+struct Members {
+    served: HashMap<u64, Served>,
+    /// The threads of those whose places others have.
+    displaced: Vec<JoinHandle<()>>,
 }
 
 struct Served {
     stream: UnixStream,
     thread: JoinHandle<()>,
+    seat: Arc<Seat>,
+}
+
+/// Who has a place, and how it is used.
+#[derive(Debug)]
+struct Seat {
+    user: u32,
+    /// Which of all requests was the last from there; 0 before the first.
+    asked: AtomicU64,
+}
+
+impl Members {
+    /// Returns whether there is a place for a process of a user: a free one, or another's.
+    fn make_room(&mut self, user: u32) -> bool {
+        if self.served.len() < MEMBERS_MAX {
+            return true;
+        }
+        // Relaxed: a statistic.
+        let seats = self
+            .served
+            .iter()
+            .map(|(id, served)| (*id, served.seat.user, served.seat.asked.load(Ordering::Relaxed)));
+        let seats: Vec<_> = seats.collect();
+        let Some(served) = displaced(&seats, user).and_then(|id| self.served.remove(&id)) else {
+            return false;
+        };
+        let _ = served.stream.shutdown(Shutdown::Both);
+        self.displaced.retain(|thread| !thread.is_finished());
+        self.displaced.push(served.thread);
+        true
+    }
+}
+
+/// Returns whose place of these, each with its user and its last request, one more of a user may
+/// have: that of the first who has asked nothing, as who is a member asks at once; or else that of
+/// the user with the most who has asked nothing for longest.
+fn displaced(seats: &[(u64, u32, u64)], user: u32) -> Option<u64> {
+    let strangers = seats.iter().filter(|(_, _, asked)| *asked == 0);
+    if let Some((id, ..)) = strangers.min_by_key(|(id, ..)| id) {
+        return Some(*id);
+    }
+    let mut has: HashMap<u32, usize> = HashMap::new();
+    seats.iter().for_each(|(_, user, _)| *has.entry(*user).or_default() += 1);
+    let own = has.get(&user).copied().unwrap_or_default();
+    let (greediest, most) = has.into_iter().max_by_key(|(user, n)| (*n, Reverse(*user)))?;
+    let theirs = seats.iter().filter(|(_, user, _)| *user == greediest);
+    let silent = theirs.min_by_key(|(_, _, asked)| asked)?;
+    (most > own + 1).then_some(silent.0)
 }
 
 impl SocketServer {
@@ -188,22 +248,29 @@ where
     B: Operate + Send + Sync + 'static,
 {
     stream.set_write_timeout(Some(WRITE_MAX))?;
+    let caller = Caller::of(&stream, by_user)?;
     let mut members = shared.members.lock();
-    if members.len() >= MEMBERS_MAX {
+    if !members.make_room(caller.user) {
+        drop(members);
         let why = format!("{MEMBERS_MAX} processes are connected: try again when one has ended");
         return wire::write(&mut stream, &Replied::Refused(why));
     }
-    let caller = Caller::of(&stream, by_user)?;
     let (bank, kept) = (Arc::clone(bank), stream.try_clone()?);
     let thread = Builder::new().name("bank-member".to_owned()).stack_size(STACK);
-    let ended = Arc::clone(shared);
+    let seat = Arc::new(Seat { user: caller.user, asked: AtomicU64::new(0) });
+    let (own, taken) = (Arc::clone(shared), Arc::clone(&seat));
     let thread = thread.spawn(move || {
+        // Relaxed: a statistic.
+        let asks = || {
+            let number = own.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            taken.asked.store(number, Ordering::Relaxed);
+        };
         // A process that has ended or broken off is no error; one that sends nonsense is cut off.
-        let _ = answer(stream, &*bank, &caller);
+        let _ = answer(stream, &*bank, &caller, asks);
         // The other end would stay open for as long as there is a copy of this one.
-        ended.members.lock().remove(&id);
+        own.members.lock().served.remove(&id);
     })?;
-    members.insert(id, Served { stream: kept, thread });
+    members.served.insert(id, Served { stream: kept, thread, seat });
     Ok(())
 }
 
@@ -213,6 +280,8 @@ struct Caller {
     name: Option<String>,
     /// Whether it may set and list limits.
     is_operator: bool,
+    /// The number of its user.
+    user: u32,
 }
 
 impl Caller {
@@ -220,19 +289,27 @@ impl Caller {
     fn of(stream: &UnixStream, by_user: bool) -> io::Result<Caller> {
         let user = rustix::net::sockopt::socket_peercred(stream)?.uid;
         let name = by_user.then(|| format!("user {}", user.as_raw()));
-        Ok(Caller { name, is_operator: user.is_root() || user == rustix::process::geteuid() })
+        let is_operator = user.is_root() || user == rustix::process::geteuid();
+        Ok(Caller { name, is_operator, user: user.as_raw() })
     }
 
     /// No other user is let in: see [`SocketServer::start`].
     #[cfg(not(target_os = "linux"))]
     fn of(_: &UnixStream, _: bool) -> io::Result<Caller> {
-        Ok(Caller { name: None, is_operator: true })
+        Ok(Caller { name: None, is_operator: true, user: 0 })
     }
 }
 
-fn answer<B: Operate>(mut stream: UnixStream, bank: &B, caller: &Caller) -> io::Result<()> {
+/// Answers what is asked, and calls `asks` for each request.
+fn answer<B: Operate>(
+    mut stream: UnixStream,
+    bank: &B,
+    caller: &Caller,
+    asks: impl Fn(),
+) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(asked) = wire::read::<Asked>(&mut reader)? {
+        asks();
         let replied = reply(asked, bank, caller).unwrap_or_else(Replied::Refused);
         wire::write(&mut stream, &replied)?;
     }
@@ -285,10 +362,13 @@ impl Drop for SocketServer {
         }
         let _ = fs::remove_file(&self.path);
         // Each thread takes the lock to leave.
-        let members = std::mem::take(&mut *self.shared.members.lock());
-        for served in members.into_values() {
+        let Members { served, displaced } = std::mem::take(&mut *self.shared.members.lock());
+        for served in served.into_values() {
             let _ = served.stream.shutdown(Shutdown::Both);
             let _ = served.thread.join();
+        }
+        for thread in displaced {
+            let _ = thread.join();
         }
         let _ = self.lock.unlock();
     }
@@ -297,5 +377,30 @@ impl Drop for SocketServer {
 impl std::fmt::Debug for SocketServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SocketServer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No user keeps others out, whatever it asks, and none that is silent keeps anybody out.
+    #[test]
+    fn a_full_bank_gives_each_user_a_part() {
+        let seats = |asked: &[(u32, u64)]| -> Vec<_> {
+            (0..).zip(asked).map(|(id, &(user, asked))| (id, user, asked)).collect()
+        };
+        let silent = seats(&[(1, 9), (2, 0), (1, 0), (1, 3)]);
+        assert_eq!([1, 2, 3].map(|user| displaced(&silent, user)), [Some(1); 3]);
+        let greedy = seats(&[(1, 9), (2, 1), (1, 7), (1, 8)]);
+        assert_eq!([1, 2, 3].map(|user| displaced(&greedy, user)), [None, Some(2), Some(2)]);
+        let even = seats(&[(1, 9), (2, 1), (1, 7), (2, 8)]);
+        assert_eq!([1, 2, 3].map(|user| displaced(&even, user)), [None, None, Some(2)]);
+        let apart = seats(&[(1, 9), (2, 1), (3, 7)]);
+        assert_eq!(
+            [1, 4].map(|user| displaced(&apart, user)),
+            [None; 2],
+            "there is nothing to take"
+        );
     }
 }

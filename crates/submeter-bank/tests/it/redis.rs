@@ -482,6 +482,25 @@ fn a_server_that_may_evict_what_was_lent_is_refused() {
     assert!(error.to_string().contains("allkeys-lru") && error.is_refused(), "{error}");
 }
 
+/// What keeps Redis from lending has a remedy of its own, and is no refusal: it may end by itself.
+#[test]
+fn each_trouble_of_redis_has_its_remedy() {
+    let Some(server) = Server::start(&["--maxmemory", "100mb"]) else { return };
+    let bank = server.bank();
+    bank.set_limit(&memory("/"), 100, 0).expect("it has room");
+    for (trouble, remedy) in [
+        (&["CONFIG", "SET", "maxmemory", "1"][..], "raise its maxmemory"),
+        (&["CLIENT", "PAUSE", "1500"], "no answer in time"),
+    ] {
+        server.query(trouble);
+        let error = bank.set_limit(&memory("/"), 100, 0).expect_err(remedy);
+        assert!(error.to_string().contains(remedy) && !error.is_refused(), "{error}");
+        // Waits for the end of a pause.
+        server.query(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    }
+    bank.set_limit(&memory("/"), 100, 0).expect("it goes on");
+}
+
 /// Returns all that is shown of an error.
 pub(crate) fn shown(error: &submeter_bank::RedisError) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);

@@ -1,7 +1,7 @@
 //! The bank of a host: who may ask, what is refused, and what a restart keeps.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -232,13 +232,36 @@ fn a_file_that_is_no_socket_is_left_alone() {
     assert_eq!(fs::read(&path).expect("still there"), b"mine");
 }
 
-#[test]
-fn a_thousand_processes_are_served_and_the_next_is_told() {
-    let host = host(0o600);
+/// Returns as many connections as there are places, unless the system has too few descriptors.
+fn all_places(host: &Host) -> Option<Vec<UnixStream>> {
     let kept: Vec<_> = (0..1_024).map_while(|_| UnixStream::connect(&host.path).ok()).collect();
     if kept.len() < 1_024 {
         println!("skipped: 1,024 connections: ulimit -n 4096");
-        return;
+        return None;
+    }
+    Some(kept)
+}
+
+#[test]
+fn processes_that_ask_nothing_keep_nobody_out() {
+    let host = host(0o600);
+    let Some(_kept) = all_places(&host) else { return };
+    let members = ["web", "mail", "api"].map(|member| (member, SocketBank::new(&host.path)));
+    for epoch in 1..3 {
+        for (member, bank) in &members {
+            bank.exchange(&request(member, epoch, 5))
+                .expect("the place of a silent one, and stays");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_processes_are_served_and_the_next_is_told() {
+    let host = host(0o600);
+    let Some(mut kept) = all_places(&host) else { return };
+    for asks in &mut kept {
+        asks.write_all(b"\"limits\"\n").expect("sent");
+        asks.read_exact(&mut [0; 9]).expect("an answer");
     }
     let error = SocketBank::new(&host.path).exchange(&request("web", 1, 5)).expect_err("full");
     // Its end of the connection may be closed before it has asked.
