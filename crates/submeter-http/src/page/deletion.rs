@@ -24,7 +24,7 @@ pub(super) async fn delete(
         return why.into_response();
     }
     let Some(path) = query::path(&uri) else {
-        let message = "say which group: DELETE /api/group?path=/acme/web\n";
+        let message = "say which group, and no other: DELETE /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     // On a task of its own: a client that hangs up must not leave half of it.

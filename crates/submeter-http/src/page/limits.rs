@@ -45,7 +45,7 @@ pub(super) async fn set_one(
         Err(answer) => return *answer,
     };
     let Some(path) = query::path(&uri) else {
-        let message = "say which group: POST /api/limit?path=/acme/web\n";
+        let message = "say which group, and no other: POST /api/limit?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     run(set(path, text)).await

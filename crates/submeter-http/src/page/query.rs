@@ -1,22 +1,25 @@
 //! What stands behind the `?` of a request.
 
 use axum::http::Uri;
-use percent_encoding::percent_decode_str;
+use submeter_address::decode;
 
-/// Returns the names and values, decoded, in their order.
-pub(super) fn pairs(uri: &Uri) -> Vec<(String, String)> {
+/// Returns the names and values, decoded, in their order; `None` where one cannot be decoded.
+pub(super) fn pairs(uri: &Uri) -> Option<Vec<(String, String)>> {
     let parts = uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-    pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
+    pairs.map(|(name, value)| Some((decoded(name)?, decoded(value)?))).collect()
 }
 
-fn decoded(text: &str) -> String {
-    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+fn decoded(text: &str) -> Option<String> {
+    decode(&text.replace('+', " ")).ok()
 }
 
-/// Returns the last value of `path`, if there is one.
+/// Returns the value of `path`, if there is one and no second: what passes requests on may have
+/// looked at the other.
 pub(super) fn path(uri: &Uri) -> Option<String> {
-    pairs(uri).into_iter().rev().find(|(name, _)| name == "path").map(|(_, value)| value)
+    let mut paths = pairs(uri)?.into_iter().filter(|(name, _)| name == "path");
+    let (_, path) = paths.next()?;
+    paths.next().is_none().then_some(path)
 }
 
 #[cfg(test)]
@@ -24,13 +27,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_decoded_and_the_last_path_counts() {
-        let uri = Uri::from_static("/api/group?e=a%2Cb&path=%2Fa+b&g=&path=/%C3%A9");
-        let expected = [("e", "a,b"), ("path", "/a b"), ("g", ""), ("path", "/é")];
-        assert_eq!(pairs(&uri), expected.map(|(name, value)| (name.into(), value.into())));
-        assert_eq!(path(&uri).as_deref(), Some("/é"));
-        for without in ["/api/group", "/api/group?", "/api/group?paths=/a"] {
-            assert_eq!(path(&Uri::from_static(without)), None, "{without}");
+    fn pairs_are_decoded_and_one_path_counts() {
+        let uri = Uri::from_static("/api/group?e=a%2Cb&path=%2Fa+b&g=&q=/%C3%A9");
+        let expected = [("e", "a,b"), ("path", "/a b"), ("g", ""), ("q", "/é")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(pairs(&uri).as_deref(), Some(&expected[..]));
+        assert_eq!(path(&uri).as_deref(), Some("/a b"));
+        for without in ["", "?", "?paths=/a", "?path=/a&path=/b", "?path=/%zz", "?path=/%c3&e="] {
+            let uri = format!("/api/group{without}").parse().expect("a target");
+            assert_eq!(path(&uri), None, "{without}");
         }
     }
 }

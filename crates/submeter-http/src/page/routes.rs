@@ -114,7 +114,7 @@ fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Respons
 
 async fn group(State(sampler): State<Sampler>, uri: Uri, headers: HeaderMap) -> Response {
     let Some(path) = query::path(&uri) else {
-        let message = "say which group: /api/group?path=/acme/web\n";
+        let message = "say which group, and no other: /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     let coding = Coding::of(&headers);

@@ -58,7 +58,11 @@ pub(super) async fn stat(
     if let Err(why) = guard::is_meant(&headers, "counting") {
         return why.into_response();
     }
-    let (requests, interval) = match read(sampler.tree_of_groups(), &query::pairs(&uri)) {
+    let Some(pairs) = query::pairs(&uri) else {
+        let message = "what is asked is not escaped as in a URL: write %25 for a percent sign\n";
+        return (StatusCode::BAD_REQUEST, message).into_response();
+    };
+    let (requests, interval) = match read(sampler.tree_of_groups(), &pairs) {
         Ok(wanted) => wanted,
         Err((status, message)) => return (status, message).into_response(),
     };

@@ -39,7 +39,11 @@ const ROOMS: &[Room] = &[
     },
     Room { name: "submeter-documents", depends_on: &[], shipped: true },
     Room { name: "submeter-metrics", depends_on: &["submeter"], shipped: true },
-    Room { name: "submeter-http", depends_on: &["submeter", "submeter-documents"], shipped: true },
+    Room {
+        name: "submeter-http",
+        depends_on: &["submeter", "submeter-address", "submeter-documents"],
+        shipped: true,
+    },
     Room { name: "submeter-tracing", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-prometheus-client", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-otlp", depends_on: &["submeter", "submeter-address"], shipped: true },

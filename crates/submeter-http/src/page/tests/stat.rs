@@ -101,6 +101,7 @@ fn what_is_asked_badly_is_refused_in_one_line() {
         ("", 400, "e=task-clock"),
         ("interval=1&e=task-clock&g=", 400, "interval=\"1\""),
         ("interval=soon&e=task-clock&g=", 400, "soon"),
+        ("e=task-clock&g=/%c3", 400, "%25"),
     ] {
         let target = format!("/api/stat?{query}");
         let answer = world.request_with("POST", &target, &["Host: localhost", "X-Submeter: 1"]);
