@@ -92,10 +92,17 @@ pub(crate) fn private_key(
 ) -> Result<(PrivateKeyDer<'static>, Vec<u8>), Failure> {
     let text = secrets::read(flag, path)?.into_bytes();
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        let name = path.display();
+        // `ENCRYPTED PRIVATE KEY`, or what stands in the head of an older form.
+        if text.windows(9).any(|word| word == b"ENCRYPTED") {
+            return Failure::new(format_args!(
+                "the key in {name} has a passphrase, for which nobody can be asked: write it \
+                 without one, by openssl pkey -in {name} -out {name} ({flag})"
+            ));
+        }
         Failure::new(format_args!(
-            "{} has no private key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\" \
-             ({flag})",
-            path.display()
+            "{name} has no private key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\" \
+             ({flag})"
         ))
     })?;
     Ok((key, text))

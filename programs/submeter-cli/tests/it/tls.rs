@@ -110,6 +110,16 @@ mod with {
         assert_eq!(client.read(&mut [0]).expect("told of the end"), 0);
     }
 
+    #[test]
+    fn a_key_with_a_passphrase_is_refused_with_the_remedy() {
+        let certificate = secret("passphrase.pem", CERTIFICATE);
+        for head in ["ENCRYPTED PRIVATE KEY-----", "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED"] {
+            let key = secret("passphrase.key", &format!("-----BEGIN {head}\n\nMIIB\n"));
+            let flags = ["serve", "--tls-cert", certificate.path(), "--tls-key", key.path()];
+            SUBMETER.refuses(&flags, &["has a passphrase", "openssl pkey -in ", key.path()]);
+        }
+    }
+
     /// A renewed certificate is shown after a hangup; a bad one is not.
     #[test]
     fn a_hangup_renews_the_certificate() {
