@@ -154,7 +154,7 @@ fn a_hangup_reads_the_limits_again() {
     server.line_with("  limits  read again, for 2 tenants");
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "the same rate");
     change(&server, "");
-    server.line_with("  limits  read again, for 1 tenants");
+    server.line_with("  limits  read again, for 1 tenant");
     assert_eq!(ask(&client, STORE), "STORED");
 
     server.signal("INT");
@@ -247,7 +247,7 @@ fn an_unwritten_pipe_holds_up_no_later_file() {
     std::fs::write(&limits.0, "/acme rate=5/h\n").expect("a folder of ours");
     std::fs::write(&users.0, "acme:second-password\n").expect("ours");
     server.signal("HUP");
-    server.line_with("  limits  read again, for 1 tenants");
+    server.line_with("  limits  read again, for 1 tenant");
     // What comes late changes nothing.
     (&silent).write_all(b"/a 1k\n/b 1k\n").expect("somebody reads it");
     drop(silent);

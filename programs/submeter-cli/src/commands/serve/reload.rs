@@ -275,7 +275,6 @@ pub(super) fn start(hangups: Signal, plan: Arc<Plan>, cache: &Cache, keys: Keys)
 /// Reads the files again on each signal. What is bad in one changes nothing of it.
 async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
     let mut turn = Turn::default();
-    let mut reading = tokio::spawn(async {});
     while hangups.recv().await.is_some() {
         let has_limits = limiter.plan.has_file();
         if !has_limits && keys.is_empty() {
@@ -287,18 +286,16 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
             continue;
         }
         // One after the other, unless one hangs.
-        let _ = tokio::time::timeout(PATIENCE, &mut reading).await;
-        reading.abort();
         turn = turn.next();
-        reading = tokio::spawn(read_again(turn.clone(), Arc::clone(&limiter), keys.clone()));
+        read_again(turn.clone(), Arc::clone(&limiter), keys.clone()).await;
     }
 }
 
 /// Reads the files again, on a thread that may wait: a file may be on a disk that is far away, or a
-/// pipe that nobody writes to, of which it warns.
+/// pipe that nobody writes to. Of that it warns, and returns while the thread waits on.
 async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
     let own = turn.clone();
-    let mut read = tokio::task::spawn_blocking(move || {
+    let read = tokio::task::spawn_blocking(move || {
         let said = keys.read_again(&limiter.cache, &turn);
         turn.if_latest(|| said.into_iter().for_each(tell));
         if limiter.plan.has_file() {
@@ -307,12 +304,15 @@ async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
             turn.if_latest(|| {
                 let set = limits.and_then(|limits| limiter.set(&limits));
                 let told = |error| format!("the limits stay as they were: {error}");
-                tell(set.map(|n| format!("limits  read again, for {n} tenants")).map_err(told));
+                let s = |n: &usize| if *n == 1 { "" } else { "s" };
+                let said = |n| format!("limits  read again, for {n} tenant{}", s(&n));
+                tell(set.map(said).map_err(told));
             });
         }
     });
-    let read = match tokio::time::timeout(PATIENCE, &mut read).await {
-        Ok(read) => read,
+    match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => log::warn!("the files are not read again: {error}"),
         Err(_) => {
             if let Some(file) = own.now.file() {
                 log::warn!(
@@ -320,11 +320,7 @@ async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
                      place and send SIGHUP again; until then what it had holds"
                 );
             }
-            read.await
         }
-    };
-    if let Err(error) = read {
-        log::warn!("the files are not read again: {error}");
     }
 }
 
