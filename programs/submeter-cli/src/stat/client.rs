@@ -9,7 +9,7 @@ use ureq::Agent;
 
 use super::plan::Wanted;
 use crate::cli::PageArgs;
-use crate::top::client::{Page, unreachable};
+use crate::top::client::{Page, sentence, unreachable};
 use submeter_http::wire::stat::{NDJSON, StatDoc};
 use submeter_terminal::Failure;
 
@@ -79,8 +79,8 @@ fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<()
         return Err(Failure::new(format_args!("{url}: {why}")));
     }
     if status != 200 || plain {
-        let text = answer.body_mut().read_to_string().unwrap_or_default();
-        return Err(Failure::new(format_args!("{url} refuses to count: {}", text.trim())));
+        let why = sentence(&mut answer);
+        return Err(Failure::new(format_args!("{url} refuses to count: {why}")));
     }
     for line in BufReader::new(answer.body_mut().as_reader()).lines() {
         // The server has exited.

@@ -117,20 +117,18 @@ impl Client {
             request = request.header("Authorization", authorization);
         }
         let mut answer = request.send(limits).map_err(|error| self.unreachable(&error))?;
-        let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
-        let text = text.map_err(|error| self.unreachable(&error))?;
-        let refused = |why: &str| {
-            let why = show::plain(why.trim().lines().next().unwrap_or_default());
-            let why: String = why.chars().take(WHY_MAX).collect();
-            Failure::new(format_args!("{}: {why}", self.url()))
-        };
+        let refused = |why: &str| Failure::new(format_args!("{}: {why}", self.url()));
         match answer.status() {
-            StatusCode::OK => serde_json::from_str(&text)
-                .map_err(|_| refused("not submeter of this version: its answer cannot be read")),
+            StatusCode::OK => {
+                let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
+                let text = text.map_err(|error| self.unreachable(&error))?;
+                serde_json::from_str(&text)
+                    .map_err(|_| refused("not submeter of this version: its answer cannot be read"))
+            }
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 Err(refused("it lets nobody set limits: start submeter serve with --limits-api"))
             }
-            _ => Err(refused(&text)),
+            _ => Err(refused(&sentence(&mut answer))),
         }
     }
 
@@ -151,6 +149,19 @@ impl Client {
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         unreachable(self.url(), error)
+    }
+}
+
+/// Returns what an answer says to people, in one line; what to do where that is another server's.
+pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String {
+    let is_ours = answer.body().mime_type().is_some_and(|kind| kind.starts_with("text/plain"));
+    let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
+    match text {
+        Ok(text) if is_ours => {
+            let line = show::plain(text.trim().lines().next().unwrap_or_default());
+            line.chars().take(WHY_MAX).collect()
+        }
+        _ => "is it a submeter server? Give its --http address".to_owned(),
     }
 }
 

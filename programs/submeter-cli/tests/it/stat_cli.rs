@@ -1,7 +1,7 @@
 //! `submeter stat` against a real server whose cache is in use.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -226,6 +226,32 @@ fn what_cannot_be_counted_at_all_is_one_line() {
         &["127.0.0.1:1", "submeter serve"],
     );
     SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
+}
+
+#[test]
+fn another_servers_page_is_not_printed_and_has_its_remedy() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", other.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let page =
+            "HTTP/1.1 501 No\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<p>\n<p>";
+        for client in other.incoming() {
+            let mut client = client.expect("a client");
+            let mut head = BufReader::new(client.try_clone().expect("a descriptor")).lines();
+            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            client.write_all(page.as_bytes()).expect("sent");
+        }
+    });
+    for args in [
+        &["stat", "-e", "task-clock", "--timeout", "20", &url][..],
+        &["limit", "set", &url, "/a", "rate=1/s"],
+    ] {
+        let output = SUBMETER.run(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("is it a submeter server? Give its --http address"), "{said}");
+        assert!(said.contains(&url) && !said.contains("<p>"), "{said}");
+    }
 }
 
 /// The file of `-o` keeps its old content until something was counted.
