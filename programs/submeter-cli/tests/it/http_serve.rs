@@ -111,6 +111,38 @@ fn few_places_at_the_page_are_told_of() {
     assert_eq!(warned, 2, "{out}");
 }
 
+/// Clients that send slowly are warned of, and are a line on the page while they hold most buffers.
+#[test]
+fn little_room_for_buffers_is_told_of() {
+    let mut server = SUBMETER.start(&[&FREE[..], &["--buffers", "4m"]].concat());
+    let (page, addr) = addresses(&mut server);
+    let notice = || {
+        let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
+        tree["server"]["notice"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(notice(), "");
+    let slow = [(); 4].map(|()| {
+        let mut slow = TcpStream::connect(addr).expect("it listens");
+        slow.write_all(b"set a:k 0 0 1000000\r\n").expect("sent");
+        slow.write_all(&[b'x'; 980_000]).expect("read");
+        slow
+    });
+    let told = loop {
+        match notice() {
+            none if none.is_empty() => std::thread::sleep(Duration::from_millis(10)),
+            told => break told,
+        }
+    };
+    assert!(told.starts_with("Clients that are slow") && told.contains("of 4.00 MiB"), "{told}");
+    drop(slow);
+    while !notice().is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.signal("INT");
+    let (_, out) = server.end();
+    assert_eq!(out.matches("warning: clients that are slow").count(), 1, "{out}");
+}
+
 #[test]
 fn a_large_tree_is_fetched_in_little_more_memory_than_its_text() {
     let mut server = SUBMETER.start(&FREE);

@@ -1,12 +1,15 @@
-//! How many tenants and connections there may be: shown, and warned of when new ones find no place.
+//! How many tenants and connections there may be, and how much memory for what these send and read:
+//! shown, and warned of when there is little room left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use submeter::Usage;
 use submeter_cache::{Cache, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Dashboard, Panel, Places};
+use submeter_terminal::bytes;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often the places are looked at.
@@ -56,11 +59,10 @@ impl From<&Places> for Look {
     }
 }
 
-/// Those of the cache's connections.
-impl From<&Cache> for Look {
-    fn from(cache: &Cache) -> Look {
-        let usage = cache.tree().root().usage(cache.metrics().connections);
-        Look { taken: usage.current, max: usage.limit.unwrap_or(u64::MAX), refused: usage.refused }
+impl From<Usage> for Look {
+    fn from(usage: Usage) -> Look {
+        let Usage { current, limit, refused, .. } = usage;
+        Look { taken: current, max: limit.unwrap_or(u64::MAX), refused }
     }
 }
 
@@ -120,6 +122,7 @@ struct Watched {
     tenants: Mutex<Watch>,
     /// The cache's, of which the cache itself warns, as it knows whose they are; the page's.
     connections: [Mutex<Watch>; 2],
+    buffers: Mutex<Watch>,
 }
 
 impl Watched {
@@ -137,7 +140,8 @@ impl Watched {
     fn connections(&self) -> [(&'static str, State, Look); 2] {
         let now = Instant::now();
         let [mut cache, mut page] = self.connections.each_ref().map(Mutex::lock);
-        let looks = [Look::from(&self.cache), Look::from(&self.page)];
+        let usage = self.cache.tree().root().usage(self.cache.metrics().connections);
+        let looks = [Look::from(usage), Look::from(&self.page)];
         cache.look(looks[0], now);
         if page.look(looks[1], now).is_some() {
             let Look { taken, max, .. } = looks[1];
@@ -149,6 +153,30 @@ impl Watched {
         }
         [("cache", cache.state, looks[0]), ("page", page.state, looks[1])]
     }
+
+    /// Looks at the memory of what clients have not sent or read to the end, and warns if little is
+    /// left of it. Returns what to say for as long as that is so.
+    fn buffers(&self) -> Option<String> {
+        let usage = self.cache.tree().root().usage(self.cache.metrics().buffers);
+        // A refusal is no shortage yet: who finds no room waits, and the slowest makes room.
+        let look = Look { refused: 0, ..Look::from(usage) };
+        let mut watch = self.buffers.lock();
+        let is_worse = watch.look(look, Instant::now()).is_some();
+        if watch.state == State::Free {
+            return None;
+        }
+        let [taken, max] = [look.taken, look.max].map(bytes);
+        let what = format!(
+            "clients that are slow to send or to read hold {taken} of {max} for requests and answers"
+        );
+        if is_worse {
+            log::warn!(
+                "{what}: others may wait, and the slowest are closed. Look for them in stats \
+                 conns, or allow more (--buffers)"
+            );
+        }
+        Some(format!("{}{}.", what[..1].to_uppercase(), &what[1..]))
+    }
 }
 
 /// Looks from time to time, whether anybody watches the page or not.
@@ -159,24 +187,27 @@ async fn look_always(watched: Arc<Watched>) {
         ticks.tick().await;
         watched.tenants();
         watched.connections();
+        watched.buffers();
     }
 }
 
-/// Shows how many tenants and connections there may be, and are, and warns when that is nearly all.
+/// Shows how much room there is, and warns when it is little.
 pub(super) fn show(shown: Dashboard, cache: &Cache, page: Places) -> Dashboard {
     let watch = || Mutex::new(Watch::new());
     let connections = [watch(), watch()];
-    let watched = Watched { cache: cache.clone(), page, tenants: watch(), connections };
-    let watched = Arc::new(watched);
+    let (tenants, buffers) = (watch(), watch());
+    let watched = Arc::new(Watched { cache: cache.clone(), page, tenants, connections, buffers });
     tokio::spawn(look_always(Arc::clone(&watched)));
-    shown.panel(tenants(Arc::clone(&watched))).panel(ports(watched))
+    let slow = Arc::clone(&watched);
+    let shown = shown.notice(move || slow.buffers());
+    shown.panel(tenants_panel(Arc::clone(&watched))).panel(ports_panel(watched))
 }
 
 fn count(n: u64) -> CellDoc {
     CellDoc::figure(n, Shape::Count)
 }
 
-fn tenants(watched: Arc<Watched>) -> Panel {
+fn tenants_panel(watched: Arc<Watched>) -> Panel {
     let panel = Panel::new(
         "tenants",
         "Places for tenants",
@@ -196,7 +227,7 @@ fn tenants(watched: Arc<Watched>) -> Panel {
     })
 }
 
-fn ports(watched: Arc<Watched>) -> Panel {
+fn ports_panel(watched: Arc<Watched>) -> Panel {
     let panel = Panel::new(
         "ports",
         "Places for connections",
