@@ -160,14 +160,14 @@ impl Builder {
     }
 
     /// Trusts only the authorities in this file, in PEM, rather than those of the system. It is
-    /// read when the exporter starts.
+    /// read when the exporter starts, and again after an export in vain: it may have been renewed.
     pub fn certificate(mut self, file: impl Into<PathBuf>) -> Builder {
         self.certificate = Some(file.into());
         self
     }
 
     /// Shows the receiver a certificate, followed by its chain, with its key, both files in PEM.
-    /// They are read when the exporter starts.
+    /// They are read as that of [`certificate`](Builder::certificate) is.
     pub fn client_certificate(
         mut self,
         file: impl Into<PathBuf>,

@@ -10,7 +10,7 @@ use prost::Message;
 use submeter::Schema;
 
 use crate::builder::{Builder, Report};
-use crate::client::{Client, Outcome};
+use crate::client::{Client, Outcome, client};
 use crate::encode::Encoder;
 use crate::error::ExportError;
 use crate::series::{Base, Layout, SeriesRow};
@@ -114,6 +114,9 @@ impl Worker {
         let Some(mut pending) = self.pending.take().or_else(|| self.collect()) else {
             return Ok(());
         };
+        if self.attempts > 0 {
+            self.renew();
+        }
         let (mut rejected_some, mut refused_one) = (None, None);
         while let Some(part) = pending.parts.pop_front() {
             let outcome = self.client.send(&part.body);
@@ -157,6 +160,16 @@ impl Worker {
         self.base = pending.then;
         self.stats.lock().last_error = refused_one.clone().or(rejected_some);
         refused_one.map_or(Ok(()), |error| Err((error, self.settings.interval)))
+    }
+
+    /// Reads the files of certificates again after an attempt in vain: they may have been renewed
+    /// since. Bad ones change nothing.
+    fn renew(&mut self) {
+        let has_files =
+            self.settings.certificate.is_some() || self.settings.client_certificate.is_some();
+        if has_files && let Ok(renewed) = client(&self.settings) {
+            self.client = renewed;
+        }
     }
 
     /// Returns what is new, unless nothing is.

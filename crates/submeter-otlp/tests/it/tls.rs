@@ -124,6 +124,36 @@ fn https_trusts_whom_it_is_told_and_shows_who_it_is() {
     answers.join().expect("no panic");
 }
 
+/// Renewed certificates are used after an export in vain; bad ones change nothing.
+#[test]
+fn renewed_certificates_are_used() {
+    let (mut key, files, receiver) = (None, files("renewed"), receiver());
+    let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
+    tree.root().add(key.expect("declared"), 3);
+    let write = |names: [&str; 2], texts: [&str; 2]| {
+        for (name, text) in names.into_iter().zip(texts) {
+            fs::write(files.path(name), text).expect("a file of the test");
+        }
+    };
+    let own = ["own.pem", "own.key"];
+    write(own, [STRANGER, STRANGERS_KEY]);
+    let exporter = Exporter::builder(&tree)
+        .endpoint(&format!("https://localhost:{}/v1/metrics", receiver.address().port()))
+        .interval(Duration::from_secs(3600))
+        .certificate(files.path("authority.pem"))
+        .client_certificate(files.path(own[0]), files.path(own[1]))
+        .start()
+        .expect("valid");
+    for bad in [[STRANGER, STRANGERS_KEY], [CERTIFICATE, STRANGERS_KEY], ["", ""]] {
+        write(own, bad);
+        let error = exporter.export().expect_err("no authority has signed it");
+        assert!(!error.is_refused(), "{error}");
+    }
+    write(own, [CERTIFICATE, KEY]);
+    exporter.export().expect("renewed");
+    assert_eq!(total(&receiver.taken(), "n"), 3);
+}
+
 #[test]
 fn files_that_cannot_be_used_are_named_with_the_remedy() {
     let files = files("wrong");
