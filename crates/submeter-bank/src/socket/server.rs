@@ -55,9 +55,9 @@ const STACK: usize = 256 << 10;
 ///
 /// Limits are set and listed by the user whose process this is, and by root.
 ///
-/// A request is bounded by 16 MiB, and 1,024 processes are served at a time. When all of these places
-/// are taken, a newcomer has that of a process that has asked nothing yet, or else one of the user
-/// who has the most, if that user has more than the newcomer's.
+/// A request is bounded by 16 MiB, and 1,024 processes are served at a time. When all of these
+/// places are taken, a newcomer has that of a process that has asked nothing yet, or else one of
+/// the user who has the most, if that user has more than the newcomer's.
 pub struct SocketServer {
     path: PathBuf,
     /// Keeps a second server from lending the same again.

@@ -141,8 +141,8 @@ impl Endpoint {
     }
 }
 
-/// How many connections an [`Endpoint`] may have, and has: who is nearly out of places should say so
-/// before clients are turned away.
+/// How many connections an [`Endpoint`] may have, and has: who is nearly out of places should say
+/// so before clients are turned away.
 ///
 /// # Examples
 /// ```

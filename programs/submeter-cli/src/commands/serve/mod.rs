@@ -120,8 +120,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted, heap.as_ref()).member(&name);
     let endpoint = ports::page(http, tls, cache.config().drain).on_shortage(unserved::tell);
-    let shown = asked_for(shown, &plan.page, limiter, also);
-    let shown = places::show(shown, &cache, endpoint.places());
+    let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache, &endpoint);
     let shown = token.into_iter().fold(shown, Dashboard::token);
     let page = submeter_http::serve(endpoint, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);

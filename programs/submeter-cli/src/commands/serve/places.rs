@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use submeter::Usage;
 use submeter_cache::{Cache, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
-use submeter_http::{Column, Dashboard, Panel, Places};
+use submeter_http::{Column, Dashboard, Endpoint, Panel, Places};
 use submeter_terminal::bytes;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -192,11 +192,17 @@ async fn look_always(watched: Arc<Watched>) {
 }
 
 /// Shows how much room there is, and warns when it is little.
-pub(super) fn show(shown: Dashboard, cache: &Cache, page: Places) -> Dashboard {
+pub(super) fn show(shown: Dashboard, cache: &Cache, page: &Endpoint) -> Dashboard {
     let watch = || Mutex::new(Watch::new());
     let connections = [watch(), watch()];
     let (tenants, buffers) = (watch(), watch());
-    let watched = Arc::new(Watched { cache: cache.clone(), page, tenants, connections, buffers });
+    let watched = Arc::new(Watched {
+        cache: cache.clone(),
+        page: page.places(),
+        tenants,
+        connections,
+        buffers,
+    });
     tokio::spawn(look_always(Arc::clone(&watched)));
     let slow = Arc::clone(&watched);
     let shown = shown.notice(move || slow.buffers());
