@@ -197,3 +197,14 @@ impl KeptView {
         self.version.load(Ordering::Relaxed) == version
     }
 }
+
+/// Before a thread counts marks: those that its own updates found are counted.
+#[inline]
+pub(crate) fn after_own_updates() {
+    // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
+    // thread that found a mark which another set has loaded it plainly: without this, on machines
+    // that reorder loads, its count could be missed, and the thread's own update with it. If a
+    // thread's sequence finds such a mark and the thread then hands something over, the machine
+    // orders the two, as for `count_since_opening` in `percpu_ref::switch`.
+    fence(Ordering::Acquire);
+}

@@ -39,23 +39,13 @@ use std::ops::Range;
 mod kept;
 mod marked_rows;
 
+pub(crate) use kept::after_own_updates;
 pub use kept::{KeptView, Unread};
 #[cfg(not(loom))]
 pub(crate) use marked_rows::MarkedRows;
 
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::seq_cst_order;
-
-/// Before a thread counts marks: those that its own updates found are counted.
-#[inline]
-pub(crate) fn after_own_updates() {
-    // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
-    // thread that found a mark which another set has loaded it plainly: without this, on machines
-    // that reorder loads, its count could be missed, and the thread's own update with it. If a
-    // thread's sequence finds such a mark and the thread then hands something over, the machine
-    // orders the two, as for `count_since_opening` in `percpu_ref::switch`.
-    fence(Ordering::Acquire);
-}
 
 /// Returns the numbers of the bits that are set in word `word` of a set.
 #[inline]

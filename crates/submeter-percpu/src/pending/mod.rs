@@ -29,13 +29,14 @@
 //! sum may count again. A sum is too small only if an updater is stopped between two instructions
 //! and, 2^32 collections later, finds the word as it was.
 
-mod collector;
 #[cfg(all(test, loom))]
 mod loom_models;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
-pub use collector::{Noted, Numbers, Updated};
+use std::marker::PhantomData;
 
-use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// A sum in two words, which are zero at first: see the [module](self).
 ///
@@ -196,172 +197,189 @@ impl Pending<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::Cell;
+// ---- the steps of a collector, and of threads that look at its numbers --------------------------
+//
+// Each includes its fence, so that none can be taken without it, and the models call the same
+// steps.
 
-    use super::*;
+/// An update that crossed boundaries of its batch, and comes before what its thread looks at next.
+///
+/// [`Block::add_dirty`] makes it, once the update and a full fence behind it are done, and hands it
+/// out for as long as the caller's closure runs, on the same thread. So none is older than its
+/// update, none is of another thread's, and none is left for an update that comes later.
+///
+/// # Examples
+/// As in [`Noted`]. It cannot be kept:
+/// ```compile_fail
+/// # let area = submeter_percpu::Area::common().expect("address space");
+/// # let block = area.block(1).expect("room");
+/// let mut kept = None;
+/// block.add_dirty(0, 1, 0, |updated| kept = Some(updated));
+/// ```
+///
+/// [`Block::add_dirty`]: crate::Block::add_dirty
+#[derive(Debug)]
+pub struct Updated<'a> {
+    batches: i64,
+    /// For the time of a closure, and of its thread: a pointer is not `Send`.
+    only_here: PhantomData<(&'a mut (), *const ())>,
+}
 
-    #[derive(Default)]
-    struct Words {
-        words: [AtomicI64; 2],
-        /// The number of the last collection that began.
-        begun: Cell<u64>,
+impl Updated<'_> {
+    /// Takes the fence behind an update that crossed so many boundaries.
+    #[inline]
+    pub(crate) fn fenced(batches: i64) -> Self {
+        // SeqCst: the update, before the look at which collections have begun; pairs with the fence
+        // in `Noted::begin`. A collection that is missed here finds the update.
+        fence(Ordering::SeqCst);
+        Updated { batches, only_here: PhantomData }
     }
 
-    impl Words {
-        /// Adds where the words take turns, from either on, and where one is taken for all.
-        fn check(test: impl Fn(&Self, &dyn Fn(u64, u64, u32))) {
-            for (by_number, turn) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
-                let words = Words::default();
-                let add = |begun: u64, covered: u64, n: u32| {
-                    let turn = if by_number { begun + turn } else { turn };
-                    words.add(Collections { begun, covered, turn }, n);
-                };
-                test(&words, &add);
-            }
-        }
-
-        fn pending(&self) -> Pending<'_> {
-            Pending([&self.words[0], &self.words[1]])
-        }
-
-        fn add(&self, collections: Collections, n: u32) {
-            self.begun.set(self.begun.get().max(collections.begun));
-            let again = || Collections { begun: self.begun.get(), ..collections };
-            self.pending().add(collections, n, again);
-        }
-
-        fn sum(&self, covered: u64) -> u32 {
-            self.pending().sum(covered, || self.begun.get().max(covered))
-        }
+    /// The mistake of doing without.
+    #[cfg(loom)]
+    pub(crate) fn unfenced(batches: i64) -> Self {
+        Updated { batches, only_here: PhantomData }
     }
 
-    /// An add counts until a collection that began after it is complete.
-    ///
-    /// Where the words take turns.
-    #[test]
-    fn an_add_counts_until_a_later_collection() {
-        let words = Words::default();
-        let add = |begun: u64, covered: u64, n: u32| {
-            words.add(Collections { begun, covered, turn: begun }, n);
-        };
-        for number in 1..20_u64 {
-            let left = u32::from(number > 1) * 5;
-            // Before and after `number + 1` begins.
-            add(number, number, 10);
-            add(number, number, 1);
-            assert_eq!(words.sum(number), left + 11);
-            add(number + 1, number, 2);
-            add(number + 1, number, 3);
-            // By a thread that had not seen that it began.
-            add(number, number, 100);
-            let sums = [0, 1, 2].map(|later| words.sum(number + later));
-            assert_eq!(sums, [left + 116, 5, 0]);
-        }
+    /// Returns how many boundaries it crossed: fewer than 0 if downward.
+    #[inline]
+    #[must_use]
+    pub fn batches(&self) -> i64 {
+        self.batches
+    }
+}
+
+/// What is said of collections, in words that are zero at first: *begun*, *covered* and *turn* of
+/// [`Collections`].
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::AtomicI64;
+/// use submeter_percpu::Area;
+/// use submeter_percpu::pending::{Collections, Noted};
+///
+/// let words = [0; 3].map(AtomicI64::new);
+/// let noted = Noted(words.each_ref());
+/// noted.begin(7);
+/// let one = Collections { begun: 7, covered: 0, turn: 1 };
+/// // Each add crosses a boundary of a batch of 1.
+/// let block = Area::common()?.block(1)?;
+/// block.add_dirty(0, 5, 0, |updated| assert_eq!(noted.collections(&updated), one));
+/// // What is found is stored; then:
+/// noted.complete(7);
+/// assert_eq!(noted.covered(), 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Noted<'a>(pub [&'a AtomicI64; 3]);
+
+impl Noted<'_> {
+    /// Says that a collection has begun, before it looks for anything. One at a time, each with a
+    /// higher number. Costs a full fence.
+    #[inline]
+    pub fn begin(self, number: u64) {
+        self.say(number);
+        // SeqCst: before what is collected is loaded; pairs with the fence in `Updated::fenced`. An
+        // update that misses the number is one that this collection finds.
+        fence(Ordering::SeqCst);
     }
 
-    /// No less than what was added counts, whatever the turn and whatever fails.
-    #[test]
-    fn no_turn_and_no_failure_counts_less() {
-        // Failures by 3 and by 7 meet in all ways; fewer do where each step takes long.
-        let collections = if cfg!(miri) { 10 } else { 50 };
-        Words::check(|words, add| {
-            let (mut covered, mut since) = (0, vec![0; 64]);
-            for begun in 0..collections {
-                for n in 1..=3 {
-                    add(begun as u64, covered as u64, n);
-                    since[begun] += n;
-                    let due: u32 = since[covered..].iter().sum();
-                    assert!(words.sum(covered as u64) >= due, "{begun}: less than {due}");
-                }
-                // Some fail.
-                if begun % 3 == 0 || begun % 7 < 2 {
-                    covered = begun;
-                }
-            }
-            assert_eq!(words.sum(collections as u64), 0);
-        });
+    /// The mistake of doing without the fence.
+    #[cfg(loom)]
+    pub(crate) fn begin_unfenced(self, number: u64) {
+        self.say(number);
     }
 
-    /// A collection that fails makes more count, until two have been complete.
-    #[test]
-    fn what_a_failure_keeps_is_dropped_in_the_end() {
-        let words = Words::default();
-        let add = |begun: u64, covered: u64| {
-            words.add(Collections { begun, covered, turn: begun }, 100);
-        };
-        add(1, 1);
-        // Neither 2 nor 3 is complete.
-        add(2, 1);
-        add(3, 1);
-        assert!(words.sum(1) >= 300);
-        for number in 4..7 {
-            add(number, number - 1);
-            add(number, number);
-        }
-        assert_eq!(words.sum(6), 200);
+    #[inline]
+    fn say(self, number: u64) {
+        let [begun, _, turn] = self.0;
+        // Relaxed, both: written by one collector after the other, and published by the number.
+        turn.store(turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // Release: after the turn; pairs with the Acquire in `collections`.
+        begun.store(number.cast_signed(), Ordering::Release);
     }
 
-    #[test]
-    fn what_is_too_much_stays_too_much_until_it_is_covered() {
-        Words::check(|words, add| {
-            for n in [u32::MAX - 1, 1, 5, u32::MAX, 1] {
-                add(3, 3, n);
-            }
-            add(4, 3, 1);
-            assert_eq!(words.sum(3), u32::MAX);
-            assert!(words.sum(4) >= 1 && words.sum(5) == 0);
-        });
+    /// Says that a collection is complete, after what it found was stored.
+    #[inline]
+    pub fn complete(self, number: u64) {
+        // Release: after what it found; pairs with the Acquire in `covered` and `collections`.
+        self.0[1].store(number.cast_signed(), Ordering::Release);
     }
 
-    /// However many small ones come: they are added beside the number, not into it.
-    #[test]
-    fn what_is_small_reaches_no_number() {
-        Words::check(|words, add| {
-            add(7, 6, u32::MAX - 3);
-            // As many as would get from there to the number.
-            let adds = if cfg!(miri) { 100 } else { MANY / (SMALL - 1) + 1 };
-            (0..adds).for_each(|_| add(7, 6, SMALL - 1));
-            assert_eq!((words.sum(7), words.sum(8)), (u32::MAX, 0));
-        });
+    /// Returns the number of the last complete collection: later loads see what it collected.
+    #[inline]
+    #[must_use]
+    pub fn covered(self) -> u64 {
+        // Acquire: pairs with the Release in `complete`.
+        self.0[1].load(Ordering::Acquire).cast_unsigned()
     }
 
-    /// As where billions of flushes are of other parts.
-    #[test]
-    fn nothing_counts_too_little_however_far_apart_collections_are() {
-        let half = 1_u64 << 31;
-        for gap in [1, half - 1, half, half + 5, 2 * half - 1, 2 * half, 2 * half + 1, 5 * half] {
-            for first in [1, half, 2 * half - 3] {
-                let words = Words::default();
-                let add = |begun: u64, covered: u64, turn: u64, n: u32| {
-                    words.add(Collections { begun, covered, turn }, n);
-                };
-                add(first - 1, first - 1, 0, 7);
-                add(first, first - 1, 1, 10);
-                add(first, first, 1, 20);
-                assert!(words.sum(first) >= 30);
-                let second = first + gap;
-                // It has begun, and is complete.
-                add(second, first, 2, 40);
-                assert!(words.sum(first) >= 70, "{first} and {second}");
-                let left = words.sum(second);
-                assert!(left >= 40 && (left == 40 || gap >= 2 * half - 1), "{left}: {gap}");
-            }
-        }
+    /// Returns what there is of collections, for [`Pending::add`].
+    #[inline]
+    #[must_use]
+    pub fn collections(self, _: &Updated<'_>) -> Collections {
+        let [begun, _, turn] = self.0;
+        // Acquire, both: pair with the Release in `say`; `begun` before `turn`, as it was stored
+        // after it.
+        let begun = begun.load(Ordering::Acquire).cast_unsigned();
+        let covered = self.covered();
+        Collections { begun, covered, turn: turn.load(Ordering::Acquire).cast_unsigned() }
+    }
+}
+
+/// The numbers of collections, by which a thread that needs one knows which began early enough.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::pending::Numbers;
+///
+/// let numbers = Numbers::default();
+/// let asked = numbers.ask();
+/// assert!(numbers.begin() > asked, "it covers what happened before");
+/// assert_eq!(numbers.begun(), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct Numbers(AtomicU64);
+
+impl Numbers {
+    /// Returns the number of the last collection that began: one with a higher number finds every
+    /// update that happened before this call. Costs a full fence.
+    #[inline]
+    #[must_use]
+    pub fn ask(&self) -> u64 {
+        // SeqCst, before the load: a collection whose `begin` comes after this call, and which may
+        // issue no barrier, sees everything that happened before the call; pairs with the increment
+        // there. The load alone orders nothing that came before it.
+        fence(Ordering::SeqCst);
+        self.ask_unfenced()
     }
 
-    #[test]
-    fn numbers_wrap_around_at_32_bits() {
-        Words::check(|words, add| {
-            let last = u64::from(u32::MAX);
-            for number in last - 3..last + 4 {
-                add(number, number, 1);
-                add(number + 1, number, 2);
-                assert!(words.sum(number) >= 3);
-                assert!(words.sum(number + 1) >= 2, "{number:#x}");
-                assert_eq!(words.sum(number + 2), 0);
-            }
-        });
+    /// Returns the number without the fence: a mistake where the caller's updates must be covered.
+    #[inline]
+    pub(crate) fn ask_unfenced(&self) -> u64 {
+        // SeqCst: pairs with the increment in `begin`: a collection with a higher number loads what
+        // it collects after this load.
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of a collection that begins: for the only one that does, before it loads
+    /// anything of what it collects, by loads that are SeqCst.
+    #[inline]
+    #[must_use]
+    pub fn begin(&self) -> u64 {
+        // SeqCst: see `ask`; before what is collected is loaded.
+        let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        crate::sync::seq_cst_order();
+        number
+    }
+
+    /// Returns the number of the last collection that began, no older than any number that another
+    /// load has acquired.
+    #[inline]
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        // Relaxed: a thread that has acquired a number comes after the increment in `begin` that
+        // gave it out, and so finds that number or a later one.
+        self.0.load(Ordering::Relaxed)
     }
 }

@@ -24,12 +24,12 @@ pub(crate) mod layout;
 pub(crate) mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
-mod tallies;
+mod reads;
 mod word;
 
 use alloc::Allocator;
 use raw::Rows;
-use tallies::Tallies;
+use reads::Tallies;
 
 use crate::dirty::{DirtyBits, MarkedRows, bits_of};
 use crate::process_lock::ProcessMutex;
@@ -331,39 +331,6 @@ impl Area {
         self.release_dirty(marked);
     }
 
-    /// Returns how many lines hold something that readers do not find yet, at most, where no more
-    /// than `most` of a row matter. Costs at most sixteen loads, of eight lines, however many
-    /// rows there are.
-    ///
-    /// # Ordering
-    /// A reader that calls this and then loads what flushes store finds in it every update that
-    /// returned before, but for those of the lines counted.
-    #[inline]
-    #[must_use]
-    pub fn dirty_lines(&self, most: u64) -> u64 {
-        self.inner.tallies.dirty(most)
-    }
-
-    /// Returns how many adds are in flight: they may have reached their word, and have not posted
-    /// their overflow, which may turn out to be 0. For each, less than a batch of what returned may
-    /// be missing in the overflows, beside what each word keeps below its boundary; an add under
-    /// way may count or not, each for itself. In a forked child, adds of threads that did not come
-    /// along stay in flight, and so do those that a handler left by a long jump.
-    ///
-    /// # Ordering
-    /// Call it before the overflows are loaded: of an add that it does not count, either the
-    /// overflow is found, or everything that came upon it in the same word had not returned.
-    #[must_use]
-    pub fn in_flight(&self) -> u64 {
-        self.inner.tallies.in_flight()
-    }
-
-    /// Returns whether any line may be dirty. Visits neither rows nor lines.
-    #[must_use]
-    pub fn any_dirty(&self) -> bool {
-        self.dirty_lines(u64::MAX) != 0
-    }
-
     /// Waits until every sequence that saw a dirty bit before it was taken has committed or will
     /// start again. Costs what [`barrier::wait`] does.
     ///
@@ -390,44 +357,6 @@ impl Area {
     #[must_use]
     pub fn barrier_spacing(&self) -> Duration {
         submeter_sys::probe().barrier.spacing()
-    }
-
-    /// Returns the data rows, for many loads of lines that were handed out before.
-    #[must_use]
-    pub fn data(&self) -> DataRows<'_> {
-        self.inner.rows.data()
-    }
-
-    /// Loads a word of a data row.
-    ///
-    /// # Panics
-    /// When there is no such row or word.
-    #[inline]
-    #[must_use]
-    pub fn load(&self, row: usize, word: usize) -> i64 {
-        // SeqCst: after a flush took the dirty bits; pairs with a locked add's "store, then look".
-        // A plain load on x86-64.
-        self.inner.rows.load(row, word, Ordering::SeqCst)
-    }
-
-    /// Returns a word of one of the shared rows.
-    ///
-    /// # Panics
-    /// When there is no such row or word.
-    #[inline]
-    #[must_use]
-    pub fn shared(&self, row: usize, word: usize) -> &std::sync::atomic::AtomicI64 {
-        self.inner.rows.shared(row, word)
-    }
-
-    /// Returns the lines of one of the shared rows.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[inline]
-    #[must_use]
-    pub fn shared_lines(&self, row: usize) -> &[[std::sync::atomic::AtomicI64; LINE_WORDS]] {
-        self.inner.rows.shared_lines(row)
     }
 }
 

@@ -1,0 +1,178 @@
+//! What readers load of an area: words of shared and of data rows, and the figures that they need
+//! of all rows at once, which are how many lines are marked and how many adds are in flight.
+//!
+//! For those figures a row of its CPU's own would be the natural place, as no count then passes
+//! between CPUs. But a reader would load a line of every row, each in a page of its own and all in
+//! the same set of the cache: with 512 CPUs, 400 times as long as the rest of a read takes. One
+//! count for all rows would be the shortest to read, and every CPU would wait for it. So there are
+//! a few: a row has one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use super::Area;
+use super::layout::LINE_WORDS;
+use super::raw::DataRows;
+use crate::overflow::{InFlight, in_flight};
+
+/// Reading.
+impl Area {
+    /// Returns how many lines hold something that readers do not find yet, at most, where no more
+    /// than `most` of a row matter. Costs at most sixteen loads, of eight lines, however many
+    /// rows there are.
+    ///
+    /// # Ordering
+    /// A reader that calls this and then loads what flushes store finds in it every update that
+    /// returned before, but for those of the lines counted.
+    #[inline]
+    #[must_use]
+    pub fn dirty_lines(&self, most: u64) -> u64 {
+        self.inner.tallies.dirty(most)
+    }
+
+    /// Returns how many adds are in flight: they may have reached their word, and have not posted
+    /// their overflow, which may turn out to be 0. For each, less than a batch of what returned may
+    /// be missing in the overflows, beside what each word keeps below its boundary; an add under
+    /// way may count or not, each for itself. In a forked child, adds of threads that did not come
+    /// along stay in flight, and so do those that a handler left by a long jump.
+    ///
+    /// # Ordering
+    /// Call it before the overflows are loaded: of an add that it does not count, either the
+    /// overflow is found, or everything that came upon it in the same word had not returned.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.inner.tallies.data.iter().map(|tally| in_flight(&tally.in_flight)).sum()
+    }
+
+    /// Returns whether any line may be dirty. Visits neither rows nor lines.
+    #[must_use]
+    pub fn any_dirty(&self) -> bool {
+        self.dirty_lines(u64::MAX) != 0
+    }
+
+    /// Returns the data rows, for many loads of lines that were handed out before.
+    #[must_use]
+    pub fn data(&self) -> DataRows<'_> {
+        self.inner.rows.data()
+    }
+
+    /// Loads a word of a data row.
+    ///
+    /// # Panics
+    /// When there is no such row or word.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, row: usize, word: usize) -> i64 {
+        // SeqCst: after a flush took the dirty bits; pairs with a locked add's "store, then look".
+        // A plain load on x86-64.
+        self.inner.rows.load(row, word, Ordering::SeqCst)
+    }
+
+    /// Returns a word of one of the shared rows.
+    ///
+    /// # Panics
+    /// When there is no such row or word.
+    #[inline]
+    #[must_use]
+    pub fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
+        self.inner.rows.shared(row, word)
+    }
+
+    /// Returns the lines of one of the shared rows.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline]
+    #[must_use]
+    pub fn shared_lines(&self, row: usize) -> &[[AtomicI64; LINE_WORDS]] {
+        self.inner.rows.shared_lines(row)
+    }
+}
+
+/// The most for data rows. A read costs three loads for each, of one line.
+const TALLIES_MAX: usize = 8;
+
+/// Counts over all rows.
+#[derive(Debug)]
+pub(super) struct Tallies {
+    /// Each of the data rows whose number has the same remainder.
+    data: Box<[CachePadded<Tally>]>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    /// See [`DirtyBits`](crate::dirty::DirtyBits).
+    dirty: AtomicU64,
+    /// How many of the rows ever had a marked line, or more.
+    marked_rows: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Tallies {
+    pub(super) fn new(data_rows: usize) -> Tallies {
+        let tallies = data_rows.clamp(1, TALLIES_MAX);
+        Tallies { data: (0..tallies).map(|_| CachePadded::default()).collect() }
+    }
+
+    fn of(&self, row: usize) -> &Tally {
+        &self.data[row % self.data.len()]
+    }
+
+    /// The marks that are counted with those of a data row.
+    #[inline]
+    pub(super) fn dirty_of(&self, row: usize) -> &AtomicU64 {
+        &self.of(row).dirty
+    }
+
+    /// The counter of rows with marks, for the rows that are counted together with a data row.
+    #[inline]
+    pub(super) fn marked_rows_of(&self, row: usize) -> &AtomicU64 {
+        &self.of(row).marked_rows
+    }
+
+    /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
+    #[inline]
+    pub(super) fn dirty(&self, most: u64) -> u64 {
+        crate::dirty::after_own_updates();
+        let of = |tally: &CachePadded<Tally>| {
+            // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
+            let dirty = tally.dirty.load(Ordering::SeqCst);
+            // SeqCst: after the marks: a row is counted before it has one.
+            let rows = tally.marked_rows.load(Ordering::SeqCst);
+            dirty.min(most.saturating_mul(rows))
+        };
+        self.data.iter().map(of).sum()
+    }
+
+    /// Counts an add as in flight, with those of `row`, until what is returned goes.
+    pub(super) fn begin(&self, row: usize) -> InFlight<'_> {
+        InFlight::new(&self.of(row).in_flight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row counts for no more than matters, whatever rows it is counted with.
+    #[test]
+    fn a_row_counts_for_no_more_than_matters() {
+        for rows in [1, 2, 7, 8, 9, 64, 512] {
+            let tallies = Tallies::new(rows);
+            // Relaxed, both: one thread.
+            (0..rows).for_each(|row| {
+                tallies.dirty_of(row).fetch_add(3, Ordering::Relaxed);
+                tallies.marked_rows_of(row).fetch_add(1, Ordering::Relaxed);
+            });
+            for (most, each) in [(0, 0), (1, 1), (3, 3), (4, 3), (u64::MAX, 3)] {
+                assert_eq!(tallies.dirty(most), rows as u64 * each, "{rows}, {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_visits_no_more_tallies_however_many_rows_there_are() {
+        assert_eq!([1, 8, 512].map(|rows| Tallies::new(rows).data.len()), [1, 8, 8]);
+    }
+}
