@@ -47,10 +47,6 @@ pub struct Reading<T> {
 }
 
 impl<T> Reading<T> {
-    pub(crate) fn new(value: T, max_error: u64, age: Duration) -> Self {
-        Reading { value, max_error, age }
-    }
-
     pub(crate) fn map<V>(self, f: impl FnOnce(T) -> V) -> Reading<V> {
         Reading { value: f(self.value), max_error: self.max_error, age: self.age }
     }

@@ -13,7 +13,7 @@ use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::error::Error;
-use crate::metric::schema::{Key, Schema};
+use crate::metric::schema::Schema;
 use crate::path;
 use crate::stats::rstat::{GroupStats, OtherStats};
 use crate::tree::children::{ChildKey, Children};
@@ -117,15 +117,6 @@ impl Deref for TreeShared {
 impl GroupInner {
     fn others(&self) -> &[OtherStats] {
         self.extras.others()
-    }
-
-    /// The words of a section, if there are any.
-    #[inline]
-    fn words_of(&self, section: u32) -> Option<&GroupStats> {
-        if section == self.section_id {
-            return Some(&self.stats);
-        }
-        self.extras.find(section).map(|other| &other.stats)
     }
 }
 
@@ -394,29 +385,6 @@ impl Group {
     }
 
     // ---- for the rest of the crate -----------------------------------------------------------
-
-    /// The words of a metric's section, which are made if this is the first update; the metric must
-    /// be of this tree's schema.
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
-        match self.inner.words_of(key.section) {
-            Some(stats) => stats,
-            None => self.first_words(key.section),
-        }
-    }
-
-    /// The words of a metric's section, for a reader; `None` if the section was added to the tree
-    /// and nothing was counted here, nor below.
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
-        let stats = self.inner.words_of(key.section);
-        if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
-            wrong_schema();
-        }
-        stats
-    }
 
     #[cfg(feature = "aggregator")]
     pub(crate) fn extras(&self) -> &Extras {

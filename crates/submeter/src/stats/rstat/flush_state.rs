@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use submeter_percpu::dirty::KeptView;
 use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
 
+use super::Lineage;
 use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX};
-use super::lineage::Lineage;
 use super::propagate::{Candidate, Propagator, View};
 use super::scope::{FlushScope, ScopeLines, of_groups};
 use crate::stats::flush::node_table::{Birth, NodeTable};

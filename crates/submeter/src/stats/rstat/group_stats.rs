@@ -1,14 +1,15 @@
 //! The statistics of one group: the updater's side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter_percpu::pending::Updated;
+use submeter_percpu::pending::{Collections, Updated};
+use submeter_percpu::storage::BlockRef;
 use submeter_percpu::{Block, Word};
 
-use super::Rstat;
-use super::lineage::{Lineage, upward};
+use super::{Lineage, Rstat, noted, upward};
 use crate::error::Error;
+use crate::path::DEPTH_MAX;
 use crate::stats::flush::node_table::Birth;
 
 /// The words of a group. Dropping it hands the rest to the parent at the next flush.
@@ -111,13 +112,44 @@ impl GroupStats {
         &self.block
     }
 
-    pub(super) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
-        self.rstat.area.shared(row, self.block.first_word() + word)
-    }
-
     /// Whether it is the root.
     pub(super) fn is_root(&self) -> bool {
         self.block.block_ref().parent.is_none()
+    }
+}
+
+impl Rstat {
+    /// Returns the flushes of a group, given those of the groups above it.
+    fn flushes_of(
+        &self,
+        at: &BlockRef<Lineage>,
+        above: Collections,
+        updated: &Updated<'_>,
+    ) -> Collections {
+        let own = noted(self.flushed_line(at.first_line())).collections(updated);
+        Collections {
+            begun: above.begun.max(own.begun),
+            covered: above.covered.max(own.covered),
+            turn: above.turn.wrapping_add(own.turn),
+        }
+    }
+
+    /// Adds so many batches to the pending error of a word of a group and of all above it.
+    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: &Updated<'_>) {
+        // The root first: which flushes are a group's depends on those above it. Not by recursion,
+        // as a handler's stack may be small.
+        let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
+        for at in upward(at) {
+            path[groups] = Some(at);
+            groups += 1;
+        }
+        let mut flushes = Collections::default();
+        for &at in path[..groups].iter().rev().flatten() {
+            flushes = self.flushes_of(at, flushes, updated);
+            let of = |above, at| self.flushes_of(at, above, updated);
+            let again = || upward(at).fold(Collections::default(), of);
+            self.pending_error(at, word).add(flushes, batches, again);
+        }
     }
 }
 

@@ -25,20 +25,8 @@
 //! thread adds to their words any more.
 //!
 //! # One read
-//! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
-//! no mark is out but those of kept lines that are as they were read last, and no flush has begun
-//! to change totals by the time that the total is loaded (then all marks count); otherwise what
-//! crossed a batch boundary since the last flush began (the *pending error*, which the updaters
-//! that crossed add to, and no flush has to reset: [`Pending`]), plus less than a batch for
-//! each line that may hold more: those that are marked, and in each row no more than there are
-//! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
-//!
-//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved
-//! by `c` batches and less than one more, as it may come from one end of a batch and go to the
-//! other.
-//! So no bound is tighter that knows no more than `c`, and that they lie half a batch away from 0
-//! ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross and not what that says, as
-//! long as who posts a crossing finds it by the boundaries of the sequence that refused it.
+//! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: see
+//! [`reader`].
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -46,12 +34,10 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::dirty::KeptView;
-use submeter_percpu::pending::{Collections, Noted, Pending, Updated};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 use submeter_percpu::{Area, TestClock};
 
 use crate::error::Error;
-use crate::path::DEPTH_MAX;
 use crate::stats::flush::coalescer::{Begun, Coalescer};
 use crate::stats::flush::node_table::Birth;
 
@@ -60,7 +46,6 @@ mod group_stats;
 mod kept_lines;
 #[cfg(test)]
 mod kept_tests;
-mod lineage;
 mod other_stats;
 mod propagate;
 mod reader;
@@ -74,7 +59,7 @@ pub(crate) use other_stats::OtherStats;
 
 use flush_state::FlushState;
 use kept_lines::BUSY_MAX;
-use lineage::{Lineage, upward};
+use reader::{Lineage, noted, upward};
 use scope::FlushScope;
 
 /// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for
@@ -143,12 +128,6 @@ pub(crate) struct Rstat {
     last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
     kept: Arc<KeptView>,
-}
-
-/// The flush numbers in a line of [`rows::FLUSHED`].
-#[inline]
-fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
-    Noted([flushed::BEGUN, flushed::COVERED, flushed::TURN].map(|at| &words[at]))
 }
 
 impl Flushed<'_> {
@@ -320,7 +299,7 @@ impl Rstat {
     fn note_flushed(&self, scope: FlushScope, flush: &Begun) {
         let words = self.flushed_words(scope.root());
         noted(words).complete(flush.number);
-        // Release: after the totals; pairs with the Acquire in `GroupStats::as_of_ns`.
+        // Release: after the totals; pairs with the Acquire in `GroupStats::read_words`.
         words[flushed::AS_OF_NS].store(flush.as_of_ns.cast_signed(), Ordering::Release);
         if scope == FlushScope::Tree {
             self.flushes.complete(flush);
@@ -329,57 +308,6 @@ impl Rstat {
 
     fn flushed_words(&self, id: usize) -> &[AtomicI64; LINE_WORDS] {
         self.flushed_line(id * self.lines)
-    }
-
-    /// The words of [`flushed`], by the first line of a group's block.
-    #[inline]
-    fn flushed_line(&self, line: usize) -> &[AtomicI64; LINE_WORDS] {
-        &self.area.shared_lines(rows::FLUSHED)[line]
-    }
-
-    /// The number of the last complete flush of just this part.
-    #[inline]
-    fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
-        noted(self.flushed_line(at.first_line())).covered()
-    }
-
-    #[inline]
-    fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
-        let at = at.first_word() + word;
-        Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
-    }
-
-    /// Returns the flushes of a group, given those of the groups above it.
-    fn flushes_of(
-        &self,
-        at: &BlockRef<Lineage>,
-        above: Collections,
-        updated: &Updated<'_>,
-    ) -> Collections {
-        let own = noted(self.flushed_line(at.first_line())).collections(updated);
-        Collections {
-            begun: above.begun.max(own.begun),
-            covered: above.covered.max(own.covered),
-            turn: above.turn.wrapping_add(own.turn),
-        }
-    }
-
-    /// Adds so many batches to the pending error of a word of a group and of all above it.
-    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: &Updated<'_>) {
-        // The root first: which flushes are a group's depends on those above it. Not by recursion,
-        // as a handler's stack may be small.
-        let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
-        for at in upward(at) {
-            path[groups] = Some(at);
-            groups += 1;
-        }
-        let mut flushes = Collections::default();
-        for &at in path[..groups].iter().rev().flatten() {
-            flushes = self.flushes_of(at, flushes, updated);
-            let of = |above, at| self.flushes_of(at, above, updated);
-            let again = || upward(at).fold(Collections::default(), of);
-            self.pending_error(at, word).add(flushes, batches, again);
-        }
     }
 
     /// Announces a group; see [`Coalescer::announce`].

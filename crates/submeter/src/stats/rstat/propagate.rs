@@ -6,8 +6,7 @@ use submeter_percpu::storage::{
     Area, BlockRef, DataRows, DirtyLines, LINE_WORDS, OwnedLines, OwnedRows,
 };
 
-use super::lineage::Lineage;
-use super::{FlushReport, rows};
+use super::{FlushReport, Lineage, rows};
 use crate::stats::flush::node_table::NodeTable;
 use crate::stats::flush::reuse::empty;
 
@@ -28,18 +27,6 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn of(area: &'a Area, last: &'a OwnedRows) -> View<'a> {
         View { data: area.data(), last: last.lines(), totals: area.shared_lines(rows::TOTAL) }
-    }
-
-    /// Returns whether a line of a row is as it was read last.
-    #[inline(always)]
-    pub(super) fn is_same(self, row: usize, line: usize) -> bool {
-        self.data.is_line(row, line, self.last.line(row, line))
-    }
-
-    /// Returns [`is_same`](View::is_same), or `false` for a number that no line has, or no line has
-    /// any longer: a reader may have torn it.
-    pub(super) fn is_same_where_there_is(self, row: usize, line: usize) -> bool {
-        self.data.has(row, line) && self.is_same(row, line)
     }
 
     /// Reads a line in each of `rows`, and returns by how much they differ from last time, if any

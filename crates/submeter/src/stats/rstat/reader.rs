@@ -1,20 +1,43 @@
 //! One read: a cached total, how far it may be off, and how old it is.
 //!
-//! A read visits no rows, and no group but, between flushes, those above. The order of its loads is
-//! what makes the bound true: when the totals are from and how many groups there are come first,
-//! then the lines that are marked, the overflows in flight, the batches that were crossed, and the
-//! total last. Each load says what it pairs with.
+//! [`GroupStats::read`] visits no rows, and no group but, between flushes, those above. All of it
+//! is here but the protocols that it takes part in: [`KeptView`] for lines that are marked and
+//! unchanged, [`pending`](submeter_percpu::pending) for batches that were crossed, and
+//! [`Coalescer`] for when totals are from.
+//!
+//! # The bound
+//! A total can be wrong by nothing, if no mark is out but those of kept lines that are as they were
+//! read last, and no flush has begun to change totals by the time that the total is loaded (then
+//! all marks count). Otherwise it lacks what crossed a batch boundary since the last flush began
+//! (the *pending error*, which the updaters that crossed add to, and no flush has to reset:
+//! [`Pending`]), plus less than a batch for each line that may hold more: those that are marked,
+//! and in each row no more than there are groups below. An add that crossed and has not said so yet
+//! (in flight) may hide as much again.
+//!
+//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved
+//! by `c` batches and less than one more, as it may come from one end of a batch and go to the
+//! other. So no bound is tighter that knows no more than `c`, and that they lie half a batch away
+//! from 0 ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross and not what that says,
+//! as long as who posts a crossing finds it by the boundaries of the sequence that refused it.
+//!
+//! # The order of loads
+//! It is what makes the bound true: when the totals are from and how many groups there are come
+//! first, then the lines that are marked, the overflows in flight, the batches that were crossed,
+//! and the total last. Each load says what it pairs with.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+#[cfg(doc)]
+use submeter_percpu::dirty::KeptView;
 use submeter_percpu::dirty::Unread;
+use submeter_percpu::pending::{Noted, Pending};
 use submeter_percpu::storage::{BlockRef, LINE_WORDS};
 
-use super::lineage::{Lineage, upward};
-use super::propagate::View;
 use super::{GroupStats, Rstat, flushed, rows};
 use crate::metric::reading::Reading;
+#[cfg(doc)]
+use crate::stats::flush::coalescer::Coalescer;
 
 impl GroupStats {
     /// Reads a cached total. Visits no rows, and no group but, between flushes, those above.
@@ -40,9 +63,14 @@ impl GroupStats {
         let rstat = &*self.rstat;
         // Before the total, so that the total is of this flush or of a later one: an age that is
         // one flush old is a true age.
-        let as_of_ns = rstat.flushes.as_of_ns().max(self.as_of_ns());
-        // Before the total too: groups that have left it by now are in the total.
-        let population = self.population();
+        let as_of_ns = rstat.flushes.as_of_ns();
+        // Acquire: pairs with the Release in `Rstat::note_flushed`. 0 if this part was never
+        // flushed by itself.
+        let part = self.shared(rows::FLUSHED, flushed::AS_OF_NS).load(Ordering::Acquire);
+        let as_of_ns = as_of_ns.max(part.cast_unsigned());
+        // Before the total too: groups that have left it by now are in the total. Acquire: see
+        // `Lineage::leave`.
+        let population = self.block.block_ref().population.load(Ordering::Acquire);
         // In each row, the words of each group below, and only of lines that are marked. Counted
         // until what they hold is in the totals, so that no mark out means that all that returned
         // is in `value`.
@@ -53,7 +81,7 @@ impl GroupStats {
             let (lines, found) = match rstat.area.dirty_lines(most) {
                 0 => (0, Unread::default()),
                 lines if compares => {
-                    let found = rstat.unread();
+                    let found = rstat.unread(|| rstat.area.dirty_lines(u64::MAX));
                     (lines.min(found.lines), found)
                 }
                 lines => (lines, Unread::default()),
@@ -78,7 +106,7 @@ impl GroupStats {
                     .saturating_mul(batch_mask)
                     .saturating_add(u64::from(pending).saturating_mul(batch_mask + 1)),
             };
-            return Reading::new(value, bound, rstat.flushes.age(as_of_ns));
+            return Reading { value, max_error: bound, age: rstat.flushes.age(as_of_ns) };
         }
     }
 
@@ -90,25 +118,20 @@ impl GroupStats {
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
     }
 
-    /// When the last flush of just this part began, in ns after the tree's; 0 if there was none.
-    fn as_of_ns(&self) -> u64 {
-        // Acquire: pairs with the Release in `Rstat::note_flushed`: the total is of that flush or
-        // later.
-        self.shared(rows::FLUSHED, flushed::AS_OF_NS).load(Ordering::Acquire).cast_unsigned()
-    }
-
-    fn population(&self) -> u64 {
-        // Acquire: see `Lineage::leave`.
-        self.block.block_ref().population.load(Ordering::Acquire)
+    fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
+        self.rstat.area.shared(row, self.block.first_word() + word)
     }
 }
 
 impl Rstat {
-    /// Returns how many lines at most hold something that is not in the totals.
-    fn unread(&self) -> Unread {
-        let view = View::of(&self.area, &self.last);
-        let is_same = |row, line| view.is_same_where_there_is(row, line);
-        self.kept.unread(|| self.area.dirty_lines(u64::MAX), is_same)
+    /// Returns how many lines at most hold something that is not in the totals: of the marks, which
+    /// `count` counts, not those of kept lines that are as they were read last.
+    pub(super) fn unread(&self, count: impl FnOnce() -> u64) -> Unread {
+        let (data, last) = (self.area.data(), self.last.lines());
+        // A number may be of no line, or of none any longer: the slot that had it may be torn.
+        let is_same =
+            |row, line| data.has(row, line) && data.is_line(row, line, last.line(row, line));
+        self.kept.unread(count, is_same)
     }
 
     /// Returns the pending error of some words of a group together, in batches. To be called after
@@ -139,4 +162,54 @@ impl Rstat {
         let covered = upward(at).map(|at| self.covered(at));
         covered.max().map_or(pending, since)
     }
+
+    /// The words of [`flushed`], by the first line of a group's block.
+    #[inline]
+    pub(super) fn flushed_line(&self, line: usize) -> &[AtomicI64; LINE_WORDS] {
+        &self.area.shared_lines(rows::FLUSHED)[line]
+    }
+
+    /// The number of the last complete flush of just this part.
+    #[inline]
+    fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
+        noted(self.flushed_line(at.first_line())).covered()
+    }
+
+    /// The pending error of a word: see [`Pending`].
+    #[inline]
+    pub(super) fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
+        let at = at.first_word() + word;
+        Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
+    }
+}
+
+/// The flush numbers in a line of [`rows::FLUSHED`].
+#[inline]
+pub(super) fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
+    Noted([flushed::BEGUN, flushed::COVERED, flushed::TURN].map(|at| &words[at]))
+}
+
+/// The part of a group that the flusher and the overflows of descendants need, even when nothing
+/// else holds it. BlockRef with its block's words, whose index they need as well.
+pub(crate) struct Lineage {
+    pub(super) parent: Option<BlockRef<Lineage>>,
+    /// This group and its descendants, the dying included: how many words a total is made of.
+    pub(super) population: AtomicU64,
+}
+
+impl Lineage {
+    /// Leaves the population of itself and its ancestors.
+    pub(super) fn leave(this: &BlockRef<Lineage>) {
+        for at in upward(this) {
+            // Release: after the flush that had its words stored the totals; pairs with the Acquire
+            // in `read_words`, so that a reader which no longer counts it finds its words in the
+            // total.
+            at.population.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// A group and its ancestors.
+pub(super) fn upward(lineage: &BlockRef<Lineage>) -> impl Iterator<Item = &BlockRef<Lineage>> {
+    std::iter::successors(Some(lineage), |at| at.parent.as_ref())
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use submeter_percpu::storage::{BlockRef, DirtyLines};
 
-use super::lineage::Lineage;
+use super::Lineage;
 use super::propagate::Propagator;
 use crate::stats::flush::node_table::NodeTable;
 

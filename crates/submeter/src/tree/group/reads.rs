@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Group;
+use super::{Group, GroupInner, wrong_schema};
 use crate::metric::histogram::HistogramSnapshot;
 use crate::metric::reading::{Reading, Scalar, Tolerance};
-use crate::metric::schema::{Histogram, Schema, SectionLayout};
+use crate::metric::schema::{Histogram, Key, Schema, SectionLayout};
 use crate::metric::unit::{Count, Unit};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats};
 
@@ -49,7 +49,7 @@ impl Group {
         let key = metric.key();
         let reading = match self.counted(key) {
             Some(stats) => stats.read(usize::from(key.slot), M::BATCH_MASK),
-            None => Reading::new(0, 0, Duration::ZERO),
+            None => Reading { value: 0, max_error: 0, age: Duration::ZERO },
         };
         reading.map(M::value)
     }
@@ -166,7 +166,7 @@ impl Group {
     pub fn read_histogram<U: Unit>(&self, histogram: Histogram<U>) -> Reading<HistogramSnapshot> {
         let Some(stats) = self.counted(histogram.key) else {
             let none = HistogramSnapshot::none(histogram.buckets);
-            return Reading::new(none, 0, Duration::ZERO);
+            return Reading { value: none, max_error: 0, age: Duration::ZERO };
         };
         let word = usize::from(histogram.key.slot);
         let buckets = word + 1..word + 1 + histogram.buckets.len();
@@ -189,6 +189,18 @@ impl Group {
             stats.rstat().flush_below(stats);
         }
         self.read_histogram(histogram).value
+    }
+
+    /// The words of a metric's section, for a reader; `None` if the section was added to the tree
+    /// and nothing was counted here, nor below.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
+        let stats = self.inner.words_of(key.section);
+        if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
+            wrong_schema();
+        }
+        stats
     }
 
     /// All cached totals, section after section. The schema is one that the tree has or had.
@@ -221,5 +233,16 @@ impl Group {
         schema: &'a Schema,
     ) -> impl Iterator<Item = (&'a SectionLayout, Option<&'a GroupStats>)> {
         schema.layouts().iter().map(|section| (section, self.inner.words_of(section.id)))
+    }
+}
+
+impl GroupInner {
+    /// The words of a section, if there are any.
+    #[inline]
+    pub(super) fn words_of(&self, section: u32) -> Option<&GroupStats> {
+        if section == self.section_id {
+            return Some(&self.stats);
+        }
+        self.extras.find(section).map(|other| &other.stats)
     }
 }

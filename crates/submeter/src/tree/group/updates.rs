@@ -162,6 +162,17 @@ impl Group {
         self.add_to(histogram.key, 1 + bucket, n.cast_signed(), Count::KIND.batch_mask());
     }
 
+    /// The words of a metric's section, which are made if this is the first update; the metric must
+    /// be of this tree's schema.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
+        match self.inner.words_of(key.section) {
+            Some(stats) => stats,
+            None => self.first_words(key.section),
+        }
+    }
+
     /// Counts a charge that this group's limit of a quota refused.
     pub(crate) fn add_refused(&self, quota: Key) {
         let word = self.inner.tree.first_schema().refused_word(quota);
