@@ -220,8 +220,9 @@ mod tests {
         DirtySet::new(10).mark(0, 10);
     }
 
+    /// While marks are taken.
     #[test]
-    fn every_change_is_found_while_marks_are_taken_stress() {
+    fn every_change_is_found_stress() {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
         const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
@@ -330,7 +331,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "a change was lost")]
-    fn loom_without_the_updaters_fence_a_change_is_lost() {
+    fn loom_no_updaters_fence_loses_a_change() {
         let unfenced = |row: &DirtyBits<'_>| {
             if !row.is_dirty(0) {
                 row.mark(0);
@@ -341,7 +342,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "a change was lost")]
-    fn loom_without_the_takers_fence_a_change_is_lost() {
+    fn loom_no_takers_fence_loses_a_change() {
         race(|row| mark_after(row, 0), || ());
     }
 }

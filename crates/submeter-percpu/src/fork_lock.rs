@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_of_another_generation_is_dispossessed() {
+    fn another_generations_holder_is_dispossessed() {
         let lock = ForkLock::new();
         lock.abandon();
         drop(lock.lock());

@@ -75,8 +75,9 @@ pub(crate) fn in_flight(count: &AtomicU64) -> u64 {
 mod tests {
     use super::*;
 
+    /// Whatever its path.
     #[test]
-    fn overflows_add_up_to_the_word_rounded_down_whatever_the_path() {
+    fn overflows_add_up_to_the_word_rounded_down() {
         for mask in [0, 1, 31, (1 << 48) - 1] {
             let (mut word, mut overflow) = (0i64, 0i64);
             for n in [1, 30, 1, -1, -1, 64, i64::MAX, 5, i64::MIN, -70, i64::MAX, 1 << 48] {

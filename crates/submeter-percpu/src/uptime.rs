@@ -33,8 +33,9 @@ mod tests {
         pub(super) static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
 
+    /// When it is made.
     #[test]
-    fn what_looks_at_the_time_has_it_counted_when_it_is_made() {
+    fn what_needs_the_time_begins_to_count_it() {
         fn made<T>(make: impl FnOnce() -> T) {
             BEGUN.set(false);
             drop(make());

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_whose_payload_panics_keeps_nobody_asleep() {
+    fn a_panicking_payload_keeps_nobody_asleep() {
         let flag = Arc::new(Flag::default());
         wake_all([Waker::from(Arc::new(PanicsWithBad)), Waker::from(Arc::clone(&flag))]);
         // Relaxed: one thread.

@@ -4,9 +4,10 @@
 //! --target-dir target/inject`
 #![cfg(not(any(loom, miri)))]
 
+/// Where it is taken while it is given back.
 #[cfg(not(submeter_inject))]
 #[test]
-fn stock_that_is_taken_while_it_is_given_back_is_not_granted_twice() {
+fn stock_given_back_is_not_granted_twice() {
     eprintln!("skipped: sequences have no delay points in this build: .ci/run inject");
 }
 
@@ -47,8 +48,9 @@ mod crossing {
         }
     }
 
+    /// Where it is taken while it is given back.
     #[test]
-    fn stock_that_is_taken_while_it_is_given_back_is_not_granted_twice() {
+    fn stock_given_back_is_not_granted_twice() {
         if probe().rseq().is_none() {
             eprintln!("skipped: no sequences here: {}", probe().reason);
             return;

@@ -38,8 +38,9 @@ fn live_and_die(tree: &Tree, counters: &[Counter<Count>]) -> Option<u64> {
     most
 }
 
+/// And reused.
 #[test]
-fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
+fn words_of_gone_groups_are_given_back() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut schema = Schema::builder();
     let counters: Vec<Counter<Count>> =

@@ -13,7 +13,7 @@ fn held() -> (usize, usize) {
 }
 
 #[test]
-fn sessions_leave_no_descriptor_and_no_page_behind() {
+fn sessions_leave_no_descriptor_and_no_page() {
     const SESSIONS: usize = 300;
     const THREADS: usize = 3;
     let mut schema = Schema::builder();

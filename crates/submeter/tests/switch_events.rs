@@ -25,7 +25,7 @@ fn declare(schema: &mut SchemaBuilder, list: &str) -> Vec<Counter<Count>> {
 }
 
 #[test]
-fn events_are_charged_to_the_group_in_which_they_happen() {
+fn events_are_charged_to_the_group_they_are_in() {
     if !pages_are_small() {
         return;
     }
@@ -81,7 +81,7 @@ fn cpu_time_and_events_of_several_trees_nest() {
 }
 
 #[test]
-fn an_event_that_the_machine_lacks_declares_nothing() {
+fn an_event_the_machine_lacks_declares_nothing() {
     let mut schema = Schema::builder();
     let error = schema.event("odd", "None", &Event::new(EventKind::Software(999)));
     assert!(error.expect_err("refused").to_string().contains("<not supported>"));

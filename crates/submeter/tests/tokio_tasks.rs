@@ -58,7 +58,7 @@ fn tasks_follow_their_spawners_group() {
 }
 
 #[test]
-fn a_task_that_is_spawned_outside_of_all_groups_is_in_none() {
+fn a_task_spawned_outside_of_groups_is_in_none() {
     let (_tree, _, [group, _]) = tree();
     let runtime = runtime(2);
     runtime.block_on(async {

@@ -85,7 +85,7 @@ fn own_limits_and_that_of_all_refuse() {
 }
 
 #[test]
-fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
+fn a_refusals_text_tells_nothing_of_others() {
     let world = World::new();
     let root = world.tree.root();
     let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));

@@ -196,8 +196,9 @@ impl Adder<'_> {
 mod tests {
     use super::*;
 
+    /// What is dropped is given back, and zero for whoever has it next.
     #[test]
-    fn what_is_dropped_is_given_back_and_zero_for_the_next() {
+    fn what_is_dropped_is_zero_for_the_next() {
         let area = Area::new(|_| 0).expect("address space");
         let Some(rseq) = area.rseq() else {
             eprintln!("skipped: there are no sequences here, and nothing has such a word");

@@ -95,8 +95,9 @@ mod tests {
 
     use super::*;
 
+    /// Wherever it lands.
     #[test]
-    fn every_add_counts_once_wherever_it_lands_stress() {
+    fn every_add_counts_once_stress() {
         let Some(rseq) = probe().rseq() else {
             eprintln!("skipped: no sequences here: {}", probe().reason);
             return;

@@ -165,7 +165,7 @@ fn a_read_among_adds(mistake: Mistake, sign: i64) {
 
 /// A read covers what returned while overflows are in flight.
 #[test]
-fn loom_counter_a_read_covers_overflows_in_flight() {
+fn loom_counter_read_covers_overflows_in_flight() {
     a_read_among_adds(Mistake::Nothing, 1);
     a_read_among_adds(Mistake::Nothing, -1);
 }
@@ -179,19 +179,20 @@ fn loom_counter_finds_an_add_not_in_flight() {
 
 #[test]
 #[should_panic(expected = "LateBegin: ")]
-fn loom_counter_finds_an_add_that_says_so_too_late() {
+fn loom_counter_finds_an_add_announced_too_late() {
     a_read_among_adds(Mistake::LateBegin, 1);
 }
 
 #[test]
 #[should_panic(expected = "EarlyEnd: ")]
-fn loom_counter_finds_an_add_that_ends_before_it_has_posted() {
+fn loom_counter_finds_an_end_before_the_post() {
     a_read_among_adds(Mistake::EarlyEnd, 1);
 }
 
+/// Finds a reader that loads what was posted before it asks what is in flight.
 #[test]
 #[should_panic(expected = "PostedFirst: ")]
-fn loom_counter_finds_a_reader_that_loads_what_was_posted_first() {
+fn loom_counter_finds_a_read_of_posted_first() {
     a_read_among_adds(Mistake::PostedFirst, 1);
 }
 
@@ -223,7 +224,7 @@ fn loom_counter_an_ending_add_hides_no_other() {
 
 #[test]
 #[should_panic(expected = "BegunFirst: ")]
-fn loom_counter_finds_a_reader_that_loads_begins_before_ends() {
+fn loom_counter_finds_begins_loaded_before_ends() {
     a_read_among_adds_that_end(Mistake::BegunFirst);
 }
 
@@ -261,13 +262,13 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
 }
 
 #[test]
-fn loom_counter_a_read_covers_the_first_add_of_a_row() {
+fn loom_counter_read_covers_a_rows_first_add() {
     a_read_beside_the_first_add_of_a_row(Mistake::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "RowsFirst: ")]
-fn loom_counter_finds_a_reader_that_asks_for_the_rows_first() {
+fn loom_counter_finds_rows_asked_for_first() {
     a_read_beside_the_first_add_of_a_row(Mistake::RowsFirst);
 }
 

@@ -82,7 +82,7 @@ impl Counter {
 
 /// A sum that races with an overflow sees each add that returned, and none twice.
 #[test]
-fn loom_counter_sum_is_never_off_by_a_fold_in_progress() {
+fn loom_counter_sum_is_not_off_by_a_fold() {
     explore(|| {
         let counter = Arc::new(Counter::default());
         counter.add(0, 1);
@@ -160,8 +160,9 @@ fn two_sets(set: fn(&Setter, &Counter, i64)) {
     assert!([100, 10_000].contains(&sum), "{sum}: neither of what was set");
 }
 
+/// Sets that race leave the value of one of them.
 #[test]
-fn loom_counter_sets_that_race_leave_the_value_of_one_of_them() {
+fn loom_counter_racing_sets_leave_one_value() {
     explore(|| {
         two_sets(|setter, counter, to| setter.set(to, || counter.sum(), |n| counter.add(0, n)))
     });
@@ -170,6 +171,6 @@ fn loom_counter_sets_that_race_leave_the_value_of_one_of_them() {
 /// The mistake: both add what the same sum lacks.
 #[test]
 #[should_panic(expected = "neither of what was set")]
-fn loom_counter_finds_that_sets_without_a_lock_add_twice() {
+fn loom_counter_finds_sets_without_a_lock() {
     explore(|| two_sets(|_, counter, to| counter.add(0, to - counter.sum())));
 }

@@ -284,10 +284,12 @@ mod tests {
         }
     }
 
+    /// What `read` and `compare` say holds while adds are stuck before they post.
+    ///
     /// A thread that crosses a boundary and loses the CPU before it posts hides later adds to the
     /// same word: they do not cross that boundary again, so they return without a post.
     #[test]
-    fn read_and_compare_hold_while_adds_are_stuck_before_they_post() {
+    fn bounds_hold_while_adds_are_stuck() {
         const BATCH: i64 = 32;
         for sign in [1, -1] {
             let area = Area::simulated(2).expect("address space");
@@ -346,7 +348,7 @@ mod tests {
 
     /// Where there are sequences, those that begin and end are counted.
     #[test]
-    fn whole_batches_are_posted_unannounced_and_nothing_else_is() {
+    fn only_whole_batches_are_posted_unannounced() {
         use super::super::overflows::PACKED_CPUS_MAX;
         let area = Area::common().expect("address space");
         if area.rseq().is_none_or(|rseq| rseq.cpus() > PACKED_CPUS_MAX) {
@@ -373,7 +375,7 @@ mod tests {
 
     /// Whole batches hide nothing of what others add, whatever they are stuck at.
     #[test]
-    fn read_holds_while_whole_batches_are_stuck_before_they_post() {
+    fn read_holds_while_whole_batches_are_stuck() {
         const BATCH: i64 = 32;
         for (n, before, after) in [(BATCH, 31, -31), (-BATCH, 0, 31), (1000 * BATCH, 17, 14)] {
             let area = Area::simulated(1).expect("address space");

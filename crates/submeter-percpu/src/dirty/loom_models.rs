@@ -118,7 +118,7 @@ fn loom_a_flush_finds_every_update_that_returned() {
 /// The same for a flush of a part: it finds what returned in its part, and what it leaves, or what
 /// comes to a word that it emptied, is found by the next.
 #[test]
-fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
+fn loom_a_partial_flush_loses_nothing() {
     explore(|| {
         let shared = Shared::new();
         let first = spawn_add(&shared, 0);
@@ -154,7 +154,7 @@ fn check_partial_flush(take: fn(&Shared) -> u64) {
 /// time, loses a mark: the locked instruction earns its place.
 #[test]
 #[should_panic(expected = "an update was lost")]
-fn loom_clearing_some_bits_by_load_and_store_loses_a_mark() {
+fn loom_clearing_bits_by_a_store_loses_a_mark() {
     check_partial_flush(|shared| {
         let bits = shared.lines.load(Ordering::SeqCst);
         shared.lines.store(bits & !2, Ordering::SeqCst);
@@ -166,7 +166,7 @@ fn loom_clearing_some_bits_by_load_and_store_loses_a_mark() {
 /// between.
 #[test]
 #[should_panic(expected = "an update was lost")]
-fn loom_clearing_the_summary_after_a_part_loses_a_mark() {
+fn loom_summary_cleared_by_a_part_loses_marks() {
     check_partial_flush(|shared| {
         let before = shared.lines.fetch_and(!2, Ordering::SeqCst);
         if before & !2 == 0 {
@@ -179,7 +179,7 @@ fn loom_clearing_the_summary_after_a_part_loses_a_mark() {
 /// A reader that finds no mark counted finds every update that returned in the total, also while a
 /// flush is between taking a mark and storing the total.
 #[test]
-fn loom_a_count_of_zero_means_that_the_total_has_all() {
+fn loom_zero_marks_mean_that_the_total_has_all() {
     explore(|| {
         let shared = Shared::new();
         shared.add(0);
@@ -299,7 +299,7 @@ fn loom_a_summary_read_before_the_mark_fails() {
 /// Looking at the mark before the locked add, not after it, must fail.
 #[test]
 #[should_panic(expected = "an update was lost")]
-fn loom_testing_the_mark_before_a_locked_add_loses_it() {
+fn loom_a_look_before_a_locked_add_loses_it() {
     explore_all(|| {
         let shared = Shared::new();
         shared.row().mark(0);
@@ -324,7 +324,7 @@ fn loom_testing_the_mark_before_a_locked_add_loses_it() {
 /// same line, while a flush drains it: the line is never stuck (Linux has seen nodes stuck that
 /// way).
 #[test]
-fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
+fn loom_no_line_is_stuck_by_a_handler() {
     explore(|| {
         let (shared, handler) = (Shared::new(), Note::default());
         let updater = {

@@ -65,8 +65,9 @@ impl MarkedRows {
 mod tests {
     use super::*;
 
+    /// Whatever their order.
     #[test]
-    fn rows_are_listed_and_counted_once_whatever_their_order() {
+    fn rows_are_listed_and_counted_once() {
         let (rows, count) = (MarkedRows::new(130), AtomicU64::new(0));
         let listed = || rows.rows().collect::<Vec<_>>();
         assert_eq!(listed(), [0_usize; 0]);
@@ -148,19 +149,19 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_the_row_of_a_mark_that_was_found_is_noted() {
+    fn loom_the_row_of_a_found_mark_is_noted() {
         check(Steps { note_first: true, fence: true });
     }
 
     #[test]
     #[should_panic(expected = "not looked for")]
-    fn loom_a_row_that_is_noted_behind_its_mark_is_missed() {
+    fn loom_a_row_noted_behind_its_mark_is_missed() {
         check(Steps { note_first: false, fence: true });
     }
 
     #[test]
     #[should_panic(expected = "not looked for")]
-    fn loom_a_row_that_is_listed_without_a_fence_is_missed() {
+    fn loom_a_row_listed_without_a_fence_is_missed() {
         check(Steps { note_first: true, fence: false });
     }
 
@@ -192,13 +193,14 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_a_row_is_counted_before_it_has_a_mark_and_once() {
+    fn loom_a_row_is_counted_once_before_its_marks() {
         check_count(true);
     }
 
+    /// A row that is counted by who has noted it has marks before.
     #[test]
     #[should_panic(expected = "not counted")]
-    fn loom_a_row_that_is_counted_by_who_noted_it_has_marks_before() {
+    fn loom_a_row_counted_after_its_note_has_marks() {
         check_count(false);
     }
 }

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_is_half_made_is_found_and_not_stuck() {
+    fn a_half_made_mark_is_found_and_not_stuck() {
         let owned = Owned::new(4096);
         let row = owned.row();
         // The first two steps of `mark`, as a preempted thread leaves them.

@@ -73,22 +73,25 @@ fn one_takes_beside_another<const COUNTED: bool>() {
     assert_eq!(all, [0, 1], "of two numbers");
 }
 
+/// No number is two threads', and none is lost.
 #[test]
-fn loom_free_list_no_number_is_two_threads_and_none_is_lost() {
+fn loom_free_list_each_number_has_one_owner() {
     explore(one_takes_beside_another::<true>);
 }
 
+/// A head alone gives a number to two.
+///
 /// One thread looks at the head and what comes after; another takes both and puts the first back;
 /// the exchange finds the head that it expects, and makes the second one free, which is not.
 #[test]
 #[should_panic(expected = "of two numbers")]
-fn loom_free_list_finds_that_a_head_alone_gives_a_number_to_two() {
+fn loom_free_list_finds_aba_of_a_head_alone() {
     explore(one_takes_beside_another::<false>);
 }
 
 /// What a number stood for, before it was put back, is seen by who takes it.
 #[test]
-fn loom_free_list_what_an_owner_did_is_seen_by_the_next() {
+fn loom_free_list_next_owner_sees_the_last() {
     explore(|| {
         let list = List::<true>::new();
         let other = thread::spawn({

@@ -52,7 +52,7 @@ fn charges(flat: &Model, cpu: usize, all: &'static [u64]) -> thread::JoinHandle<
 
 /// Two folds at once, of which one drains the leaf.
 #[test]
-fn loom_limits_flat_two_folds_at_once_give_stock_back_once() {
+fn loom_flat_two_folds_give_stock_back_once() {
     explore(Mistake::None, 0, |flat| {
         let both = [charges(flat, 0, &[FREE]), charges(flat, 1, &[FREE])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -74,13 +74,14 @@ fn a_fold_beside_a_charge_from_stock(flat: &Model) {
 }
 
 #[test]
-fn loom_limits_flat_a_fold_finds_all_stock_and_none_twice() {
+fn loom_flat_a_fold_finds_all_stock_once() {
     explore(Mistake::None, 0, a_fold_beside_a_charge_from_stock);
 }
 
+/// Stock that is summed before the barrier is granted twice.
 #[test]
 #[should_panic(expected = "the limit is exceeded")]
-fn loom_limits_flat_finds_that_stock_summed_before_the_barrier_is_granted_twice() {
+fn loom_flat_finds_stock_summed_too_early() {
     explore(Mistake::SummedEarly, 0, a_fold_beside_a_charge_from_stock);
 }
 
@@ -99,19 +100,20 @@ fn two_on_one_cpu(flat: &Model) {
 }
 
 #[test]
-fn loom_limits_flat_decision_and_update_are_atomic() {
+fn loom_flat_decision_and_update_are_atomic() {
     explore(Mistake::None, 0, two_on_one_cpu);
 }
 
+/// A charge between look and update takes what is not there.
 #[test]
 #[should_panic(expected = "held")]
-fn loom_limits_flat_finds_that_a_charge_between_look_and_update_takes_what_is_not_there() {
+fn loom_flat_finds_a_look_apart_from_its_update() {
     explore(Mistake::WordOutside, 0, two_on_one_cpu);
 }
 
 /// An opening that has reserved what its words hold, and is not over, causes no refusal.
 #[test]
-fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
+fn loom_flat_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
         flat.release(20);
@@ -126,7 +128,7 @@ fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
 /// A limit that is lowered beside an opening and a charge from stock: what begins later is compared
 /// with it.
 #[test]
-fn loom_limits_flat_a_lowered_limit_grants_nothing_from_stock() {
+fn loom_flat_a_lowered_limit_grants_no_stock() {
     explore(Mistake::None, REST_MS, |flat| {
         let other = charges(flat, 0, &[1, 1]);
         flat.set_limit(ZERO + 30);
@@ -139,7 +141,7 @@ fn loom_limits_flat_a_lowered_limit_grants_nothing_from_stock() {
 
 /// A sum beside a fold takes stock off once, whether that was given back by then or not.
 #[test]
-fn loom_limits_flat_a_sum_beside_a_fold_counts_no_stock() {
+fn loom_flat_a_sum_beside_a_fold_counts_no_stock() {
     explore(Mistake::None, 0, |flat| {
         let folds = charges(flat, 1, &[6]);
         let (held, width) = flat.held();
@@ -156,7 +158,7 @@ fn loom_limits_flat_a_sum_beside_a_fold_counts_no_stock() {
 
 /// A sum beside an opening and a refill counts what they reserve for stock once, and takes it off.
 #[test]
-fn loom_limits_flat_a_sum_beside_an_opening_counts_no_stock() {
+fn loom_flat_sum_beside_opening_counts_no_stock() {
     explore(Mistake::None, REST_MS, |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
         flat.release(40);
@@ -205,7 +207,7 @@ fn a_look_after_a_charge_from_stock(look: fn(&Model)) {
 const TAKEN: u64 = LIMIT - FREE - 20 + 1;
 
 #[test]
-fn loom_limits_flat_a_charge_from_stock_is_in_the_sum() {
+fn loom_flat_a_charge_from_stock_is_in_the_sum() {
     a_look_after_a_charge_from_stock(|flat| {
         let sum = charged(flat);
         assert!([TAKEN, TAKEN + 1].contains(&sum), "{sum}");
@@ -213,23 +215,25 @@ fn loom_limits_flat_a_charge_from_stock_is_in_the_sum() {
 }
 
 #[test]
-fn loom_limits_flat_a_charge_from_stock_is_in_what_is_held() {
+fn loom_flat_a_charge_from_stock_is_held() {
     a_look_after_a_charge_from_stock(|flat| {
         let high = flat.held().0 - ZERO;
         assert!(high >= TAKEN, "{high}");
     });
 }
 
+/// The mistake: a look that is not ordered after the opening.
 #[test]
 #[should_panic(expected = "as it was before the opening")]
-fn loom_limits_flat_finds_a_look_that_is_not_ordered_after_the_opening() {
+fn loom_flat_finds_an_unordered_look() {
     a_look_after_a_charge_from_stock(|flat| {
         assert!(held(flat) >= TAKEN, "as it was before the opening");
     });
 }
 
+/// A charge after one from stock is not refused as before the opening.
 #[test]
-fn loom_limits_flat_a_charge_after_one_from_stock_is_not_refused_as_before_the_opening() {
+fn loom_flat_no_refusal_as_before_the_opening() {
     a_look_after_a_charge_from_stock(|flat| {
         assert!(flat.try_charge(10).is_ok(), "refused what fits");
     });

@@ -97,7 +97,7 @@ mod tests {
     const FULL: [bool; 2] = [true; 2];
 
     #[test]
-    fn a_group_stalls_from_its_first_wait_to_the_end_of_its_last() {
+    fn a_group_stalls_from_first_wait_to_last_end() {
         let (root, [web, mail, idle]) = tree();
         root.try_charge(60).expect("room");
         let before = Instant::now();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_end_without_a_grant_end_their_stall() {
+    fn waits_without_a_grant_end_their_stall() {
         let (root, [web, mail]) = tree();
         mail.try_charge(60).expect("room");
         web.charge_blocking(50, Duration::from_millis(1)).expect_err("it took too long");

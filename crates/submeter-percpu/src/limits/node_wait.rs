@@ -256,8 +256,9 @@ mod tests {
     use crate::limits::wait::Queue;
     use crate::storage::Area;
 
+    /// Not even where the handler interrupted the queue.
     #[test]
-    fn what_a_handler_releases_that_interrupted_the_queue_is_not_missed() {
+    fn no_release_by_a_handler_is_missed() {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_leaves_what_was_granted_and_nobody_elses_turn() {
+    fn a_fork_leaves_grants_and_nobody_elses_turn() {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_that_has_room_made_holds_up_nobody_and_keeps_its_place() {
+    fn making_room_holds_up_nobody_and_keeps_a_place() {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         let [web, mail] = [root.child(), root.child()];
@@ -323,8 +324,9 @@ mod tests {
         assert_eq!(mail.poll_charge(third, 20, &mut context), Poll::Ready(Ok(())));
     }
 
+    /// Until there is some, or none is to be had.
     #[test]
-    fn a_timeout_asks_for_room_until_there_is_some_or_none_is_to_be_had() {
+    fn a_timeout_asks_for_room_again_and_again() {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(100).expect("it fits");
@@ -346,8 +348,9 @@ mod tests {
         assert_eq!((root.usage().refused, root.charge_uncounted(10)), (1, Ok(())));
     }
 
+    /// Whether there was no room, or another before it.
     #[test]
-    fn a_charge_that_gives_up_says_whether_there_was_no_room_or_another_before_it() {
+    fn a_charge_that_gives_up_says_why() {
         let root = LimitNode::root(Area::common().expect("an area"));
         let [web, mail] = [root.child(), root.child()];
         root.set_limit(100);
@@ -377,8 +380,9 @@ mod tests {
         assert_eq!(timeout(&web, 10), Ok(()));
     }
 
+    /// And they wake their owners.
     #[test]
-    fn waits_that_end_are_those_of_the_groups_named_and_wake_their_owners() {
+    fn only_waits_of_the_groups_named_end() {
         let root = LimitNode::root(Area::common().expect("an area"));
         let web = root.child();
         let [page, mail] = [web.child(), root.child()];
@@ -417,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wakeup_that_a_callback_took_is_not_waited_for() {
+    fn a_wakeup_that_a_callback_took_is_not_awaited() {
         let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
@@ -508,8 +512,9 @@ mod tests {
         }
     }
 
+    /// One that ends with its last waker.
     #[test]
-    fn a_task_that_ends_with_its_last_waker_leaves_the_queue() {
+    fn a_task_that_ends_leaves_the_queue() {
         for another_waker in [true, false] {
             let root = LimitNode::root(Area::common().expect("an area"));
             let root = Arc::new(root);

@@ -209,7 +209,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn pressure_is_what_passing_each_millisecond_finds(
+        fn pressure_is_as_counted_each_millisecond(
             events in prop::collection::vec(event(), 1..40),
         ) {
             let (mut meter, mut some, mut full) = (Meter::default(), Naive::default(), Naive::default());

@@ -70,7 +70,7 @@ fn fold<S: Stock>(flat: &Flat<S>) {
 }
 
 #[test]
-fn a_refusal_gives_all_stock_back_and_time_opens_again() {
+fn a_refusal_returns_stock_and_time_opens_again() {
     on_each(|flat| {
         stocked(&flat);
         assert!(!fits(&flat, LIMIT - 1));
@@ -87,7 +87,7 @@ fn a_refusal_gives_all_stock_back_and_time_opens_again() {
 }
 
 #[test]
-fn what_lies_in_words_is_reserved_before_they_open() {
+fn what_words_hold_is_reserved_before_they_open() {
     on_each(|flat| {
         stocked(&flat);
         let stock = held(&flat) - 2;
@@ -115,7 +115,7 @@ fn a_fold_that_a_fork_left_half_done_is_finished() {
 }
 
 #[test]
-fn a_move_that_a_fork_left_under_way_keeps_nothing_waiting() {
+fn a_forks_unfinished_move_keeps_nothing_waiting() {
     let (tell, told) = std::sync::mpsc::channel();
     // In a thread, so that it fails where it would wait for ever.
     let charging = std::thread::spawn(move || {
@@ -139,9 +139,11 @@ fn a_move_that_a_fork_left_under_way_keeps_nothing_waiting() {
     charging.join().expect("each backend answers");
 }
 
+/// Until then it makes reads inexact.
+///
 /// A fork in the middle of an opening leaves one that never ends.
 #[test]
-fn an_opening_that_a_fork_left_under_way_makes_reads_inexact_until_a_fold_only() {
+fn a_forks_unfinished_opening_ends_with_a_fold() {
     on_each(|flat| {
         flat.level.begin_opening();
         assert_eq!(bounds(&flat), (0, flat.slack()));
@@ -189,8 +191,9 @@ impl Stock for Still {
     }
 }
 
+/// A fold whose barrier takes too long is a refusal.
 #[test]
-fn a_fold_whose_barrier_takes_too_long_is_a_refusal_and_ended_by_the_next() {
+fn a_late_fold_refuses_and_is_ended_by_the_next() {
     on_each(|Flat { leaf, .. }| {
         let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
         let late = Still(leaf.stock, AtomicU32::new(0), AtomicBool::new(false));
@@ -212,8 +215,9 @@ fn a_fold_whose_barrier_takes_too_long_is_a_refusal_and_ended_by_the_next() {
     });
 }
 
+/// What began after a look at the clock.
 #[test]
-fn what_began_after_a_look_at_the_clock_is_not_49_days_old() {
+fn a_later_start_is_not_49_days_old() {
     on_each(|flat| {
         let level = &flat.level;
         level.turn_over_at(level.tight(), 1001);
@@ -229,8 +233,9 @@ fn what_began_after_a_look_at_the_clock_is_not_49_days_old() {
     });
 }
 
+/// A fold whose barrier takes too long is ended in time, though nothing is refused any more.
 #[test]
-fn a_fold_whose_barrier_takes_too_long_is_ended_in_time_though_nothing_is_refused_any_more() {
+fn a_late_fold_is_ended_without_a_refusal() {
     on_each(|Flat { leaf, .. }| {
         let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
         let late = Still(leaf.stock, AtomicU32::new(u32::MAX - 7), AtomicBool::new(true));
@@ -292,8 +297,9 @@ impl Path for Awaited {
     }
 }
 
+/// Before a fold that was left is taken up.
 #[test]
-fn those_that_wait_are_told_of_a_charge_before_a_fold_that_was_left_is_taken_up() {
+fn waits_are_told_of_a_charge_before_an_old_fold() {
     let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
     let stock = StockRows::new(&area).expect("room");
     let awaited = Awaited(Flat::new(stock, 100, 1, 0, LIMIT), Cell::new(None));
@@ -327,7 +333,7 @@ fn it_stays_exact_for_10_ms_after_a_fold() {
 }
 
 #[test]
-fn it_opens_where_there_is_room_for_all_stock_twice() {
+fn it_opens_with_room_for_all_stock_twice() {
     on_each(|flat| {
         let twice = 2 * flat.slack();
         assert!(fits(&flat, LIMIT - twice + 1));
@@ -339,7 +345,7 @@ fn it_opens_where_there_is_room_for_all_stock_twice() {
 }
 
 #[test]
-fn all_cpus_together_move_a_sixteenth_of_the_room_at_once() {
+fn cpus_move_a_sixteenth_of_the_room_at_once() {
     on_each(|flat| {
         stocked(&flat);
         let rows = flat.slack() / flat.leaf.cap;
@@ -354,10 +360,12 @@ fn all_cpus_together_move_a_sixteenth_of_the_room_at_once() {
     });
 }
 
+/// One of more than is moved at once.
+///
 /// What is moved at once would not do for the next charge, and would keep the word from taking what
 /// is released.
 #[test]
-fn nothing_is_moved_for_a_charge_of_more_than_is_moved_at_once() {
+fn nothing_is_moved_for_a_large_charge() {
     on_each(|flat| {
         stocked(&flat);
         let n = flat.leaf.surplus();
@@ -382,7 +390,7 @@ fn nothing_is_moved_for_a_charge_of_more_than_is_moved_at_once() {
 }
 
 #[test]
-fn what_is_held_is_what_is_charged_while_there_is_no_stock() {
+fn held_is_charged_while_there_is_no_stock() {
     on_each(|flat| {
         assert_eq!(bounds(&flat), (0, 0), "it starts closed");
         stocked(&flat);
@@ -396,7 +404,7 @@ fn what_is_held_is_what_is_charged_while_there_is_no_stock() {
 }
 
 #[test]
-fn below_a_handler_that_interrupted_a_move_nothing_waits() {
+fn nothing_waits_below_a_handler_in_a_move() {
     on_each(|flat| {
         stocked(&flat);
         let (inside, moving) = (Inside::new(), flat.leaf.lock.lock());
@@ -414,7 +422,7 @@ fn below_a_handler_that_interrupted_a_move_nothing_waits() {
 }
 
 #[test]
-fn a_limit_below_the_value_takes_all_stock_back_at_once() {
+fn a_limit_below_the_value_takes_stock_back() {
     on_each(|flat| {
         stocked(&flat);
         flat.set_limit(ZERO + 1);

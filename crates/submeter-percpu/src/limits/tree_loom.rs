@@ -158,25 +158,27 @@ fn a_fold_beside_a_charge_of_another_leaf(tree: &Model) {
 }
 
 #[test]
-fn loom_limits_tree_a_fold_finds_the_stock_of_all_leaves() {
+fn loom_tree_a_fold_finds_all_leaves_stock() {
     explore(Mistake::None, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
+/// It grants stock twice.
 #[test]
 #[should_panic(expected = "are charged, but")]
-fn loom_limits_tree_finds_that_a_fold_without_the_barrier_grants_stock_twice() {
+fn loom_tree_finds_a_fold_without_the_barrier() {
     explore(Mistake::NoBarrier, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
+/// A gate that is read outside of the sequence grants stock twice.
 #[test]
 #[should_panic(expected = "are charged, but")]
-fn loom_limits_tree_finds_that_a_gate_read_outside_the_sequence_grants_stock_twice() {
+fn loom_tree_finds_a_gate_outside_the_sequence() {
     explore(Mistake::GateOutside, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
 /// Two folds of the root at once.
 #[test]
-fn loom_limits_tree_two_folds_at_once_give_stock_back_once() {
+fn loom_tree_two_folds_give_stock_back_once() {
     explore(Mistake::None, REST_MS, |tree| {
         let both = [charges(tree, 0, 0, &[9]), charges(tree, 1, 1, &[9])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -187,7 +189,7 @@ fn loom_limits_tree_two_folds_at_once_give_stock_back_once() {
 }
 
 #[test]
-fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
+fn loom_tree_a_lowered_limit_grants_no_stock() {
     explore(Mistake::None, 0, |tree| {
         let other = charges(tree, 0, 0, &[1]);
         let lowered = Arc::clone(tree);
@@ -201,8 +203,9 @@ fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
     });
 }
 
+/// Below the limit that it exceeds.
 #[test]
-fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
+fn loom_tree_a_forced_charge_leaves_no_stock() {
     explore(Mistake::None, REST_MS, |tree| {
         let other = charges(tree, 0, 0, &[1, 2]);
         charge_forced(&at(tree, 1), 30);
@@ -215,7 +218,7 @@ fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
 
 /// A fold of the root, which a neighbour's opening and refill meet in the middle.
 #[test]
-fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
+fn loom_tree_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |tree| {
         try_charge(&at(tree, 0), 10).expect_err("one too many, so that it folds");
         release(&at(tree, 0), 51);
@@ -233,7 +236,7 @@ fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
 
 /// What a refill has reserved and not put into its word yet would make a refusal inexact.
 #[test]
-fn loom_limits_tree_a_refusal_beside_a_refill_is_exact() {
+fn loom_tree_a_refusal_beside_a_refill_is_exact() {
     explore(Mistake::None, 0, |tree| {
         release(&at(tree, 0), 64);
         // The 1 from stock; then 2, for which its word must be filled again, by 2 at most.
@@ -271,15 +274,18 @@ fn a_charge_that_waits_beside(n: u64, before: u64, other: fn(&Model)) -> impl Fn
     }
 }
 
+/// A release is not missed by a charge that begins to wait.
 #[test]
-fn loom_limits_tree_a_release_is_not_missed_by_a_charge_that_begins_to_wait() {
+fn loom_tree_a_new_wait_misses_no_release() {
     let release_all = |tree: &Model| release(&at(tree, 0), CHARGED + 60 - LIMIT);
     explore(Mistake::None, REST_MS, a_charge_that_waits_beside(60, 0, release_all));
 }
 
+/// A leaf that opens keeps nothing from a charge that waits.
+///
 /// The last release is so small that a leaf which had opened would keep it.
 #[test]
-fn loom_limits_tree_a_leaf_that_opens_keeps_nothing_from_a_charge_that_waits() {
+fn loom_tree_an_opening_keeps_nothing_from_waits() {
     let open_and_release = |tree: &Model| {
         try_charge(&at(tree, 1), 1).expect("it fits");
         release(&at(tree, 1), 1);
@@ -303,26 +309,27 @@ fn a_fold_beside_a_charge_at_a_leafs_limit(tree: &Model) {
     assert_eq!([0, 1].map(|leaf| tree.own[leaf].held()), [39, 161]);
 }
 
+/// A fold finds the stock that a leaf at its limit takes from.
 #[test]
-fn loom_limits_tree_a_fold_finds_the_stock_that_a_leaf_at_its_limit_takes_from() {
+fn loom_tree_a_fold_finds_stock_used_at_a_limit() {
     explore_from(open_root, Mistake::None, 0, a_fold_beside_a_charge_at_a_leafs_limit);
 }
 
 #[test]
 #[should_panic(expected = "are charged, but")]
-fn loom_limits_tree_finds_that_a_charge_at_a_leafs_limit_needs_the_barrier() {
+fn loom_tree_finds_a_leafs_limit_without_barrier() {
     explore_from(open_root, Mistake::NoBarrier, 0, a_fold_beside_a_charge_at_a_leafs_limit);
 }
 
 #[test]
 #[should_panic(expected = "are charged, but")]
-fn loom_limits_tree_finds_that_a_charge_at_a_leafs_limit_needs_the_gate() {
+fn loom_tree_finds_a_leafs_limit_without_gate() {
     explore_from(open_root, Mistake::GateOutside, 0, a_fold_beside_a_charge_at_a_leafs_limit);
 }
 
 /// Two have taken from the root's stock what the leaf's limit grants one of them.
 #[test]
-fn loom_limits_tree_what_a_leafs_limit_refuses_in_the_end_goes_back() {
+fn loom_tree_what_a_leaf_refuses_goes_back() {
     explore_from(open_root, Mistake::None, 0, |tree| {
         let both = [charges(tree, 0, 0, &[2]), charges(tree, 0, 0, &[2])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -332,8 +339,9 @@ fn loom_limits_tree_what_a_leafs_limit_refuses_in_the_end_goes_back() {
     });
 }
 
+/// A release into the stock above, beside a fold.
 #[test]
-fn loom_limits_tree_a_release_into_the_stock_above_beside_a_fold_loses_nothing() {
+fn loom_tree_a_release_above_loses_nothing() {
     explore_from(open_root, Mistake::None, 0, |tree| {
         let fold = charges(tree, 1, 1, &[LIMIT - CHARGED]);
         release(&at(tree, 0), 1);

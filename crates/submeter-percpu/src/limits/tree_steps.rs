@@ -488,8 +488,9 @@ fn start(more: &[Act]) -> Vec<Act> {
     START.iter().chain(more).copied().collect()
 }
 
+/// Once there is no stock.
 #[test]
-fn what_was_charged_at_least_rises_without_the_peak_once_there_is_no_stock() {
+fn the_least_charged_rises_without_the_peak() {
     let tree = Tree::new();
     start(&[]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
     let before = tree.root.record();
@@ -510,7 +511,7 @@ fn what_was_charged_at_least_rises_without_the_peak_once_there_is_no_stock() {
 const FOLDED: [Act; 3] = [Limit(100), Limit(1000), Rest];
 
 #[test]
-fn a_leaf_does_not_open_while_a_fold_closes_its_neighbours() {
+fn no_leaf_opens_while_a_fold_closes_neighbours() {
     let start = start(&FOLDED);
     at_every_step(&start, Charge(0, 1), &[Limit(102), Charge(1, 3)]);
     at_every_step(&start, Charge(0, 1), &[Charge(1, 901)]);
@@ -524,16 +525,18 @@ fn a_refill_beside_a_fold_leaves_no_stock_behind() {
     at_every_step(&start(&[Limit(1000), Uncharge(0, 1)]), Charge(0, 4), &[Charge(1, 899)]);
 }
 
+/// One that a fold was faster than holds nothing that others are refused for.
 #[test]
-fn a_refill_that_a_fold_was_faster_than_holds_nothing_that_others_are_refused_for() {
+fn a_refill_behind_a_fold_refuses_nobody() {
     const FOLD: &[Act] = &[Limit(100), Limit(200)];
     let both_fit =
         |_: &Rc<Tree>, results: [_; 2], at: &str| assert_eq!(results, [Ok(()); 2], "{at}");
     at_two_steps(&start(&[Limit(1000)]), Charge(0, 3), [FOLD, &[Charge(1, 97)]], both_fit);
 }
 
+/// What another fold closed after its own barrier.
 #[test]
-fn a_fold_lets_be_what_another_fold_closed_after_its_own_barrier() {
+fn a_fold_lets_a_later_folds_leaves_be() {
     // Another completes it, time goes by, the leaf opens again, and a third begins to close it.
     const OTHERS: &[Act] = &[Limit(100), Limit(1000), Rest, Charge(0, 40), Charge(0, 3), Close(0)];
     at_every_step(&START, Limit(101), OTHERS);
@@ -545,20 +548,20 @@ fn a_fold_lets_be_what_another_fold_closed_after_its_own_barrier() {
 }
 
 #[test]
-fn a_charge_that_fits_is_granted_while_a_fold_is_under_way() {
+fn a_charge_that_fits_is_granted_amid_a_fold() {
     at_every_step(&START, Limit(102), &[Charge(1, 2)]);
     at_every_step(&START, Limit(102), &[Charge(0, 1), On(1), Charge(1, 1)]);
 }
 
 #[test]
-fn a_refusal_reports_what_was_charged_while_leaves_open_beside_it() {
+fn a_refusal_beside_openings_reports_charges() {
     const OTHERS: &[Act] = &[Rest, Uncharge(0, 30), Charge(1, 1), Charge(1, 3)];
     at_every_step(&start(&[Limit(100), Limit(102)]), Charge(0, 40), OTHERS);
     at_every_step(&start(&[Limit(100), Limit(102), Rest]), Charge(0, 900), OTHERS);
 }
 
 #[test]
-fn what_is_held_is_not_compared_with_the_limit_of_another_moment() {
+fn held_is_compared_with_its_moments_limit() {
     const RAISE: &[Act] = &[Limit(200), Charge(1, 60)];
     const LOWER: &[Act] = &[Uncharge(1, 60), Limit(100)];
     let start = [On(0), Charge(0, 30), Limit(29), Limit(100)];
@@ -568,7 +571,7 @@ fn what_is_held_is_not_compared_with_the_limit_of_another_moment() {
 }
 
 #[test]
-fn a_limit_that_is_lowered_in_the_middle_of_a_charge_is_not_exceeded() {
+fn a_limit_lowered_amid_a_charge_is_not_exceeded() {
     for start in [start(&[]), start(&FOLDED), start(&[Limit(100), Limit(1000)])] {
         for n in [1, 2, 3, 9] {
             at_every_step(&start, Charge(0, n), &[Limit(102)]);
@@ -586,7 +589,7 @@ fn a_release_beside_a_fold_loses_nothing() {
 }
 
 #[test]
-fn what_is_held_is_what_is_charged_unless_a_leaf_was_open_meanwhile() {
+fn held_is_charged_unless_a_leaf_was_open() {
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Charge(0, 3)]);
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Limit(90)]);
     at_every_step(&start(&FOLDED), Charge(0, 1), &[Ask]);

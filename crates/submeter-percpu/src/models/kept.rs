@@ -64,7 +64,7 @@ fn marks_that_stay<const REMEMBER: bool>() {
 }
 
 #[test]
-fn loom_kept_marks_that_stay_where_they_are_found_lose_nothing() {
+fn loom_kept_marks_that_stay_lose_nothing() {
     explore(marks_that_stay::<true>);
 }
 
@@ -177,7 +177,7 @@ fn a_flush_that_another_issues<const FENCE: bool>() {
 
 /// A flush by another thread finds what happened before it was asked for.
 #[test]
-fn loom_kept_a_shared_flush_finds_what_was_before() {
+fn loom_kept_shared_flush_finds_what_was_before() {
     explore(a_flush_that_another_issues::<true>);
 }
 
@@ -203,8 +203,9 @@ fn a_mark_that_goes<const BARRIER: bool, const AGAIN: bool>() {
     assert_eq!(flusher.total, 1, "a returned update was not found");
 }
 
+/// Behind a barrier.
 #[test]
-fn loom_kept_a_mark_that_goes_behind_a_barrier_loses_nothing() {
+fn loom_kept_a_mark_that_goes_loses_nothing() {
     explore(a_mark_that_goes::<true, true>);
 }
 
@@ -389,7 +390,7 @@ fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
 
 /// A gauge that has returned to its value is not taken for an earlier total.
 #[test]
-fn loom_kept_a_gauge_that_returned_is_no_old_total() {
+fn loom_kept_a_returned_gauge_is_no_old_total() {
     explore(a_reader_of_a_gauge::<true>);
 }
 
@@ -431,13 +432,13 @@ fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
 }
 
 #[test]
-fn loom_kept_a_reader_is_told_before_a_mark_is_released() {
+fn loom_kept_readers_are_told_before_a_release() {
     explore(a_reader_while_a_line_is_let_go::<true>);
 }
 
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_a_flush_that_begins_after_it_released_a_mark() {
+fn loom_kept_finds_a_begin_behind_a_release() {
     explore(a_reader_while_a_line_is_let_go::<false>);
 }
 
@@ -474,7 +475,7 @@ fn loom_kept_an_empty_flush_is_not_noticed() {
 
 #[test]
 #[should_panic(expected = "noticed a flush")]
-fn loom_kept_finds_that_a_flush_that_always_begins_is_noticed() {
+fn loom_kept_finds_a_flush_that_always_begins() {
     explore(a_reader_while_nothing_is_new::<true>);
 }
 

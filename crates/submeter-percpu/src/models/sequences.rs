@@ -110,7 +110,7 @@ fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
 }
 
 #[test]
-fn loom_rstat_4_and_5_marks_are_never_stuck_and_nothing_is_lost() {
+fn loom_rstat_4_and_5_nothing_is_stuck_or_lost() {
     explore(updates_and_a_remote_flush::<true, true>);
 }
 
@@ -119,7 +119,7 @@ fn loom_rstat_4_and_5_marks_are_never_stuck_and_nothing_is_lost() {
 /// The section saw the mark and has not committed when the flush reads.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
-fn loom_rstat_4_finds_a_flush_without_the_barrier() {
+fn loom_rstat_4_finds_a_flush_without_a_barrier() {
     explore(updates_and_a_remote_flush::<false, true>);
 }
 

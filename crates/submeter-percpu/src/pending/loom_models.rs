@@ -226,13 +226,14 @@ fn loom_finds_an_update_without_its_fence() {
 
 #[test]
 #[should_panic(expected = "returned")]
-fn loom_a_collection_without_its_fence_covers_what_it_misses() {
+fn loom_an_unfenced_collection_covers_its_misses() {
     explore(Mistake::NoFenceInCollection, [false, false], 1);
 }
 
+/// Before it is in the total.
 #[test]
 #[should_panic(expected = "returned")]
-fn loom_what_is_covered_before_it_is_in_the_total_is_nowhere() {
+fn loom_what_is_covered_too_early_is_nowhere() {
     explore(Mistake::CoversBeforeTotal, [false, false], 1);
 }
 

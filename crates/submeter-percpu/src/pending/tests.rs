@@ -106,7 +106,7 @@ fn what_a_failure_keeps_is_dropped_in_the_end() {
 }
 
 #[test]
-fn what_is_too_much_stays_too_much_until_it_is_covered() {
+fn too_much_stays_too_much_until_covered() {
     Words::check(|words, add| {
         for n in [u32::MAX - 1, 1, 5, u32::MAX, 1] {
             add(3, 3, n);
@@ -129,9 +129,11 @@ fn what_is_small_reaches_no_number() {
     });
 }
 
+/// However far apart collections are.
+///
 /// As where billions of flushes are of other parts.
 #[test]
-fn nothing_counts_too_little_however_far_apart_collections_are() {
+fn nothing_counts_too_little_after_a_long_time() {
     let half = 1_u64 << 31;
     for gap in [1, half - 1, half, half + 5, 2 * half - 1, 2 * half, 2 * half + 1, 5 * half] {
         for first in [1, half, 2 * half - 3] {

@@ -284,8 +284,9 @@ mod tests {
         assert!(!count.bias(0), "stays as it is");
     }
 
+    /// While misuse is about to take itself back.
     #[test]
-    fn a_life_starts_although_misuse_is_about_to_take_itself_back() {
+    fn a_life_starts_while_misuse_is_undone() {
         let count = Count::new(0, true);
         // Relaxed, here and below: one thread, that stands for two.
         count.0.fetch_sub(ONE, Ordering::Relaxed);

@@ -150,7 +150,7 @@ fn loom_percpu_ref_4_no_add_after_the_fold() {
 
 /// The same with locked adds.
 #[test]
-fn loom_percpu_ref_4_no_add_after_the_fold_locked() {
+fn loom_percpu_ref_4_no_add_after_fold_locked() {
     Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Locked>(stop, Mistake::Nothing));
 }
 
@@ -227,7 +227,7 @@ on_both!(confirm_atomic: loom_percpu_ref_3_tryget_live_in_atomic_mode,
 /// The mistake: death is not looked at.
 #[test]
 #[should_panic(expected = "a tryget_live after the confirmation")]
-fn loom_percpu_ref_3_finds_a_tryget_that_ignores_death() {
+fn loom_percpu_ref_3_finds_a_tryget_after_death() {
     explore(|| confirm_against_tryget::<Sequences>(false, false));
 }
 
@@ -267,7 +267,7 @@ on_both!(a_late_fold_of_its_own_opening: loom_percpu_ref_5_a_late_fold_leaves_a_
 /// The mistake: the number of the opening is not looked at.
 #[test]
 #[should_panic(expected = "a late fold: a get was lost")]
-fn loom_percpu_ref_5_finds_a_late_fold_of_any_opening() {
+fn loom_percpu_ref_5_finds_a_fold_of_any_opening() {
     explore(|| a_late_fold::<Sequences>(|model, _| model.act(model.switch.finish_any())));
 }
 
@@ -299,11 +299,11 @@ fn bounded(model: fn()) {
     explore_within(2, model);
 }
 #[test]
-fn loom_percpu_ref_5_changes_of_mode_serialise() {
+fn loom_percpu_ref_5_modes_serialise() {
     bounded(changes_of_mode::<Sequences>);
 }
 #[test]
-fn loom_percpu_ref_5_changes_of_mode_serialise_locked() {
+fn loom_percpu_ref_5_modes_serialise_locked() {
     bounded(changes_of_mode::<Locked>);
 }
 
@@ -521,10 +521,10 @@ fn changes_of_mode_against_resurrect<S: Modelled>() {
     model.must_be_released();
 }
 #[test]
-fn loom_percpu_ref_5_changes_of_mode_meet_resurrect() {
+fn loom_percpu_ref_5_modes_meet_resurrect() {
     bounded(changes_of_mode_against_resurrect::<Sequences>);
 }
 #[test]
-fn loom_percpu_ref_5_changes_of_mode_meet_resurrect_locked() {
+fn loom_percpu_ref_5_modes_meet_resurrect_locked() {
     bounded(changes_of_mode_against_resurrect::<Locked>);
 }

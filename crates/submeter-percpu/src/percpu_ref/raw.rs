@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_it_was_made_of_whatever_its_length() {
+    fn a_name_of_any_length_is_what_it_was_made_of() {
         for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
             let name = "x".repeat(len);
             assert_eq!(Name::from(Cow::Owned(name.clone())).as_str(), name);

@@ -102,7 +102,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_balance_is_what_was_earned_less_what_was_taken_and_spent(
+    fn a_balance_is_earned_less_taken_and_spent(
         amount in 1..50_000_u64,
         per_ns in prop_oneof![Just(1_000_000_u64), 1_000..10_000_000_000_u64],
         burst in 1..200_u64,
@@ -146,7 +146,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_owed_is_earned_before_anything_is_granted() {
+fn a_debt_is_earned_before_anything_is_granted() {
     let bucket = bucket(half_a_cpu());
     assert_eq!(wait_ns(&bucket, 0), 0);
     spend(&bucket, 350 * MS, 0);
@@ -237,7 +237,7 @@ fn half_a_cpu_is_had_to_within_two_percent_over_ten_seconds() {
 /// A piece that is spent counts as the one that asked last. Those that are spent as others are
 /// longer than average, so that fewer count as admitted: a sixth of them at most.
 #[test]
-fn a_soft_budget_counts_work_at_once_about_as_an_enforced_one() {
+fn a_soft_budget_counts_about_as_an_enforced_one() {
     let enforced = bucket(half_a_cpu());
     let admitted = worked(&enforced, |_, _| (), |_, _| ());
     let soft = bucket(half_a_cpu());
@@ -251,7 +251,7 @@ fn a_soft_budget_counts_work_at_once_about_as_an_enforced_one() {
 /// As many milliseconds of work as an enforced budget admits are those that a soft one does not
 /// count, although all of them are done.
 #[test]
-fn a_soft_budget_counts_what_an_enforced_one_would_not_admit() {
+fn a_soft_budget_counts_what_is_not_admitted() {
     let admitted = |is_soft: bool| {
         let bucket = bucket(half_a_cpu());
         bucket.set_soft(is_soft);
@@ -279,7 +279,7 @@ fn a_soft_budget_counts_what_an_enforced_one_would_not_admit() {
 
 /// Work that another level refuses is not that of a soft budget above.
 #[test]
-fn a_look_that_admits_nothing_leaves_a_soft_budget_as_it_was() {
+fn a_vain_look_leaves_a_soft_budget_as_it_was() {
     let (soft, refuses) = (bucket(half_a_cpu()), bucket(half_a_cpu()));
     soft.set_soft(true);
     let mut counted = 0;
@@ -309,7 +309,7 @@ fn a_debt_stays_when_the_rate_changes() {
 }
 
 #[test]
-fn a_debt_is_earned_however_often_the_rate_is_set() {
+fn setting_a_rate_forgives_no_debt() {
     let rates = [(7, 5), (3, 2)].map(|(amount, burst)| Rate { amount, per: SECOND, burst });
     let bucket = bucket(rates[0]);
     spend(&bucket, 10, 0);
@@ -321,9 +321,11 @@ fn a_debt_is_earned_however_often_the_rate_is_set() {
     }
 }
 
+/// And a rate of nothing.
+///
 /// It was forgotten: a rate that was removed for a moment, and set again, granted a burst.
 #[test]
-fn a_debt_outlives_the_removal_of_its_rate_and_one_of_nothing() {
+fn a_debt_outlives_the_removal_of_its_rate() {
     let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));
     for between in [None, Some(Rate::NOTHING)] {
         let (bucket, between) = (bucket(half_a_cpu()), between.map(|rate| terms(rate).unwrap()));
@@ -361,7 +363,7 @@ fn a_debt_has_an_end_however_much_is_spent() {
 }
 
 #[test]
-fn a_thread_that_read_the_clock_earlier_forgives_no_debt() {
+fn an_earlier_look_at_the_clock_forgives_no_debt() {
     let bucket = bucket(half_a_cpu());
     spend(&bucket, u64::MAX, 5_000 * MS);
     let wait = wait_ns(&bucket, 5_000 * MS);
@@ -371,7 +373,7 @@ fn a_thread_that_read_the_clock_earlier_forgives_no_debt() {
 
 /// Otherwise the share waits for years after its bucket has earned the whole debt.
 #[test]
-fn a_debt_that_a_bucket_does_not_keep_is_no_share_s() {
+fn a_debt_no_bucket_keeps_is_no_shares() {
     let [spends, other, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
     for contends in [&spends, &other] {
         contends.share.set_weight(100);
@@ -406,7 +408,7 @@ fn a_debt_above_admits_nobody_below() {
 }
 
 #[test]
-fn the_clock_is_not_read_where_nothing_has_a_rate() {
+fn no_clock_is_read_where_nothing_has_a_rate() {
     let clock = || -> u64 { panic!("read") };
     let [below, above] = [Bucket::new(), Bucket::new()];
     spend_all([Some(&below), None, Some(&above)].into_iter(), 7, clock);
@@ -415,7 +417,7 @@ fn the_clock_is_not_read_where_nothing_has_a_rate() {
 
 /// Two tenants that always have work, of weights 1 and 3, on one CPU of which they may use half.
 #[test]
-fn budgets_are_divided_by_weight_where_both_want_more() {
+fn budgets_are_divided_by_weight() {
     let [light, heavy, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
     light.share.set_weight(100);
     heavy.share.set_weight(300);
@@ -477,8 +479,9 @@ fn refused_time_leaves_out_the_time_between() {
     assert_eq!(reported, wait_ns - AHEAD_NS + next_ns);
 }
 
+/// What another rate would have refused is not reported.
 #[test]
-fn what_another_rate_would_have_refused_is_not_reported() {
+fn no_other_rates_refusal_is_reported() {
     let bucket = bucket(half_a_cpu());
     spend(&bucket, 5_100 * MS, 0);
     assert_eq!(refusal(&bucket, 0), Some((AHEAD_NS, 10_000 * MS + 2)));

@@ -18,7 +18,7 @@ fn bucket(burst: u64) -> Bucket {
 }
 
 #[test]
-fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
+fn loom_takes_are_granted_by_both_levels_or_none() {
     explore_all(|| {
         let levels = Arc::new([bucket(4), bucket(4), bucket(3)]);
         let take = |levels: &[Bucket; 3], leaf: usize| {
@@ -36,8 +36,9 @@ fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
     });
 }
 
+/// While others are set.
 #[test]
-fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
+fn loom_a_take_goes_by_a_whole_rate() {
     explore_all(|| {
         let (bucket, sets) = (Arc::new(bucket(3)), Note::default());
         let (setter, set) = (Arc::clone(&bucket), sets.clone());
@@ -61,7 +62,7 @@ fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
 }
 
 #[test]
-fn loom_no_take_is_free_before_the_rate_is_removed() {
+fn loom_no_take_is_free_before_a_removal() {
     explore_all(|| {
         let bucket = Arc::new(bucket(3));
         let taker = Arc::clone(&bucket);
@@ -82,7 +83,7 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
 
 /// Broken by a due time that is stored instead of exchanged, and by a debt that `set` forgets.
 #[test]
-fn loom_what_is_spent_beside_takes_and_another_rate_is_owed() {
+fn loom_what_is_spent_beside_takes_is_owed() {
     explore_all(|| {
         let (bucket, taken) = (Arc::new(bucket(3)), Note::default());
         let (other, took) = (Arc::clone(&bucket), taken.clone());
@@ -105,8 +106,9 @@ fn loom_what_is_spent_beside_takes_and_another_rate_is_owed() {
     });
 }
 
+/// Those of a period.
 #[test]
-fn loom_all_that_contend_in_a_period_are_weighed_once() {
+fn loom_all_contenders_are_weighed_once() {
     explore_all(|| {
         let levels = Arc::new([Bucket::new(), Bucket::new(), bucket(64)]);
         levels[0].share.set_weight(1);

@@ -56,7 +56,7 @@ fn is_about(got: u64, parts: u64, of: u64) -> bool {
 }
 
 #[test]
-fn those_that_want_more_than_there_is_get_it_by_weight() {
+fn where_more_is_wanted_weights_decide() {
     let divided = Divided::new(&[300, 100]);
     let got = divided.share_out(0, &[10, 10]);
     assert!(is_about(got[0], 3, 4) && is_about(got[1], 1, 4), "{got:?}");
@@ -77,7 +77,7 @@ fn an_idle_share_goes_to_the_others() {
 }
 
 #[test]
-fn what_one_does_not_want_of_its_share_goes_to_the_others() {
+fn an_unwanted_share_goes_to_the_others() {
     let divided = Divided::new(&[100, 100]);
     // A take a millisecond is all there is; the first wants a fourth of it.
     let mut got = [0, 0];
@@ -101,7 +101,7 @@ fn those_without_a_weight_take_what_is_left() {
 }
 
 #[test]
-fn a_whole_burst_can_be_taken_by_one_whose_share_is_smaller() {
+fn a_burst_can_be_taken_by_a_smaller_share() {
     let divided = Divided::new(&[1, 10_000, 0]);
     assert!(divided.take(1, 1, 0) && !divided.take(0, 100, 0), "99 are left");
     assert!(divided.take(0, 100, MS), "it was full");
@@ -111,7 +111,7 @@ fn a_whole_burst_can_be_taken_by_one_whose_share_is_smaller() {
 }
 
 #[test]
-fn what_was_taken_of_what_others_left_is_not_owed() {
+fn what_others_left_is_not_owed() {
     let divided = Divided::new(&[100, 300]);
     // For four seconds the second leaves nearly all, and contends.
     for ms in 0..4000 {
@@ -125,7 +125,7 @@ fn what_was_taken_of_what_others_left_is_not_owed() {
 }
 
 #[test]
-fn a_small_share_grants_a_take_that_is_more_than_it_saves() {
+fn a_small_share_grants_more_than_it_saves() {
     // A token of it takes ten seconds to earn, and half a burst is earned in a twentieth of one.
     let divided = Divided::new(&[1, 10_000]);
     let after_the_other = |now_ns| {
@@ -138,7 +138,7 @@ fn a_small_share_grants_a_take_that_is_more_than_it_saves() {
 }
 
 #[test]
-fn after_a_pause_nothing_contends_that_does_not_ask() {
+fn after_a_pause_only_who_asks_contends() {
     let divided = Divided::new(&[300, 100]);
     divided.share_out(0, &[10, 10]);
     // Of a full bucket, each at a moment of either parity.

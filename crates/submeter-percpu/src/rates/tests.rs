@@ -115,7 +115,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MS: u64 = 1_000_000;
 
 #[test]
-fn a_whole_burst_can_be_taken_and_is_earned_at_the_rate() {
+fn a_burst_can_be_taken_and_is_earned_again() {
     // 3 do not divide a second.
     let bucket = bucket(Rate { amount: 3, per: SECOND, burst: 7 });
     assert_eq!(take(&bucket, 7, 0), Ok(()));
@@ -171,7 +171,7 @@ fn another_rate_keeps_what_can_be_taken() {
 }
 
 #[test]
-fn the_level_that_takes_longest_is_named_and_nothing_is_taken() {
+fn the_slowest_level_is_named_and_nothing_taken() {
     let rate = |amount| Rate { amount, per: SECOND, burst: 10 };
     let levels = [bucket(rate(10)), Bucket::new(), bucket(rate(2)), bucket(rate(5))];
     let take = |n, now_ns| take_all(levels.iter().map(Some), n, || now_ns, drop);
@@ -254,7 +254,7 @@ fn a_refusal_above_gives_back_below() {
 }
 
 #[test]
-fn what_comes_back_late_is_not_granted_on_top_of_a_burst() {
+fn a_late_return_is_not_on_top_of_a_burst() {
     let [below, above] = two_levels();
     let clock = Cell::new(0);
     let other = || {
@@ -283,7 +283,7 @@ fn setting_a_rate_loses_no_part_of_a_token() {
 }
 
 #[test]
-fn what_was_taken_by_an_earlier_rate_does_not_come_back() {
+fn takes_of_an_earlier_rate_do_not_come_back() {
     let [below, above] = two_levels();
     let clock = Cell::new(0);
     let other = || {
@@ -305,7 +305,7 @@ fn a_take_that_meets_another_rate_goes_by_it() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_kept_is_refused_with_the_remedy() {
+fn an_impossible_rate_is_refused_with_a_remedy() {
     let rate = |amount, per, burst| Rate { amount, per, burst };
     let year = Duration::from_secs(366 * 24 * 3600);
     for (rate, remedy) in [
@@ -324,8 +324,9 @@ fn a_rate_that_cannot_be_kept_is_refused_with_the_remedy() {
     assert!(rate(1, year, 1).terms().is_ok());
 }
 
+/// Together, burst included.
 #[test]
-fn threads_together_get_no_more_than_burst_and_rate_stress() {
+fn threads_get_no_more_than_the_rate_stress() {
     use std::time::Instant;
 
     use super::TokenBucket;

@@ -118,7 +118,7 @@ fn revive(count: &Arc<Count>, lookups: usize, put: fn(&Count) -> bool) -> u32 {
 }
 
 #[test]
-fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
+fn loom_rcuref_3_revived_dies_by_the_later_put() {
     explore(|| {
         let count = Arc::new(Count::new(1));
         assert_eq!(revive(&count, 2, put), 1);
@@ -137,8 +137,9 @@ fn loom_rcuref_3_dies_once_without_guards() {
     });
 }
 
+/// It uses what the decrement returned.
 #[test]
-fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
+fn loom_rcuref_4_slow_path_uses_its_decrement() {
     explore_all(|| {
         // `unexpected` is the check: no thread puts too often here, however the two puts meet.
         let count = Arc::new(Count::new(1));
@@ -165,7 +166,7 @@ fn put_reading_again(word: &AtomicI32) -> bool {
 
 #[test]
 #[should_panic(expected = "told of misuse where there was none")]
-fn loom_rcuref_4_finds_the_race_of_a_slow_path_that_reads_again() {
+fn loom_rcuref_4_finds_a_slow_path_reading_again() {
     explore_all(|| {
         let word = Arc::new(AtomicI32::new(0));
         let other = thread::spawn({
@@ -231,15 +232,16 @@ fn recycle(word: Arc<AtomicI32>, guard: Option<&super::Guard>) {
     }
 }
 
+/// It keeps the mark from recycled memory.
 #[test]
-fn loom_rcuref_a_guard_keeps_a_late_mark_from_recycled_memory() {
+fn loom_rcuref_a_guard_defeats_a_late_mark() {
     a_late_mark_of_death(true);
 }
 
 /// The mistake: no grace period between the end of an object and the next one in its place.
 #[test]
 #[should_panic(expected = "a late mark ended the next object")]
-fn loom_rcuref_finds_a_late_mark_on_recycled_memory() {
+fn loom_rcuref_finds_a_mark_on_recycled_memory() {
     a_late_mark_of_death(false);
 }
 
@@ -269,7 +271,7 @@ fn loom_rcuref_excess_puts_are_told_of_once_each() {
 }
 
 #[test]
-fn loom_rcuref_6_saturation_is_told_of_once_and_stays() {
+fn loom_rcuref_6_saturation_told_once_and_stays() {
     explore_all(|| {
         let (count, told) = (Arc::new(Count::new(1 << 31)), Arc::new(Notes::new(0)));
         let other = thread::spawn({
@@ -309,14 +311,16 @@ fn both_may_miss(get: fn(&Count) -> bool) {
     });
 }
 
+/// With a second look.
 #[test]
-fn loom_rcuref_ordered_get_and_second_look_meet_the_remover() {
+fn loom_rcuref_ordered_get_meets_the_remover() {
     both_may_miss(|count| count.get_ordered(unexpected));
 }
 
+/// It misses the remover.
 #[test]
 #[should_panic(expected = "each missed the other")]
-fn loom_rcuref_finds_that_a_relaxed_get_misses_the_remover() {
+fn loom_rcuref_finds_a_relaxed_get() {
     both_may_miss(|count| count.get(unexpected));
 }
 
@@ -361,7 +365,7 @@ fn loom_rcuarc_the_last_drop_follows_every_look() {
 }
 
 #[test]
-fn loom_rcuslot_load_and_peek_survive_a_replacement() {
+fn loom_rcuslot_reads_survive_a_replacement() {
     explore(|| {
         let slot = Arc::new(RcuSlot::new(RcuArc::new(Canary::new())));
         let replaced = Note::default();
@@ -385,7 +389,7 @@ fn loom_rcuslot_load_and_peek_survive_a_replacement() {
 }
 
 #[test]
-fn loom_rcuslot_taken_and_alone_means_no_loader_has_it() {
+fn loom_rcuslot_taken_and_alone_has_no_loader() {
     explore(|| {
         let slot = Arc::new(RcuSlot::new(RcuArc::new(AtomicU32::new(0))));
         let reader = thread::spawn({

@@ -70,7 +70,7 @@ fn explore(write: Write, read: Read) {
 }
 
 #[test]
-fn loom_latest_is_of_one_moment_and_never_goes_back() {
+fn loom_latest_is_one_moment_and_never_goes_back() {
     explore(write, read);
 }
 
@@ -104,7 +104,7 @@ fn loom_latest_shows_what_a_reader_knows_of() {
 /// A reader that was stopped finds, whenever it goes on, what a writer that stopped half-way had
 /// said before.
 #[test]
-fn loom_latest_waits_for_no_writer_that_stopped_half_way() {
+fn loom_latest_waits_for_no_stopped_writer() {
     crate::models::explore_apart(|| {
         let latest = SeqLatch::new(moment(0).len());
         write(&latest, 1);
@@ -156,7 +156,7 @@ fn loom_latest_finds_a_reader_without_its_fence() {
 
 #[test]
 #[should_panic(expected = "a mixture of moments")]
-fn loom_latest_finds_a_version_that_publishes_nothing() {
+fn loom_latest_finds_an_unpublishing_version() {
     let write: Write = |latest, n| {
         let version = next(latest);
         // Release: as in `SeqLatch::write`.
@@ -170,7 +170,7 @@ fn loom_latest_finds_a_version_that_publishes_nothing() {
 
 #[test]
 #[should_panic(expected = "a mixture of moments")]
-fn loom_latest_finds_a_reader_that_does_not_look_again() {
+fn loom_latest_finds_a_reader_that_looks_once() {
     let read: Read = |latest| {
         // Acquire: as in `SeqLatch::try_read`.
         Some(load(latest.copy(latest.version().load(Ordering::Acquire))))

@@ -176,7 +176,7 @@ fn loom_slots_2_a_place_is_for_one_at_once() {
 
 /// A limit that is raised while somebody joins.
 #[test]
-fn loom_slots_3_a_place_that_is_added_is_for_those_that_wait() {
+fn loom_slots_3_an_added_place_is_for_who_waits() {
     explore_all(|| {
         let model = Model::new(0);
         let other = Arc::clone(&model);
@@ -212,12 +212,13 @@ fn one_leaves_and_comes_again(joins: Joins) {
 }
 
 #[test]
-fn loom_slots_4_who_is_said_to_have_a_place_gets_it() {
+fn loom_slots_4_a_promised_place_is_had() {
     explore_all(|| one_leaves_and_comes_again(Joins::Closing));
 }
 
+/// Who joins looks before the way is closed.
 #[test]
 #[should_panic(expected = "it waits where nobody may")]
-fn loom_slots_4_fails_if_who_joins_looks_before_the_way_is_closed() {
+fn loom_slots_4_fails_if_one_looks_too_early() {
     explore_all(|| one_leaves_and_comes_again(Joins::LookingFirst));
 }

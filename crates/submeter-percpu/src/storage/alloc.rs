@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_is_reused_and_nothing_is_handed_out_twice() {
+    fn what_is_freed_is_handed_out_again_once() {
         let mut allocator = Allocator::new(8);
         let a = allocator.take_lines(3).expect("room");
         let b = allocator.take_lines(3).expect("room");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn trimming_is_due_once_much_of_what_is_free_is_new() {
+    fn trimming_is_due_once_much_is_newly_free() {
         let mut allocator = Allocator::new(64);
         let lines = 6 * TRIM_LINES_MIN;
         if lines > LINES {

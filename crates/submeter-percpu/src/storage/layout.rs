@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_lie_apart_and_whatever_a_row_keeps_lies_within_it() {
+    fn rows_lie_apart_and_keep_all_within() {
         let regions = [
             0..WORDS * 8,
             MARKS_AT..MARKS_AT + MARK_WORDS * 8,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_word_are_spread_over_the_sets_of_caches_and_tlbs() {
+    fn copies_are_spread_over_cache_and_tlb_sets() {
         if !cfg!(target_pointer_width = "64") || cfg!(miri) || cfg!(windows) {
             eprintln!("skipped: rows are short here: take a 64-bit system, without Miri");
             return;

@@ -171,8 +171,9 @@ mod tests {
         }
     }
 
+    /// However many rows there are.
     #[test]
-    fn a_read_visits_no_more_tallies_however_many_rows_there_are() {
+    fn a_read_visits_eight_tallies_at_most() {
         assert_eq!([1, 8, 512].map(|rows| Tallies::new(rows).data.len()), [1, 8, 8]);
     }
 }

@@ -48,7 +48,7 @@ fn reads_are_bounded_and_sums_exact_stress() {
 }
 
 #[test]
-fn read_is_within_cpus_times_batch_of_the_truth_on_64_cpus() {
+fn read_is_within_64_cpus_batches_of_the_truth() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
     let counter = on_simulated(cpus, 32);
     let mut truth = 0;
@@ -85,8 +85,9 @@ fn a_sum_counts_what_cpus_that_are_gone_counted() {
     assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
 }
 
+/// While others add.
 #[test]
-fn read_tells_every_add_that_returned_while_others_add_stress() {
+fn read_has_every_add_that_returned_stress() {
     on_every_backend(|area| {
         let (counter, stop) =
             (PercpuCounter::with_batch(area, 1).expect("room"), AtomicBool::new(false));
@@ -113,7 +114,7 @@ fn read_tells_every_add_that_returned_while_others_add_stress() {
 }
 
 #[test]
-fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
+fn a_sum_is_not_off_by_a_fold_stress() {
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 4).expect("room");
         let stop = AtomicBool::new(false);
@@ -171,7 +172,7 @@ fn compare_and_sum_wrap_around_together() {
 }
 
 #[test]
-fn read_positive_is_never_negative_and_keeps_its_bound() {
+fn read_positive_is_not_negative_and_bounded() {
     let counter = on_simulated(2, 64);
     Area::simulate_cpu(0);
     counter.add(-1);
@@ -234,9 +235,11 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
     });
 }
 
+/// That of one of them.
+///
 /// Two threads that meet before each set, so that most sets race. A loom model has the proof.
 #[test]
-fn sets_that_race_leave_the_value_of_one_of_them_stress() {
+fn racing_sets_leave_one_value_stress() {
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 32).expect("room");
         let (arrived, wrong) = (AtomicI64::new(0), AtomicI64::new(0));

@@ -11,7 +11,7 @@ const ADDS: u32 = rounds(if cfg!(miri) { 2_000 } else { 20_000 });
 /// Adders take and give back at random. Grants are counted separately, after each grant and before
 /// each give-back, so that this count never exceeds the truth.
 #[test]
-fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
+fn try_add_never_exceeds_the_limit_stress() {
     // One thread alone would hold more (290), so that the limit is met in any schedule.
     const LIMIT: i64 = 250;
     on_every_backend(|area| {
@@ -105,7 +105,7 @@ fn without_slack_a_limit_is_met_to_the_unit() {
 }
 
 #[test]
-fn limits_at_the_ends_of_an_i64_do_not_wrap_around() {
+fn limits_at_the_ends_of_i64_do_not_wrap() {
     on_every_backend(|area| {
         for batch in [1, 32, 1 << 48] {
             let counter = LimitedCounter::with_batch(area, batch, i64::MAX).expect("room");
@@ -144,7 +144,7 @@ fn a_read_at_the_least_i64_holds() {
 }
 
 #[test]
-fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
+fn a_sixteenth_of_a_limit_is_aside_at_most() {
     for limit in [-50, 0, 1, 10, 1000, 1 << 20, 1 << 40, i64::MAX] {
         let counter = LimitedCounter::for_limit(limit).expect("room");
         let sixteenth = limit.max(0).cast_unsigned() / 16;
@@ -159,7 +159,7 @@ fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
 }
 
 #[test]
-fn what_many_cpus_have_in_stock_is_found_where_it_is_wanted() {
+fn stock_of_many_cpus_is_found_where_wanted() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
     let area = Area::simulated(cpus).expect("address space");
     let limit = 1 << 20;

@@ -44,7 +44,7 @@ fn watch(add: impl Fn(i64) + Sync, read: impl Fn() -> [i64; 2]) {
 }
 
 #[test]
-fn no_torn_value_is_read_while_adds_cross_2_to_the_32_stress() {
+fn no_torn_read_as_adds_cross_2_pow_32_stress() {
     let test = |area: &Area| {
         let counter = PercpuCounter::with_batch(area, STEP as u64).expect("room");
         counter.add(MIDDLE);
@@ -58,7 +58,7 @@ fn no_torn_value_is_read_while_adds_cross_2_to_the_32_stress() {
 }
 
 #[test]
-fn no_torn_value_is_read_while_charges_cross_2_to_the_32_stress() {
+fn no_torn_read_as_charges_cross_2_pow_32_stress() {
     let one = Area::simulated(1).expect("address space");
     let counter = LimitedCounter::with_batch(&one, STEP as u64, i64::MAX).expect("room");
     counter.try_add(MIDDLE).expect("fits");

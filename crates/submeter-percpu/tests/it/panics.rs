@@ -25,7 +25,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_panic_in_one_release_does_not_keep_the_others() {
+fn a_panic_in_one_release_keeps_no_other() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
         let owners: Vec<_> = [false, true, false, false]
@@ -50,7 +50,7 @@ fn a_panic_in_one_release_does_not_keep_the_others() {
 }
 
 #[test]
-fn a_panic_of_the_iterator_does_not_keep_what_was_begun() {
+fn an_iterators_panic_keeps_nothing_begun() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
         let owners = [(); 3].map(|()| {
@@ -68,7 +68,7 @@ fn a_panic_of_the_iterator_does_not_keep_what_was_begun() {
 }
 
 #[test]
-fn a_panic_in_a_confirmation_does_not_keep_what_was_killed() {
+fn a_confirmations_panic_keeps_nothing_killed() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
         let value = Bomb(false, Arc::clone(&drops));

@@ -79,7 +79,7 @@ fn percpu_arc_has_the_name_that_it_was_given() {
 }
 
 #[test]
-fn percpu_arc_is_never_used_after_its_drop_stress() {
+fn percpu_arc_is_not_used_after_its_drop_stress() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
         // Under Miri each way to kill once.

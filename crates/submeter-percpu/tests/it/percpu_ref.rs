@@ -83,7 +83,7 @@ fn migrate_rarely(round: u32) {
 
 /// References move between CPUs, so that a single CPU's word is far from the sum.
 #[test]
-fn percpu_ref_2_folding_cannot_reach_zero_early_stress() {
+fn percpu_ref_2_a_fold_is_not_zero_early_stress() {
     on_every_backend(|area| {
         for round in 0..rounds(300) {
             let counted = Counted::new(area, Options::new());
@@ -111,7 +111,7 @@ fn percpu_ref_2_folding_cannot_reach_zero_early_stress() {
 }
 
 #[test]
-fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
+fn percpu_ref_3_confirm_ends_tryget_live_stress() {
     on_every_backend(|area| {
         for start in [Start::Percpu, Start::Atomic] {
             for _ in 0..rounds(100) {
@@ -160,7 +160,7 @@ fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
 /// A kill amid many gets and puts sees exactly the references that exist: an add to a word that was
 /// already summed would be lost.
 #[test]
-fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
+fn percpu_ref_4_no_add_after_the_fold_stress() {
     on_every_backend(|area| {
         let counted = Counted::new(area, Options::new().allow_reinit());
         let (reference, stop) = (&counted.reference, AtomicBool::new(false));
@@ -205,7 +205,7 @@ fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
 }
 
 #[test]
-fn a_put_of_no_reference_after_the_release_releases_nothing() {
+fn an_excess_put_releases_nothing_again() {
     on_every_backend(|area| {
         let counted = Counted::new(area, Options::new());
         counted.reference.kill();

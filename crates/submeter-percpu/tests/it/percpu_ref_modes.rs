@@ -70,7 +70,7 @@ fn percpu_ref_lives_again_and_again() {
 }
 
 #[test]
-fn percpu_ref_is_resurrected_in_time_or_not_at_all() {
+fn percpu_ref_resurrects_in_time_or_not_at_all() {
     on_every_backend(|area| {
         let (reference, released) = counted(area, Options::new().allow_reinit());
         reference.get();
@@ -166,7 +166,7 @@ fn percpu_ref_5_changes_of_mode_serialise_stress() {
 
 /// Overlapping batches in opposite orders neither deadlock nor fold twice.
 #[test]
-fn percpu_ref_5_batches_that_overlap_serialise_stress() {
+fn percpu_ref_5_batches_serialise_stress() {
     on_every_backend(|area| {
         let (rounds, count) = if cfg!(miri) { (2, 8) } else { (100, 20) };
         let first = count * 3 / 4;

@@ -30,7 +30,7 @@ fn backend(bell: &Bell) -> u32 {
 
 /// Zero is not the release: the last putter may still run the callback.
 #[test]
-fn percpu_ref_released_is_after_the_callback_not_at_zero() {
+fn percpu_ref_released_is_after_the_callback() {
     on_every_backend(|area| {
         let (say, entered) = mpsc::channel();
         let (leave, left) = mpsc::channel::<()>();

@@ -199,7 +199,7 @@ fn a_word_beyond_the_block_is_refused() {
 }
 
 #[test]
-fn more_rows_than_there_are_addresses_are_refused() {
+fn more_rows_than_addresses_are_refused() {
     for shared in [usize::MAX, usize::MAX >> 8] {
         assert!(Area::new(|_| shared).is_err(), "{shared}");
         // The number of all rows wraps around to 1, fewer than there are rows of CPUs.
@@ -208,7 +208,7 @@ fn more_rows_than_there_are_addresses_are_refused() {
 }
 
 #[test]
-fn a_batch_whose_width_would_wrap_around_is_refused() {
+fn a_batch_that_would_wrap_around_is_refused() {
     let area = Area::new(|_| 0).expect("address space");
     let counter = PercpuCounter::with_batch(&area, 1 << 48).expect("room");
     // Rows without adds do not widen the bound.
@@ -265,8 +265,9 @@ fn only_lines_that_were_added_to_are_marked() {
     });
 }
 
+/// Or marked again.
 #[test]
-fn some_lines_are_taken_and_the_others_left_or_marked_again() {
+fn some_lines_are_taken_and_the_others_left() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..BLOCKS).map(|_| area.block(24).expect("room")).collect();
         for block in [1, 21, 22, LATE] {
@@ -359,7 +360,7 @@ fn owned_rows_are_apart_from_all_others() {
 }
 
 #[test]
-fn a_row_is_used_as_far_as_blocks_reach_and_no_further() {
+fn a_row_is_used_as_far_as_blocks_reach() {
     // Where rows are long, beyond one page of dirty bits, which covers 2 MiB of lines.
     let long = cfg!(target_pointer_width = "64") && !cfg!(miri);
     let lines = match long {
@@ -421,7 +422,7 @@ fn thousands_of_rows_are_used_like_a_few() {
 /// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once
 /// and misses none that returned before it began.
 #[test]
-fn a_reader_that_follows_the_marks_misses_nothing_stress() {
+fn who_follows_the_marks_misses_nothing_stress() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..8).map(|_| area.block(8).expect("room")).collect();
         let (done, stop) = (AtomicI64::new(0), AtomicBool::new(false));
@@ -490,12 +491,12 @@ fn an_add_is_in_flight_while_it_posts() {
 
 /// Also in a process where libc registers no thread, so that each registers at its first add.
 #[test]
-fn a_threads_first_add_puts_no_locked_row_into_use() {
+fn a_threads_first_add_uses_no_locked_row() {
     const TUNABLES: &str = "GLIBC_TUNABLES";
     const UNREGISTERED: &str = "glibc.pthread.rseq=0";
     if !cfg!(miri) && std::env::var(TUNABLES).is_err() {
         let this = std::env::current_exe().expect("the test's own program");
-        let name = "storage::a_threads_first_add_puts_no_locked_row_into_use";
+        let name = "storage::a_threads_first_add_uses_no_locked_row";
         let child = std::process::Command::new(this)
             .args(["--exact", name, "--nocapture"])
             .env(TUNABLES, UNREGISTERED)

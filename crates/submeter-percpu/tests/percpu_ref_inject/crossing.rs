@@ -30,7 +30,7 @@ enum Event {
 /// A thread takes and puts references while delayed at one point of its sequences; there it is
 /// interrupted, migrated and at last killed. Afterwards the count is exact and released once.
 #[test]
-fn percpu_ref_4_kill_meets_every_point_of_a_sequence() {
+fn percpu_ref_4_kill_meets_every_point() {
     if probe().rseq().is_none() {
         eprintln!("skipped: no sequences here: {}", probe().reason);
         return;

@@ -49,7 +49,7 @@ fn is_divided(used: &[u64], weights: &[u64], most: u64) -> bool {
 }
 
 #[test]
-fn fair_groups_share_by_weight_whatever_their_requests_cost() {
+fn fair_weights_decide_whatever_requests_cost() {
     let (tree, admission) = (tree(), Admission::new(4));
     let [small, large] = ["/small", "/large"].map(|path| tree.create(path).expect("new"));
     admission.set_weight(&large, Some(300)).expect("in range");
@@ -61,7 +61,7 @@ fn fair_groups_share_by_weight_whatever_their_requests_cost() {
 }
 
 #[test]
-fn fair_a_group_divides_its_part_among_those_below_it() {
+fn fair_a_groups_part_is_divided_below_it() {
     let (tree, admission) = (tree(), Admission::new(3));
     let paths = ["/a", "/b/x", "/b/y"];
     let [a, x, y] = paths.map(|path| tree.get_or_create(path).expect("new"));
@@ -78,7 +78,7 @@ fn fair_a_group_divides_its_part_among_those_below_it() {
 }
 
 #[test]
-fn fair_ten_thousand_tenants_each_have_a_turn_before_any_has_a_second() {
+fn fair_ten_thousand_have_a_turn_before_a_second() {
     const TENANTS: usize = if cfg!(miri) { 50 } else { 10_000 };
     let (tree, admission) = (tree(), Admission::builder(1).waiting_max(3 * TENANTS).build());
     let groups: Vec<_> =
@@ -112,10 +112,12 @@ impl Wake for Bell {
     }
 }
 
+/// And leaves nothing.
+///
 /// Weights change, groups are killed and waits given up in a crowd, while places come free. None is
 /// polled again that was not woken.
 #[test]
-fn fair_a_storm_among_ten_thousand_tenants_loses_nobody_and_leaves_nothing() {
+fn fair_a_storm_of_ten_thousand_loses_nobody() {
     const TENANTS: usize = if cfg!(miri) { 50 } else { 10_000 };
     let (tree, mut rng) = (tree(), fastrand::Rng::with_seed(7));
     let admission = Admission::builder(3).waiting_max(2 * TENANTS).build();
@@ -201,9 +203,11 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
     assert!((9..=11).contains(&turns_of_idle), "they take turns from the start");
 }
 
+/// And no debt.
+///
 /// What it counted for at one weight was given back at another: 1000 at 10,000 for 1000 at 1.
 #[test]
-fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
+fn a_weight_changed_in_flight_is_no_credit() {
     for weights in [[10_000, 1], [1, 10_000]] {
         let (tree, admission) = (tree(), Admission::new(1));
         let [a, b] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
@@ -237,9 +241,11 @@ fn a_weight_that_changes_while_work_is_in_flight_is_no_credit_and_no_debt() {
     }
 }
 
+/// Also to a group that wanted nothing before.
+///
 /// What it had not used while it wanted nothing paid for it.
 #[test]
-fn work_that_came_by_the_open_way_is_charged_in_full_to_one_that_wanted_nothing_before() {
+fn work_by_the_open_way_is_charged_in_full() {
     let (tree, admission) = (tree(), Admission::new(2));
     let [busy, idle] = ["/busy", "/idle"].map(|path| tree.create(path).expect("new"));
     // It is remembered.
@@ -278,7 +284,7 @@ fn work_that_came_by_the_open_way_is_charged_in_full_to_one_that_wanted_nothing_
 
 /// With CPU time that a test can set: it is a counter as any other.
 #[test]
-fn what_a_group_used_of_the_cpu_is_what_its_turns_cost() {
+fn a_groups_cpu_time_is_what_its_turns_cost() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time used");
     let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
@@ -303,9 +309,11 @@ fn what_a_group_used_of_the_cpu_is_what_its_turns_cost() {
     assert!(turns[0].abs_diff(100) <= 2, "ten of the quick for one of the slow: {turns:?}");
 }
 
+/// It is what its group had, once others wait.
+///
 /// Nothing charged for them until the next of their group ended, which had gone first.
 #[test]
-fn what_was_let_in_before_others_waited_is_what_its_group_had_once_they_do() {
+fn what_was_let_in_before_a_wait_counts_in_it() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time used");
     let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
@@ -322,9 +330,11 @@ fn what_was_let_in_before_others_waited_is_what_its_group_had_once_they_do() {
     assert_eq!(let_in.len(), 4, "the other has used four turns, and it none");
 }
 
+/// Before its first work ends.
+///
 /// What it has in flight counted for nothing until the first of it ended.
 #[test]
-fn a_group_that_comes_anew_does_not_have_all_places_before_its_first_work_ends() {
+fn a_newcomer_does_not_have_all_places_at_first() {
     let (tree, admission) = (tree(), Admission::new(8));
     let [long, fresh] = ["/long", "/fresh"].map(|path| tree.create(path).expect("new"));
     let mut held: Vec<_> =
@@ -351,7 +361,7 @@ fn a_group_that_comes_anew_does_not_have_all_places_before_its_first_work_ends()
 }
 
 #[test]
-fn work_that_ends_in_its_group_is_charged_before_the_next_is_chosen() {
+fn ended_work_is_charged_before_the_next_choice() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time used");
     let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
@@ -369,7 +379,7 @@ fn work_that_ends_in_its_group_is_charged_before_the_next_is_chosen() {
 }
 
 #[test]
-fn who_comes_to_a_group_whose_kill_was_told_does_not_wait() {
+fn nobody_waits_in_a_group_whose_kill_was_told() {
     let (tree, mut watch) = (tree(), |_: &Group| Some(0));
     let mut fair = Fair::new(Bounds { all: 8, by_group: 8 }, 1);
     let mut join = |fair: &mut Fair| {
@@ -384,7 +394,7 @@ fn who_comes_to_a_group_whose_kill_was_told_does_not_wait() {
 
 /// Each of them would be before those that have had a turn, for ever.
 #[test]
-fn groups_that_are_made_for_one_request_each_keep_nobody_from_its_turns() {
+fn a_group_per_request_keeps_nobody_from_turns() {
     let (tree, admission) = (tree(), Admission::new(1));
     let long = tree.create("/long").expect("new");
     let mut held = admission.try_acquire(&long).expect("free");
@@ -453,9 +463,11 @@ impl<'a> Turns<'a> {
     }
 }
 
+/// Whatever it cost what ends before it.
+///
 /// A newcomer begins a turn behind; one end that cost a billion made that millions of turns.
 #[test]
-fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_ends_before_it_cost() {
+fn a_newcomer_waits_for_few_turns_of_others() {
     const HUGE: u64 = 1_000_000_000;
     // How many cheap turns there were, how many that cost a billion, and for how many more of the
     // cheap a newcomer may wait then: until an eighth less with each end has made it little.
@@ -479,10 +491,12 @@ fn one_that_comes_anew_waits_for_few_turns_of_others_whatever_ends_before_it_cos
     }
 }
 
+/// Soon after those that come anew cost a billion times as much.
+///
 /// The other way round: before the average is as much, those that come anew are before those that
 /// have had a turn.
 #[test]
-fn a_group_has_its_turn_soon_after_those_that_come_anew_cost_a_billion_times_as_much() {
+fn a_group_has_its_turn_despite_dear_newcomers() {
     let (tree, admission) = (tree(), Admission::new(1));
     let long = tree.create("/long").expect("new");
     let mut turns = Turns::new(&admission, &long);
@@ -498,7 +512,7 @@ fn a_group_has_its_turn_soon_after_those_that_come_anew_cost_a_billion_times_as_
 
 /// It waited for as many turns of them as cost what a turn does elsewhere.
 #[test]
-fn one_that_comes_anew_is_behind_by_a_turn_of_its_siblings() {
+fn a_newcomer_is_behind_by_a_siblings_turn() {
     let (tree, admission) = (tree(), Admission::new(1));
     let paths = ["/web/s", "/web/f", "/batch"];
     let [small, fresh, batch] = paths.map(|path| tree.get_or_create(path).expect("new"));
@@ -519,9 +533,11 @@ fn one_that_comes_anew_is_behind_by_a_turn_of_its_siblings() {
     }
 }
 
+/// Whatever its siblings weigh.
+///
 /// It waited for a turn at the usual weight: a hundred of those that weigh the most.
 #[test]
-fn one_that_comes_anew_is_behind_by_a_turn_whatever_its_siblings_weigh() {
+fn a_newcomer_is_a_turn_behind_at_any_weight() {
     for weight in [1, 10_000] {
         let (tree, admission) = (tree(), Admission::new(1));
         let [small, fresh] = ["/s", "/f"].map(|path| tree.create(path).expect("new"));

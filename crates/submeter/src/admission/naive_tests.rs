@@ -324,10 +324,12 @@ impl Naive {
     }
 }
 
+/// And nothing is lost.
+///
 /// Arrivals, ends, deadlines, cancellations before and after the grant, bounds, weights, limits and
 /// kills in any order. `SUBMETER_STRESS=N` tries as many times the seeds.
 #[test]
-fn fair_each_place_goes_to_whom_a_naive_queue_gives_it_and_nothing_is_lost() {
+fn fair_places_go_where_a_naive_queue_gives_them() {
     let factor = std::env::var("SUBMETER_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     for seed in 0..factor * if cfg!(miri) { 3 } else { 48 } {
         let mut storm = Storm::new(fastrand::Rng::with_seed(seed), seed % 3 > 0, seed % 2 > 0);

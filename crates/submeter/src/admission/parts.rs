@@ -151,9 +151,9 @@ impl Untaken {
 mod tests {
     use super::*;
 
-    /// As of a line at which no time goes by.
+    /// One whose ends cost nothing is no end of its growth. As of a line at which no time goes by.
     #[test]
-    fn an_average_of_ends_that_cost_nothing_is_no_end_of_its_growth() {
+    fn an_average_of_nothing_can_grow_again() {
         let mut average = Average::of(0);
         (0..100).for_each(|_| average = average.with(0));
         (0..80).for_each(|_| average = average.with_at_most_twice(1_000_000_000));

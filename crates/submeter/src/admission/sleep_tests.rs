@@ -195,9 +195,11 @@ fn part(of: impl Fn(&Found) -> Duration, found: &[Found]) -> f64 {
     of(&found[0]).as_secs_f64() * 100.0 / all.as_secs_f64()
 }
 
+/// A light tenant waits no longer beside one that sleeps than beside one that works.
+///
 /// One that sleeps was always before it: it used nothing.
 #[test]
-fn fair_a_light_tenant_waits_no_longer_beside_one_that_sleeps_than_beside_one_that_works() {
+fn fair_a_sleeper_delays_no_more_than_a_worker() {
     for places in [2, 8] {
         let beside = |cpu, cpus| {
             let comes = Comes::Each(25 * MS);
@@ -214,8 +216,9 @@ fn fair_a_light_tenant_waits_no_longer_beside_one_that_sleeps_than_beside_one_th
     }
 }
 
+/// For each place of work that does not sleep.
 #[test]
-fn fair_work_that_sleeps_has_eight_places_for_each_of_work_that_does_not() {
+fn fair_sleepers_have_eight_places_for_each() {
     for held in [10 * MS, 100 * MS] {
         let tenants =
             [Tenant::new("/works", 16, MS, MS), Tenant::new("/sleeps", 16, held, MS / 100)];
@@ -252,9 +255,11 @@ fn fair_those_that_sleep_share_places_by_weight() {
     assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
 }
 
+/// However long it takes them.
+///
 /// Preempted for most of its time, which is not its fault.
 #[test]
-fn fair_those_that_work_share_cpu_time_by_weight_however_long_it_takes_them() {
+fn fair_workers_share_cpu_time_by_weight() {
     for [held, other] in [[MS, 7 * MS], [7 * MS, MS], [MS, MS]] {
         let tenants =
             [Tenant::new("/a", 16, held, MS), Tenant::new("/b", 16, other, MS).weighs(300)];
@@ -269,7 +274,7 @@ fn fair_those_that_work_share_cpu_time_by_weight_however_long_it_takes_them() {
 
 /// A group that slept in its places for long, and then works.
 #[test]
-fn what_a_group_slept_through_is_no_credit_for_the_cpu() {
+fn time_slept_is_no_credit_for_the_cpu() {
     let tree = timed_tree();
     let sleeps = |path| Tenant::new(path, 4, 100 * MS, MS / 100);
     let tenants = [sleeps("/a"), Tenant::new("/b", 4, 10 * MS, 10 * MS)];
@@ -307,7 +312,7 @@ fn what_a_group_slept_through_is_no_credit_for_the_cpu() {
 
 /// Its places were in no count, and cost nothing.
 #[test]
-fn places_that_were_had_before_others_waited_are_paid_for_since_they_do() {
+fn earlier_places_are_paid_for_once_others_wait() {
     let tree = timed_tree();
     let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
     let (start, mut watch) = (Instant::now(), |_: &Group| Some(0));
@@ -335,7 +340,7 @@ fn places_that_were_had_before_others_waited_are_paid_for_since_they_do() {
 
 /// Each moves on all the time. An end looked at all of them to find the one ahead by a hair.
 #[test]
-fn an_end_among_thousands_that_sleep_looks_at_few() {
+fn an_end_among_sleeping_thousands_looks_at_few() {
     const TENANTS: u32 = if cfg!(miri) { 100 } else { 2_000 };
     let (tree, mut watch) = (timed_tree(), |_: &Group| Some(0));
     let group = |tenant| tree.create(&format!("/{tenant}")).expect("new");
@@ -408,9 +413,11 @@ fn cost_of(time: Duration, by_way: u32) -> Duration {
     }
 }
 
+/// A process that is stopped for hours costs those in flight a second of work.
+///
 /// What was in flight when a process was stopped waited for hours of others' work.
 #[test]
-fn a_process_that_is_stopped_for_hours_costs_those_in_flight_a_second_of_work() {
+fn hours_stopped_cost_a_second_of_work() {
     for hours in [1, 1_000] {
         let cost = cost_of(hours * 3_600 * SECOND, 0);
         assert!(cost >= 5 * SECOND / 4 && cost <= 3 * SECOND / 2, "{cost:?} for {hours} h");
@@ -420,9 +427,11 @@ fn a_process_that_is_stopped_for_hours_costs_those_in_flight_a_second_of_work() 
     assert!(cost >= SECOND && cost <= 5 * SECOND / 4, "{cost:?}");
 }
 
+/// A process that is stopped for an hour tells nobody to come again after minutes.
+///
 /// Nobody was told to come again in less than minutes.
 #[test]
-fn a_process_that_is_stopped_for_an_hour_tells_nobody_to_come_again_after_minutes() {
+fn an_hour_stopped_delays_no_retry_by_minutes() {
     let tree = timed_tree();
     let mut now = Instant::now();
     let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 1);
@@ -450,7 +459,7 @@ fn a_process_that_is_stopped_for_an_hour_tells_nobody_to_come_again_after_minute
 
 /// It was charged for its place since the way was closed last, which may be long ago.
 #[test]
-fn work_that_ends_while_nobody_waits_pays_for_no_place() {
+fn an_end_while_nobody_waits_pays_for_no_place() {
     let costs = [0, 1].map(|by_way| cost_of(8 * SECOND, by_way));
     assert!(costs[1].abs_diff(costs[0]) <= 20 * MS, "{costs:?}");
 }

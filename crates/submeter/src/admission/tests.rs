@@ -45,8 +45,9 @@ pub(super) fn admitted(acquire: &mut Pin<Box<Admitting>>) -> Option<Admitted> {
 
 // ---- faces -------------------------------------------------------------------------------------
 
+/// And a drop hands it on.
 #[test]
-fn a_place_that_comes_free_is_for_who_waits_and_a_drop_hands_it_on() {
+fn a_free_place_is_for_who_waits() {
     let (tree, admission) = (tree(), Admission::new(1));
     let held = admission.try_acquire(tree.root()).expect("free");
     let [mut first, mut second] = [0; 2].map(|_| waits(&admission, tree.root()));
@@ -63,7 +64,7 @@ fn a_place_that_comes_free_is_for_who_waits_and_a_drop_hands_it_on() {
 
 /// With a limit of any group all come by the lock; its bounds are for those that wait.
 #[test]
-fn who_need_not_wait_is_refused_by_no_bound_on_those_that_do() {
+fn bounds_on_waits_refuse_nobody_who_need_not() {
     let tree = tree();
     let [limited, other] = ["/limited", "/other"].map(|path| tree.create(path).expect("new"));
     let admission = Admission::builder(4).waiting_max(1).waiting_max_by_group(0).build();
@@ -77,8 +78,9 @@ fn who_need_not_wait_is_refused_by_no_bound_on_those_that_do() {
     assert!(admission.try_acquire(&other).is_ok());
 }
 
+/// And hold up no release.
 #[test]
-fn waits_end_with_the_kill_of_their_group_and_hold_up_no_release() {
+fn waits_end_with_the_kill_of_their_group() {
     let (tree, admission) = (tree(), Admission::new(1));
     let web = tree.get_or_create("/acme/web").expect("new");
     let mail = tree.get_or_create("/acme/mail").expect("new");
@@ -106,7 +108,7 @@ fn waits_end_with_the_kill_of_their_group_and_hold_up_no_release() {
 }
 
 #[test]
-fn a_group_that_is_killed_while_it_is_weighed_is_let_go() {
+fn a_group_killed_while_it_is_weighed_is_let_go() {
     let (tree, admission) = (tree(), Admission::new(1));
     let web = tree.create("/web").expect("new");
     admission.set_weight(&web, Some(7)).expect("in range");
@@ -130,7 +132,7 @@ fn a_queue_that_is_dropped_lets_go_of_all_groups() {
 }
 
 #[test]
-fn one_that_fills_the_queue_takes_no_places_of_others() {
+fn who_fills_the_queue_takes_no_others_places() {
     let (tree, admission) = (tree(), Admission::builder(1).waiting_max(4).build());
     let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
     let _held = admission.try_acquire(tree.root()).expect("free");
@@ -181,8 +183,9 @@ fn a_deadline_that_is_set_while_it_waits_is_kept() {
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
 }
 
+/// It leaves places to others.
 #[test]
-fn a_limit_of_a_group_holds_below_it_and_leaves_places_to_others() {
+fn a_groups_limit_holds_below_it_only() {
     let (tree, admission) = (tree(), Admission::new(8));
     let [x, y, other] = ["/a/x", "/a/y", "/o"].map(|path| tree.get_or_create(path).expect("new"));
     let a = x.parent().expect("above").clone();
@@ -202,7 +205,7 @@ fn a_limit_of_a_group_holds_below_it_and_leaves_places_to_others() {
 }
 
 #[test]
-fn bad_input_is_refused_or_has_the_effect_it_says() {
+fn bad_input_is_refused_or_does_what_it_says() {
     let (tree, admission) = (tree(), Admission::new(0));
     let web = tree.create("/web").expect("new");
     assert!(admission.try_acquire(&web).is_err_and(|error| error.is_late()), "nothing is let in");
@@ -251,8 +254,9 @@ fn a_refusal_says_how_fast_places_come_free() {
 
 // ---- threads -----------------------------------------------------------------------------------
 
+/// And give up.
 #[test]
-fn threads_that_come_go_and_give_up_lose_nothing_stress() {
+fn threads_that_come_and_go_lose_nothing_stress() {
     const THREADS: usize = 8;
     const PLACES: u32 = 3;
     let rounds = if cfg!(miri) { 20 } else { 2_000 };
@@ -326,7 +330,7 @@ fn nobody_waits_where_none_may_stress() {
 }
 
 #[test]
-fn groups_that_are_killed_while_threads_wait_end_all_waits_stress() {
+fn kills_end_all_waits_of_threads_stress() {
     let (tree, admission) = (Arc::new(tree()), Admission::new(1));
     for round in 0..if cfg!(miri) { 3 } else { 100 } {
         let web = tree.create("/web").expect("it was killed");

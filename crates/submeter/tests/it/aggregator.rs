@@ -68,8 +68,9 @@ fn total(aggregator: &Aggregator<Sum>, group: &Group) -> u64 {
     aggregator.read(group, |seen| seen.total.n).expect("whole")
 }
 
+/// Every one.
 #[test]
-fn what_is_collected_reaches_every_ancestor_and_nobody_else() {
+fn what_is_collected_reaches_ancestors_only() {
     let tree = tree();
     let (sum, _) = aggregator(&tree);
     let web = sum.attach(&group(&tree, "/acme/web"));
@@ -170,7 +171,7 @@ fn a_killed_group_leaves_its_total_above() {
 }
 
 #[test]
-fn a_parent_that_dies_with_its_children_loses_nothing() {
+fn a_parent_dying_with_children_loses_nothing() {
     let tree = tree();
     let (sum, _) = aggregator(&tree);
     for round in 1..=20 {
@@ -288,7 +289,7 @@ fn a_group_of_another_tree_is_refused() {
 }
 
 #[test]
-fn a_aggregator_outlives_its_tree_and_a_handle_its_aggregator() {
+fn handles_outlive_aggregators_and_those_trees() {
     let tree = tree();
     let (sum, _) = aggregator(&tree);
     let attached = sum.attach(&group(&tree, "/a/b"));
@@ -320,7 +321,7 @@ fn a_read_says_how_old_it_is() {
 
 /// Updates, flushes, kills and attaching race, and nothing is lost.
 #[test]
-fn races_of_updates_and_kills_lose_nothing_stress() {
+fn racing_updates_and_kills_lose_nothing_stress() {
     let tree = tree();
     // It may go on for a minute, in which a log would grow without end.
     let sum = tree.aggregator("sum", OneNumber);
@@ -371,8 +372,9 @@ fn races_of_updates_and_kills_lose_nothing_stress() {
     assert_eq!(plain(&sum, &group(&tree, "/p")), expected);
 }
 
+/// A numeric one, of the same group.
 #[test]
-fn a_numeric_metric_and_a_aggregator_of_one_group_agree() {
+fn a_metric_and_an_aggregator_agree() {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

@@ -114,7 +114,7 @@ fn a_slow_callback_delays_only_its_flushes() {
 }
 
 #[test]
-fn those_who_wait_for_a_slow_flush_share_the_next() {
+fn waits_for_a_slow_flush_share_the_next() {
     let (tree, _) = tree();
     let (stuck, has_begun, let_go) = stuck();
     let slow = tree.aggregator("slow", stuck);
@@ -182,8 +182,9 @@ fn a_panicking_callback_breaks_only_its_group() {
     assert_eq!(value(&aggregator, tree.root()).expect("whole"), (330, 1));
 }
 
+/// The group that was merged into.
 #[test]
-fn a_merge_that_panics_breaks_the_group_that_was_merged_into() {
+fn a_merge_that_panics_breaks_its_target() {
     let (tree, _) = tree();
     // Only the second flush of /a/b merges 7 into 1.
     let merge = |delta: u64, into: u64| assert_ne!((delta, into), (7, 1), "bad sum");
@@ -202,8 +203,9 @@ fn a_merge_that_panics_breaks_the_group_that_was_merged_into() {
     assert_eq!(value(&aggregator, &root).expect("whole"), (108, 2), "whole, and says who is not");
 }
 
+/// And the panic is the caller's.
 #[test]
-fn an_update_that_panics_keeps_what_it_did_and_is_the_callers() {
+fn a_panicking_update_keeps_what_it_did() {
     let (tree, _) = tree();
     let aggregator = tree.aggregator("sum", Hooked { flush: |_: &str| (), merge: |_, _| () });
     let attached = aggregator.attach(tree.root());

@@ -55,7 +55,7 @@ fn debts_count_at_every_level_until_earned() {
 }
 
 #[test]
-fn work_that_is_not_admitted_is_told_why_and_of_no_other_tenant() {
+fn refused_work_is_told_why_and_of_no_other() {
     let (tree, rows) = with_rows();
     let web = tree.get_or_create("/acme/web").expect("room");
     let acme = web.parent().expect("below the root");
@@ -129,7 +129,7 @@ fn cpu_time_is_spent_at_the_switch() {
 
 /// A tenant that makes a group for each request is charged as any other.
 #[test]
-fn cpu_time_of_groups_that_end_is_spent_to_the_nanosecond() {
+fn ended_groups_are_spent_to_the_nanosecond() {
     let (tree, budget) = with_budget();
     let cpu = tree.schema().cpu_time().expect("declared");
     tree.root().set_rate(budget, Some(ten_seconds())).expect("it can be kept");
@@ -148,9 +148,11 @@ fn cpu_time_of_groups_that_end_is_spent_to_the_nanosecond() {
     assert!((used.saturating_sub(earned)..=used).contains(&spent), "{spent} of {used}");
 }
 
+/// And refuses its own.
+///
 /// As an operator writes them: each level has its own, and the one above is for all below it.
 #[test]
-fn a_budget_below_another_refuses_its_own_and_spends_of_both() {
+fn a_budget_below_another_spends_of_both() {
     let (tree, budget) = with_budget();
     let cpu = tree.schema().cpu_time().expect("declared");
     let text = "/acme cpu=50m\n/acme/web cpu=1m\n";
@@ -186,7 +188,7 @@ fn a_budget_below_another_refuses_its_own_and_spends_of_both() {
 /// The bound that is stated, between any two moments: what the rate earns, a burst, what was in
 /// flight, and what CPUs have not spent yet.
 #[test]
-fn threads_that_ask_keep_within_the_bound_of_a_budget() {
+fn threads_that_ask_keep_within_a_budget() {
     let (tree, budget) = with_budget();
     let cpu = tree.schema().cpu_time().expect("declared");
     let acme = tree.create("/acme").expect("new");
@@ -242,7 +244,7 @@ fn threads_that_ask_keep_within_the_bound_of_a_budget() {
 
 /// What another process used is nobody's debt here.
 #[test]
-fn cpu_time_that_a_checkpoint_brings_back_is_not_spent() {
+fn restored_cpu_time_is_not_spent() {
     let directory = Directory::new("budgets");
     let (before, _) = with_budget();
     let cpu = before.schema().cpu_time().expect("declared");
@@ -267,10 +269,12 @@ fn cpu_time_that_a_checkpoint_brings_back_is_not_spent() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
+/// And forgives none.
+///
 /// A counter wraps around, so that any code may take from it. A year was owed then, up to the root,
 /// and nothing was spent after that.
 #[test]
-fn cpu_time_that_a_program_takes_from_the_counter_is_no_debt_and_forgives_none() {
+fn cpu_time_taken_from_the_counter_is_no_debt() {
     const SECOND: u64 = 1_000 * MS;
     let directory = Directory::new("budgets_below_0");
     let (tree, budget) = with_budget();
@@ -335,8 +339,9 @@ struct Late {
     other: RateLimit<Nanoseconds>,
 }
 
+/// Beside the counter.
 #[test]
-fn a_schema_takes_one_budget_of_cpu_time_beside_the_counter() {
+fn a_schema_takes_one_budget_of_cpu_time() {
     let mut schema = Schema::builder();
     schema.cpu_budget("budget", "CPU time");
     let error = schema.build().expect_err("no CPU time");

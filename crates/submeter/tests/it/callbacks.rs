@@ -74,7 +74,7 @@ impl Wake for Alarm {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+fn a_panicking_waker_keeps_no_other_asleep() {
     let (tree, requests) = tree();
     let group = tree.get_or_create("/a").expect("created");
     let killed = group.kill().expect("no children");

@@ -182,7 +182,7 @@ fn a_second_restore_is_refused() {
 }
 
 #[test]
-fn totals_that_were_not_restored_are_not_overwritten() {
+fn totals_not_restored_are_not_overwritten() {
     let directory = Directory::new("unrestored");
     let before = metered();
     before.tree.root().add(before.requests, 3);
@@ -198,8 +198,9 @@ fn totals_that_were_not_restored_are_not_overwritten() {
     assert_eq!(exact(after.tree.root(), after.requests), 3);
 }
 
+/// A process that said it was the end.
 #[test]
-fn a_process_that_said_it_was_the_end_leaves_nothing_unknown() {
+fn a_clean_end_leaves_nothing_unknown() {
     let directory = Directory::new("complete");
     let restored = || {
         let mut file = CheckpointFile::open(directory.file()).expect("unlocked");
@@ -234,7 +235,7 @@ fn refused(
 }
 
 #[test]
-fn a_file_that_was_cut_or_damaged_is_refused_whole() {
+fn a_cut_or_damaged_file_is_refused_whole() {
     let directory = Directory::new("damaged");
     let before = metered();
     work(&before, &mut fastrand::Rng::with_seed(1), 0..60);
@@ -267,7 +268,7 @@ fn a_file_that_was_cut_or_damaged_is_refused_whole() {
 }
 
 #[test]
-fn a_metric_that_the_schema_lacks_is_refused_by_its_name() {
+fn a_metric_the_schema_lacks_is_refused_by_name() {
     let directory = Directory::new("schema");
     let before = metered();
     let mut file = CheckpointFile::open(directory.file()).expect("a directory");
@@ -356,7 +357,7 @@ fn counts_and_saves_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_killed_at_any_moment_loses_nothing_that_it_saved() {
+fn a_kill_at_any_moment_loses_nothing_saved() {
     let directory = Directory::new("killed");
     let path = directory.file();
     let saved = || {
@@ -411,8 +412,9 @@ impl Reader {
     }
 }
 
+/// However processes end.
 #[test]
-fn who_adds_up_totals_has_each_count_once_however_processes_end() {
+fn added_up_totals_have_each_count_once() {
     let mut rng = fastrand::Rng::with_seed(11);
     for round in 0..40 {
         let directory = Directory::new(&format!("once-{round}"));
@@ -453,7 +455,7 @@ fn who_adds_up_totals_has_each_count_once_however_processes_end() {
 }
 
 #[test]
-fn restored_totals_say_whose_they_are_and_whether_they_are_all() {
+fn restored_totals_say_whose_and_whether_all() {
     let directory = Directory::new("whose");
     let first = metered();
     let file = CheckpointFile::open(directory.file()).expect("a directory");

@@ -20,7 +20,7 @@ fn tree() -> (Tree, Counter<Count>) {
 }
 
 #[test]
-fn a_tree_does_not_overwrite_what_another_has_of_the_file() {
+fn a_tree_overwrites_nothing_of_anothers_file() {
     let directory = Directory::new("another-tree");
     let (first, requests) = tree();
     first.root().add(requests, 1_000);
@@ -68,8 +68,9 @@ fn a_symbolic_link_is_the_file_that_it_leads_to() {
     drop(other);
 }
 
+/// It is refused before.
 #[test]
-fn what_is_no_file_is_refused_before_anything_is_left_beside_it() {
+fn what_is_no_file_leaves_nothing_beside_it() {
     let directory = Directory::new("no-file");
     let inner = directory.0.join("inner");
     fs::create_dir(&inner).expect("a directory");

@@ -32,8 +32,9 @@ fn one_of_several_threads_sets_data() {
     }
 }
 
+/// Its successor has none.
 #[test]
-fn a_killed_group_keeps_its_data_and_its_successor_has_none() {
+fn a_killed_group_keeps_its_data_for_itself() {
     let tree = tree();
     let old = tree.create("/a").expect("room");
     assert!(old.set_data(1).is_ok());
@@ -52,7 +53,7 @@ fn a_killed_group_keeps_its_data_and_its_successor_has_none() {
 
 /// What holds the handle to its group is reached from there, and keeps nothing.
 #[test]
-fn data_that_refers_weakly_to_what_has_the_handle_ends_with_it() {
+fn data_with_a_weak_reference_back_ends() {
     struct Tenant(Group);
     let tree = tree();
     let tenant = Arc::new(Tenant(tree.create("/a").expect("room")));
@@ -66,7 +67,7 @@ fn data_that_refers_weakly_to_what_has_the_handle_ends_with_it() {
 }
 
 #[test]
-fn children_without_an_order_are_the_same_as_with_one() {
+fn unsorted_children_are_the_same_as_sorted() {
     let tree = tree();
     assert!(tree.root().children_unsorted().is_empty());
     let names = || (0..100).map(|n| format!("{n:02}"));

@@ -61,8 +61,9 @@ impl Metrics for Http {
     }
 }
 
+/// Of their names.
 #[test]
-fn fields_become_metrics_of_their_names_in_their_order() {
+fn fields_become_metrics_in_their_order() {
     let mut schema = Schema::builder();
     let keys: Keys = schema.declare();
     let schema = schema.build().expect("valid");
@@ -113,7 +114,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
 }
 
 #[test]
-fn two_sets_of_one_name_are_refused_by_the_schema() {
+fn two_sets_of_one_name_are_refused() {
     let mut schema = Schema::builder();
     let _: [Io<Count>; 2] = [schema.declare(), schema.declare()];
     let error = schema.build().expect_err("each name twice");

@@ -198,7 +198,7 @@ fn a_killed_groups_last_requests_count_once() {
 }
 
 #[test]
-fn refusals_of_a_group_are_counted_once_over_scrapes() {
+fn refusals_are_counted_once_over_scrapes() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let mut server = Server::default();
@@ -254,7 +254,7 @@ fn refusals_after_the_last_scrape_count() {
 }
 
 #[test]
-fn overdrafts_are_counted_at_the_group_whose_limit_was_exceeded() {
+fn overdrafts_count_where_the_limit_is() {
     let w = world();
     let export = Export::new("app").scrapers(1);
     let web = w.tree.get_or_create("/acme/web").expect("room");
@@ -271,8 +271,9 @@ fn overdrafts_are_counted_at_the_group_whose_limit_was_exceeded() {
     drop(fits);
 }
 
+/// One that exceeds a soft limit.
 #[test]
-fn a_waiting_charge_that_exceeds_a_soft_limit_is_an_overdraft() {
+fn a_waiting_charge_can_be_an_overdraft() {
     let w = world();
     let group = w.tree.create("/acme").expect("room");
     group.set_limit(w.memory, Some(0));
@@ -286,7 +287,7 @@ fn a_waiting_charge_that_exceeds_a_soft_limit_is_an_overdraft() {
 }
 
 #[test]
-fn a_name_that_is_created_again_continues_its_series() {
+fn a_name_created_again_continues_its_series() {
     let w = world();
     let export = Export::new("app");
     let mut server = Server::default();
@@ -388,7 +389,7 @@ fn groups_above_those_with_most_are_shown_too() {
 }
 
 #[test]
-fn groups_are_chosen_by_what_they_hold_of_a_quota() {
+fn groups_are_chosen_by_their_use_of_a_quota() {
     let w = world();
     let hold = |path: &str, n| {
         let group = w.tree.get_or_create(path).expect("room");
@@ -402,7 +403,7 @@ fn groups_are_chosen_by_what_they_hold_of_a_quota() {
 }
 
 #[test]
-fn without_a_choice_the_number_of_groups_is_bounded() {
+fn without_a_choice_groups_are_bounded() {
     let w = world();
     (0..TOP_DEFAULT + 20).for_each(|n| w.add(&format!("/t{n:03}"), 1 + n as u64));
     let text = w.text(&Export::new("app"));
@@ -411,7 +412,7 @@ fn without_a_choice_the_number_of_groups_is_bounded() {
 }
 
 #[test]
-fn at_the_greatest_depth_a_group_stands_for_its_subtree() {
+fn at_full_depth_a_group_stands_for_its_subtree() {
     let w = world();
     let export = Export::new("app").depth(1).subtrees().scrapers(1);
     let mut server = Server::default();

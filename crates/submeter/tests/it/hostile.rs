@@ -94,7 +94,7 @@ fn a_snapshot_runs_no_drop_under_its_locks() {
 
 /// The bound of a read covers groups that a flush removes halfway through it.
 #[test]
-fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
+fn reads_are_bounded_as_groups_go_stress() {
     const CHILDREN: u64 = 100;
     /// Less than a batch, so that no overflow reaches the ancestors.
     const ADDS: u64 = 63;
@@ -145,7 +145,7 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
 
 /// A key holds its quota's number in 16 bits; with more quotas, two would share a number.
 #[test]
-fn a_schema_of_more_metrics_than_keys_can_tell_apart_is_refused() {
+fn more_metrics_than_keys_are_refused() {
     let mut schema = Schema::builder();
     for n in 0..=usize::from(u16::MAX) {
         schema.quota::<Bytes>(&format!("r{n}"), "One of many");

@@ -13,7 +13,7 @@ const HOSTILE: [&str; 5] =
     ["a\"b", "back\\slash", "<img src=x onerror=alert(1)>", "#,{}=\" 1", "naïve 🦀 tenant"];
 
 #[test]
-fn every_line_is_valid_and_every_value_is_read_back() {
+fn lines_are_valid_and_values_are_read_back() {
     let families = parse(&sample());
     let web = [("group".to_owned(), "/acme/web".to_owned())];
     let value = |family: &str, sample: &str| families[family].samples[&key(sample, &web)].clone();
@@ -48,7 +48,7 @@ fn the_backend_is_one_sample_with_its_reason() {
 }
 
 #[test]
-fn a_scrape_says_for_how_long_a_barrier_waits_for_a_cpu() {
+fn a_scrape_says_how_long_a_barrier_waits() {
     let families = parse(&sample());
     let family = &families["app_barrier_wait_seconds"];
     assert_eq!((family.kind.as_str(), family.samples.len()), ("gauge", 1));
@@ -164,8 +164,9 @@ fn fewer_buckets_are_some_of_all() {
     assert!(buckets(2).iter().all(|bucket| all.contains(bucket)), "{all:?}");
 }
 
+/// Exact at their bounds.
 #[test]
-fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
+fn histogram_buckets_are_cumulative_and_exact() {
     let families = parse(&sample());
     let at = |le: &str| {
         let labels = [("group", "/acme/web"), ("le", le)];
@@ -400,8 +401,9 @@ fn buckets_beyond_64_bits_are_capped() {
     assert!(text.lines().any(|line| line == count), "{count} in {text}");
 }
 
+/// The first ones.
 #[test]
-fn help_says_where_the_first_counts_of_a_new_group_are() {
+fn help_says_where_a_new_groups_counts_are() {
     let mut schema = Schema::builder();
     let jobs = schema.counter::<Count>("jobs", "Jobs done");
     schema.histogram::<Nanoseconds>("time", "Time of a job", Buckets::LATENCY_NS);

@@ -95,8 +95,9 @@ fn own_values_of_changing_lines_are_current() {
     }
 }
 
+/// While threads count.
 #[test]
-fn own_values_add_up_to_the_total_while_threads_count_stress() {
+fn own_values_add_up_to_the_total_stress() {
     let f = fixture();
     let leaves = ["/a", "/a/b", "/c"].map(|path| f.tree.get_or_create(path).expect("room"));
     let done = AtomicBool::new(false);

@@ -136,7 +136,7 @@ fn all_reads_of_a_moment_agree() {
 }
 
 #[test]
-fn switches_are_counted_as_the_kernel_counts_them() {
+fn switches_are_counted_as_the_kernel_does() {
     let mut pmu = ThreadPmu::new();
     let Some(handles) = placed(&mut pmu, "context-switches,cpu-migrations") else { return };
     // Reads by system call, never through the page.
@@ -188,8 +188,9 @@ fn switches_of_this_thread() -> u64 {
     counts.map(|(_, count)| count.trim().parse::<u64>().expect("a number")).sum()
 }
 
+/// Instead of shown as zero.
 #[test]
-fn what_user_mode_never_sees_is_refused_instead_of_zero() {
+fn what_user_mode_never_sees_is_refused() {
     for list in ["context-switches:u", "cpu-migrations:u"] {
         let event = parse(list).expect("valid")[0].events()[0];
         let refused = ThreadPmu::supports(&event).expect_err("would stay 0").to_string();
@@ -213,7 +214,7 @@ fn a_mixed_event_group_is_placed_whole_or_not() {
 }
 
 #[test]
-fn attaching_and_detaching_leaves_no_memory_behind() {
+fn attaching_and_detaching_leaves_no_memory() {
     let mut events = Scheduler::new(KernelPmu::new());
     let round = |events: &mut Scheduler<KernelPmu>| {
         let ids = ["page-faults:u", "dummy"].map(|list| attach(events, Scope::Everywhere, list));

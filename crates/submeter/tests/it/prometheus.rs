@@ -156,7 +156,7 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_real_prometheus_has_counted_exactly_what_the_tree_has() {
+fn a_real_prometheus_has_what_the_tree_has() {
     if !has("prometheus") {
         return;
     }

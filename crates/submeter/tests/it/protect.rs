@@ -90,7 +90,7 @@ fn unclaimed_protection_covers_other_usage() {
 }
 
 #[test]
-fn a_siblings_unused_protection_is_lent_until_it_is_wanted() {
+fn unused_protection_is_lent_until_wanted() {
     let (tree, memory) = tree();
     let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
     for group in [&a, &b, &c] {
@@ -107,8 +107,9 @@ fn a_siblings_unused_protection_is_lent_until_it_is_wanted() {
     assert_eq!(lows(), [100, 0]);
 }
 
+/// Its parent's covers it.
 #[test]
-fn a_killed_group_claims_nothing_and_is_covered_by_its_parent() {
+fn a_killed_group_claims_no_protection() {
     let (tree, memory) = tree();
     let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
     a.set_min(memory, Some(100));
@@ -165,8 +166,9 @@ fn random(
     (naive, made)
 }
 
+/// In random trees.
 #[test]
-fn protection_of_random_trees_is_what_a_naive_division_gives() {
+fn protection_is_what_a_naive_division_gives() {
     let mut rng = Rng::with_seed(14);
     let mut compared = 0;
     let rounds = if cfg!(miri) { 4 } else { 120 };

@@ -48,8 +48,9 @@ fn a_take_counts_at_every_level_or_at_none() {
     web.try_take(requests, 2).expect("its own rate has it");
 }
 
+/// And what for.
 #[test]
-fn a_refusal_says_whose_rate_when_to_retry_and_what_for() {
+fn a_refusal_says_whose_rate_and_when_to_retry() {
     let Fixture { tree, requests, .. } = fixture();
     let web = tree.get_or_create("/acme/web").expect("room");
     let acme = web.parent().expect("below the root");
@@ -131,7 +132,7 @@ fn a_rate_of_nothing_counts_refusals_and_no_time() {
 }
 
 #[test]
-fn refusals_are_counted_where_the_rate_is_and_above() {
+fn refusals_count_where_the_rate_is_and_above() {
     let Fixture { tree, requests, sent, .. } = fixture();
     let web = tree.get_or_create("/acme/web").expect("room");
     let acme = web.parent().expect("below the root");
@@ -216,8 +217,9 @@ fn a_rate_limit_of_another_schema_panics() {
     _ = here.tree.root().try_take(there.sent, 1);
 }
 
+/// And the refusal says so.
 #[test]
-fn children_share_a_rate_by_weight_and_the_refusal_says_so() {
+fn children_share_a_rate_by_weight() {
     let Fixture { tree, requests, .. } = fixture();
     let acme = tree.create("/acme").expect("room");
     let [web, mail] = ["web", "mail"].map(|name| acme.create_child(name).expect("room"));
@@ -247,8 +249,9 @@ fn children_share_a_rate_by_weight_and_the_refusal_says_so() {
     assert_eq!(web.weight(requests), None);
 }
 
+/// It is refused.
 #[test]
-fn a_weight_out_of_range_is_refused_and_changes_nothing() {
+fn a_weight_out_of_range_changes_nothing() {
     let Fixture { tree, requests, .. } = fixture();
     let root = tree.root();
     root.set_weight(requests, Some(10_000)).expect("the highest");

@@ -90,7 +90,7 @@ fn the_least_protected_are_asked_first() {
 }
 
 #[test]
-fn what_low_protects_goes_last_and_what_min_protects_never() {
+fn low_protection_goes_last_and_min_never() {
     let (tree, memory) = tree(300);
     let new = |path| Cache::new(&tree, memory, path, 100);
     let caches = [new("/free"), new("/low"), new("/min")];
@@ -115,7 +115,7 @@ fn what_low_protects_goes_last_and_what_min_protects_never() {
 }
 
 #[test]
-fn what_a_callback_has_protected_is_not_asked_for_after_it() {
+fn what_a_callback_protected_is_not_asked_for() {
     let (tree, memory) = tree(300);
     let first = tree.create("/first").expect("room");
     let mut held = first.try_charge(memory, 150).expect("it fits");
@@ -208,7 +208,7 @@ fn a_panic_is_contained_and_counted() {
 }
 
 #[test]
-fn updates_and_charges_that_do_not_ask_call_nobody() {
+fn updates_and_plain_charges_call_nobody() {
     let (tree, memory) = tree(100);
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let web = tree.create("/web").expect("room");
@@ -238,7 +238,7 @@ fn reclaim_takes_what_it_can_get() {
 }
 
 #[test]
-fn a_callback_that_blocks_stops_only_the_charge_that_called_it() {
+fn a_blocking_callback_stops_its_charge_only() {
     let (tree, memory) = tree(300);
     let slow = tree.create("/slow").expect("room");
     let held = slow.try_charge(memory, 200).expect("it fits");

@@ -215,8 +215,9 @@ fn made(
     Made { group, held, _registered }
 }
 
+/// Who is asked, and for how much.
 #[test]
-fn who_is_asked_and_for_how_much_is_what_a_naive_model_says() {
+fn what_is_asked_is_what_a_naive_model_says() {
     let mut rng = Rng::with_seed(41);
     let mut calls = 0;
     // Callbacks that panic say so.

@@ -37,8 +37,9 @@ fn it_flushes_every_period() {
     assert_eq!(flusher.panics(), 0);
 }
 
+/// And not before.
 #[test]
-fn it_flushes_when_more_is_pending_than_was_said_and_not_before() {
+fn it_flushes_once_more_is_pending_than_was_said() {
     let (tree, requests) = tree();
     let flusher = tree.flusher().period(NEVER).when(requests, 1_000_000).start().expect("a thread");
     tree.root().add(requests, 1000);
@@ -50,7 +51,7 @@ fn it_flushes_when_more_is_pending_than_was_said_and_not_before() {
 }
 
 #[test]
-fn dropping_it_ends_the_thread_whatever_it_waits_for() {
+fn dropping_it_ends_the_thread_in_any_wait() {
     let (tree, requests) = tree();
     drop(tree.flusher().period(NEVER).start().expect("a thread"));
     drop(tree.flusher().period(NEVER).when(requests, 10).start().expect("a thread"));
@@ -61,8 +62,9 @@ fn dropping_it_ends_the_thread_whatever_it_waits_for() {
     assert!(group.is_killed(), "the last clone of the tree went");
 }
 
+/// And what panics is run again.
 #[test]
-fn what_panics_is_counted_and_run_again_and_stops_nothing() {
+fn panics_are_counted_and_stop_nothing() {
     let (tree, requests) = tree();
     let runs = Arc::new(AtomicU64::new(0));
     let after = Arc::clone(&runs);
@@ -84,8 +86,9 @@ fn what_panics_is_counted_and_run_again_and_stops_nothing() {
     assert!(flusher.panics() >= 3);
 }
 
+/// It does not wait for itself.
 #[test]
-fn a_closure_that_drops_the_guard_does_not_wait_for_itself() {
+fn a_closure_may_drop_its_guard() {
     let (tree, _) = tree();
     let (give, take) = mpsc::channel();
     let (ended, end) = mpsc::channel();

@@ -56,7 +56,7 @@ fn a_tolerant_read_flushes_only_when_it_must() {
 }
 
 #[test]
-fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
+fn a_partial_flush_is_exact_and_leaves_the_rest() {
     let f = fixture();
     let get = |path: &str| f.tree.get_or_create(path).expect("created");
     let (web, api, other) = (get("/a/web"), get("/a/api"), get("/b/web"));
@@ -87,7 +87,7 @@ fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
 /// Threads sum subtrees while others update: each sum includes what its caller has added, and in
 /// the end nothing is missing.
 #[test]
-fn sums_of_parts_find_what_returned_before_them_stress() {
+fn sums_of_parts_find_earlier_updates_stress() {
     let f = fixture();
     let (stop, witness) = (AtomicBool::new(false), Witness::new());
     let total = AtomicU64::new(0);
@@ -127,7 +127,7 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
 /// As in Linux: a flush finds every update that happened before it began. (The models without the
 /// barriers, which must fail, are in `submeter-percpu`.)
 #[test]
-fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
+fn rstat_4_a_flush_sees_earlier_updates_stress() {
     let f = fixture();
     let group = f.tree.get_or_create("/a/b").expect("created");
     let noise = f.tree.get_or_create("/a/c").expect("created");

@@ -143,8 +143,9 @@ fn outside_of_groups_nothing_yields() {
     }
 }
 
+/// And ends with the last.
 #[test]
-fn a_slice_goes_on_in_nested_groups_and_ends_with_the_last() {
+fn a_slice_goes_on_in_nested_groups() {
     let tree = tree(true);
     let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("new"));
     web.run(|| {
@@ -186,7 +187,7 @@ fn one_future_of_a_task_begins_the_next_slice() {
 }
 
 #[test]
-fn a_stream_that_always_has_an_item_yields_between_its_polls() {
+fn an_always_ready_stream_yields_between_polls() {
     let tree = tree(true);
     let items = SLICE.between_polls(stream::repeat(()).take(40));
     assert_eq!(items.size_hint(), (40, Some(40)));

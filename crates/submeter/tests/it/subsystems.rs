@@ -38,7 +38,7 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn a_flush_of_one_section_leaves_the_others_to_be_flushed() {
+fn a_flush_of_one_section_leaves_the_others() {
     let f = fixture();
     let web = f.tree.get_or_create("/acme/web").expect("created");
     web.add(f.requests, 1);
@@ -84,7 +84,7 @@ fn a_flush_of_the_tree_flushes_every_section() {
 }
 
 #[test]
-fn a_snapshot_has_all_sections_and_agrees_with_each_of_them() {
+fn a_snapshot_agrees_with_all_sections() {
     let f = fixture();
     for (path, n) in [("/a/x", 1), ("/a/y", 2), ("/b", 3)] {
         let group = f.tree.get_or_create(path).expect("created");
@@ -147,7 +147,7 @@ fn a_killed_group_leaves_totals_in_each_section() {
 }
 
 #[test]
-fn the_population_of_each_section_bounds_its_reads() {
+fn each_sections_population_bounds_its_reads() {
     let f = fixture();
     let groups: Vec<_> =
         (0..10).map(|i| f.tree.get_or_create(&format!("/p/{i}")).expect("created")).collect();
@@ -165,7 +165,7 @@ fn the_population_of_each_section_bounds_its_reads() {
 }
 
 #[test]
-fn a_tree_that_is_full_with_the_dead_of_one_section_flushes_it() {
+fn a_tree_full_of_one_sections_dead_flushes_it() {
     let mut schema = Schema::builder();
     schema.counter::<Count>("requests", "Requests");
     schema.section("io", |io| io.counter::<Count>("writes", "Writes"));

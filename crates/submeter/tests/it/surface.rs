@@ -123,7 +123,7 @@ fn a_snapshot_finds_every_group_and_no_other() {
 }
 
 #[test]
-fn a_gauge_can_be_set_and_the_last_one_holds_stress() {
+fn the_last_setting_of_a_gauge_holds_stress() {
     const THREADS: i64 = 3;
     let rounds = if cfg!(miri) { 10 } else { 1_000 };
     let f = fixture();
@@ -236,8 +236,9 @@ fn set_limit_answers_about_its_own_limit_stress() {
     drop(held);
 }
 
+/// The excess of a lowered limit.
 #[test]
-fn a_limit_error_names_the_quota_and_a_lowered_limit_the_excess() {
+fn limit_errors_name_the_quota_and_the_excess() {
     let f = fixture();
     let web = f.tree.get_or_create("/acme/web").expect("room");
     let held = web.try_charge(f.memory, 60).expect("no limit");
@@ -251,7 +252,7 @@ fn a_limit_error_names_the_quota_and_a_lowered_limit_the_excess() {
 
 #[cfg(debug_assertions)]
 #[test]
-fn holders_of_a_killed_group_are_found_in_this_file() {
+fn a_killed_groups_holders_are_found_here() {
     let f = fixture();
     let made = (f.tree.create("/web").expect("room"), line!());
     let found = (f.tree.get("/web").expect("made"), line!());

@@ -38,8 +38,9 @@ fn assert_about(charged: u64, used: u64) {
     assert!(charged <= used + used / 20 + SLACK_NS, "{charged} charged for {used}");
 }
 
+/// To it, and to its ancestors.
 #[test]
-fn what_runs_in_a_group_is_charged_to_it_and_its_ancestors() {
+fn what_runs_in_a_group_is_charged_upward() {
     let f = fixture();
     let used_x = f.x.run(|| burn_ms(20));
     burn_ms(20);
@@ -214,7 +215,7 @@ fn groups_of_several_trees_nest() {
 }
 
 #[test]
-fn all_switches_of_a_thread_sum_up_to_its_cpu_time_stress() {
+fn switches_sum_up_to_a_threads_cpu_time_stress() {
     let f = fixture();
     // With more threads than CPUs, each is preempted and migrated every few milliseconds.
     let used: u64 = std::thread::scope(|scope| {

@@ -29,8 +29,9 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("threads")
 }
 
+/// Between workers.
 #[test]
-fn tasks_that_move_between_workers_are_charged_to_their_groups() {
+fn tasks_that_move_are_charged_to_their_groups() {
     let (tree, cpu, a, b) = fixture();
     let used = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
     let runtime = runtime();

@@ -111,7 +111,7 @@ fn an_aborted_task_is_dropped_in_its_group() {
 }
 
 #[test]
-fn a_future_that_ends_is_dropped_in_its_last_poll() {
+fn an_ended_future_is_dropped_in_its_last_poll() {
     let (_tree, a, _) = fixture();
     let (sender, dropped) = mpsc::channel();
     let future = poll_fn({
@@ -127,8 +127,9 @@ fn a_future_that_ends_is_dropped_in_its_last_poll() {
     assert_eq!(dropped.try_recv(), Ok(Some(a)), "with the last poll, in the group");
 }
 
+/// Whichever way it came.
 #[test]
-fn a_panic_leaves_the_group_whichever_way_it_came() {
+fn a_panic_leaves_the_group_from_anywhere() {
     let (_tree, a, b) = fixture();
     let runtime = Builder::new_current_thread().build().expect("a thread");
     runtime.block_on(async {
@@ -166,7 +167,7 @@ fn a_panic_leaves_the_group_whichever_way_it_came() {
 }
 
 #[test]
-fn a_parallel_iterator_in_a_group_keeps_its_positions() {
+fn a_parallel_iterator_keeps_its_positions() {
     let (_tree, a, b) = fixture();
     let here = |group: &Group| switch::current().as_ref() == Some(group);
     let items = || (0..1_000).into_par_iter().map(|n| (n, here(&a))).in_group(&a);
@@ -188,7 +189,7 @@ fn a_parallel_iterator_in_a_group_keeps_its_positions() {
 }
 
 #[test]
-fn buffered_and_seekable_readers_work_in_their_group() {
+fn buffered_and_seekable_readers_work_in_groups() {
     /// Reports the group of each read and seek.
     struct Noting(std::io::Cursor<&'static [u8]>, Vec<Option<Group>>);
     impl tokio::io::AsyncRead for Noting {

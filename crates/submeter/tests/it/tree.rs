@@ -29,8 +29,9 @@ fn fixture() -> Fixture {
     Fixture { tree, requests, sent, items, latency, memory }
 }
 
+/// To every one.
 #[test]
-fn a_flush_carries_updates_to_every_ancestor_and_nowhere_else() {
+fn a_flush_carries_updates_to_ancestors_only() {
     let f = fixture();
     let web = f.tree.get_or_create("/acme/web").expect("created");
     let mail = f.tree.get_or_create("/acme/mail").expect("created");
@@ -155,8 +156,9 @@ fn deletions_under_load_lose_nothing_stress() {
     assert!(f.tree.group_count() <= 3, "/, /p and at most one /p/t");
 }
 
+/// A parent once its children are killed.
 #[test]
-fn a_group_with_children_cannot_be_killed_and_the_root_never() {
+fn neither_parents_nor_the_root_can_be_killed() {
     let f = fixture();
     f.tree.get_or_create("/a/b").expect("created");
     let a = f.tree.get("/a").expect("exists");
@@ -189,8 +191,9 @@ fn names_are_checked() {
     assert!(f.tree.create("/twice").expect_err("exists").is_already_exists());
 }
 
+/// And says so before.
 #[test]
-fn a_full_tree_says_so_and_takes_more_once_the_dead_are_flushed() {
+fn a_full_tree_takes_more_once_the_dead_go() {
     let mut schema = Schema::builder();
     let n = schema.counter::<Count>("n", "N");
     let tree = Tree::builder(schema.build().expect("valid")).groups_max(3).build().expect("room");
@@ -207,7 +210,7 @@ fn a_full_tree_says_so_and_takes_more_once_the_dead_are_flushed() {
 }
 
 #[test]
-fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
+fn a_limit_refuses_at_its_level_naming_holders() {
     let f = fixture();
     let a = f.tree.get_or_create("/p/a").expect("created");
     let b = f.tree.get_or_create("/p/b").expect("created");
@@ -237,7 +240,7 @@ fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
 
 /// Their words lie in the order in which they were made: see `killed_memory`.
 #[test]
-fn the_groups_of_a_subtree_end_in_the_order_of_their_words() {
+fn a_subtrees_groups_end_in_order_of_words() {
     let f = fixture();
     let acme = f.tree.create("/acme").expect("created");
     let names: Vec<String> = (0..1_000).map(|n| (n * 7_919 % 1_000).to_string()).collect();
@@ -250,7 +253,7 @@ fn the_groups_of_a_subtree_end_in_the_order_of_their_words() {
 }
 
 #[test]
-fn the_text_of_a_refusal_tells_a_tenant_nothing_of_others() {
+fn a_refusals_text_tells_nothing_of_others() {
     let f = fixture();
     // A name that turns the text behind it around.
     let paths = ["/acme/web", "/acme/\u{202e}mail", "/\u{202e}hog"];
@@ -329,8 +332,9 @@ fn a_metric_of_another_schema_is_refused() {
     f.tree.root().add(g.requests, 1);
 }
 
+/// By its name.
 #[test]
-fn a_group_that_was_seen_killed_is_not_found_by_name_stress() {
+fn a_group_seen_killed_is_not_found_stress() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let rounds = if cfg!(miri) { 20 } else { 2_000 };
     let stop = AtomicBool::new(false);

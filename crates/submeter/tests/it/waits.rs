@@ -27,7 +27,7 @@ fn poll<F: Future<Output = Result<Charge, LimitError>>>(
 }
 
 #[test]
-fn a_future_that_is_dropped_after_it_was_granted_gives_it_back() {
+fn a_future_dropped_after_its_grant_returns_it() {
     let (tree, memory) = tree(100);
     let held = tree.root().try_charge(memory, 60).expect("it fits");
     let mut first = Box::pin(tree.root().charge(memory, 50));
@@ -42,7 +42,7 @@ fn a_future_that_is_dropped_after_it_was_granted_gives_it_back() {
 }
 
 #[test]
-fn a_future_that_is_dropped_lets_those_behind_it_pass() {
+fn a_dropped_future_lets_those_behind_it_pass() {
     let (tree, memory) = tree(100);
     let _held = tree.root().try_charge(memory, 60).expect("it fits");
     let mut first = Box::pin(tree.root().charge(memory, 50));
@@ -103,8 +103,9 @@ fn only_granted_charges_are_woken() {
     assert!(poll(&mut first).is_ready());
 }
 
+/// And says whose.
 #[test]
-fn what_alone_exceeds_a_limit_fails_at_once_and_says_whose() {
+fn what_exceeds_a_limit_alone_fails_at_once() {
     let (tree, memory) = tree(100);
     let web = tree.create("/web").expect("a group");
     let refused = web.charge_blocking(memory, 101, LONG).expect_err("more than the limit");
@@ -120,7 +121,7 @@ fn what_alone_exceeds_a_limit_fails_at_once_and_says_whose() {
 }
 
 #[test]
-fn a_timeout_reports_the_limit_that_kept_it_waiting() {
+fn a_timeout_reports_the_limit_in_its_way() {
     let (tree, memory) = tree(1000);
     let web = tree.create("/web").expect("a group");
     web.set_limit(memory, Some(100));
@@ -162,7 +163,7 @@ fn giving_up_behind_another_says_so() {
 }
 
 #[test]
-fn a_future_whose_time_is_up_says_why_and_leaves_its_place() {
+fn a_future_out_of_time_says_why_and_leaves() {
     let (tree, memory) = tree(100);
     let web = tree.create("/web").expect("a group");
     let mut held = tree.root().try_charge(memory, 60).expect("it fits");
@@ -235,7 +236,7 @@ fn a_waiting_charge_ends_with_its_group() {
 /// Each wait begins as the kill runs: in groups that were never charged before, so that the kill
 /// and the first wait race for the place in which it is noted.
 #[test]
-fn no_wait_outlives_the_kill_that_it_began_beside_stress() {
+fn no_wait_outlives_a_kill_beside_it_stress() {
     let (tree, memory) = tree(0);
     let rounds = if cfg!(miri) { 5 } else { 2_000 };
     let start = Barrier::new(3);
@@ -338,8 +339,9 @@ fn killed_groups_keep_their_data() {
     assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
+/// And the limit holds.
 #[test]
-fn threads_that_wait_are_all_served_and_the_limit_holds_stress() {
+fn waiting_threads_are_all_served_stress() {
     let (tree, memory) = tree(100);
     let rounds = if cfg!(miri) { 3 } else { 1500 };
     let groups = ["/a", "/b"].map(|path| tree.create(path).expect("a group"));
@@ -369,7 +371,7 @@ fn threads_that_wait_are_all_served_and_the_limit_holds_stress() {
 
 #[cfg(not(miri))]
 #[test]
-fn futures_that_give_up_at_random_leave_nothing_behind_stress() {
+fn futures_that_give_up_leave_nothing_stress() {
     let (tree, memory) = tree(100);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
@@ -415,7 +417,7 @@ async fn task(group: Group, memory: Quota<Bytes>, seed: u64) -> u32 {
 }
 
 #[test]
-fn pressure_is_of_the_group_that_waits_and_of_those_above_it() {
+fn pressure_is_of_who_waits_and_all_above_it() {
     let mut schema = Schema::builder();
     let quotas = ["memory", "disk"].map(|name| schema.quota::<Bytes>(name, "Held"));
     let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");

@@ -17,7 +17,7 @@ fn open(f: &Fixture, counters: usize, requests: Vec<Request>) -> Session {
 }
 
 #[test]
-fn a_thread_that_parks_in_a_group_is_followed_there() {
+fn a_thread_parked_in_a_group_is_followed() {
     let f = fixture();
     let requests = [&f.x, &f.a].map(|group| Request::group(group, one("cycles")));
     let in_x = f.x.enter();
@@ -37,7 +37,7 @@ fn a_thread_that_parks_in_a_group_is_followed_there() {
 }
 
 #[test]
-fn rotation_starves_nobody_in_visits_that_last_a_turn_each() {
+fn rotation_starves_nobody_in_turn_long_visits() {
     let f = fixture();
     let lists = ["cycles", "instructions"];
     let of = |group| lists.map(|list| Request::group(group, one(list)));
@@ -54,7 +54,7 @@ fn rotation_starves_nobody_in_visits_that_last_a_turn_each() {
 }
 
 #[test]
-fn the_next_switch_is_counted_while_others_come_and_go() {
+fn the_next_switch_counts_as_others_come_and_go() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
     let f = fixture();
     let done = AtomicBool::new(false);
@@ -82,7 +82,7 @@ fn the_next_switch_is_counted_while_others_come_and_go() {
 
 /// For random requests and random sequences of visits that repeat.
 #[test]
-fn rotation_starves_nobody_in_whatever_rhythm_stress() {
+fn rotation_starves_nobody_in_any_rhythm_stress() {
     const LISTS: [&str; 4] = ["cycles", "instructions", "{cycles,instructions}", "task-clock"];
     const CASES: u64 = if cfg!(miri) { 2 } else { 300 };
     let f = fixture();
@@ -126,8 +126,9 @@ impl switch::Observer for Fragile {
     }
 }
 
+/// One that panics while its thread does.
 #[test]
-fn an_observer_that_panics_while_its_thread_does_ends_nothing() {
+fn an_observers_second_panic_ends_nothing() {
     let f = fixture();
     let inner = f.b.clone();
     let worker = std::thread::spawn(move || {
@@ -197,7 +198,7 @@ impl Drop for Late {
 }
 
 #[test]
-fn values_that_end_with_their_thread_may_switch_and_leave() {
+fn thread_locals_that_end_may_switch_and_leave() {
     thread_local!(static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) });
     const THREADS: u64 = 20;
     let f = fixture();

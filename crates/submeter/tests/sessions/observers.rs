@@ -128,8 +128,9 @@ fn observers_are_told_the_time_they_want() {
     assert!(made.lock().expect("no panic").iter().all(|&now_ns| now_ns > 0));
 }
 
+/// In whatever order they are dropped.
 #[test]
-fn guards_dropped_in_any_order_are_told_as_they_take_effect() {
+fn guards_are_told_as_they_take_effect() {
     let (f, seen) = (fixture(), Seen::default());
     let _observation = observe_here(&seen);
     let outer = f.a.enter();
@@ -139,8 +140,9 @@ fn guards_dropped_in_any_order_are_told_as_they_take_effect() {
     assert_eq!(take(&seen), ["- > /a", "/a > /b", "/b > -"]);
 }
 
+/// In whatever order.
 #[test]
-fn leaving_for_the_same_group_is_no_switch_in_whatever_order() {
+fn leaving_for_the_same_group_is_no_switch() {
     let (f, seen) = (fixture(), Seen::default());
     let _observation = observe_here(&seen);
     let outer = f.a.enter();
@@ -192,8 +194,9 @@ impl Drop for Fragile {
     }
 }
 
+/// And harms nobody.
 #[test]
-fn an_observer_that_panics_harms_nobody_and_is_not_called_again() {
+fn a_panicking_observer_is_not_called_again() {
     let (f, seen) = (fixture(), Seen::default());
     let me = std::thread::current().id();
     let fragile = switch::observe(move |_| {

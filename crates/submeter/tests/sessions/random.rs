@@ -150,8 +150,9 @@ impl Walk {
     }
 }
 
+/// Whatever a thread does.
 #[test]
-fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
+fn sessions_agree_with_a_ledger_stress() {
     const CASES: u64 = if cfg!(miri) { 2 } else { 150 };
     let trees = [fixture(), another()];
     for case in 0..CASES {

@@ -40,7 +40,7 @@ fn a_group_counts_its_own_and_its_descendants() {
 }
 
 #[test]
-fn sums_over_threads_are_conserved_while_threads_come_and_go() {
+fn sums_are_conserved_as_threads_come_and_go() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = if cfg!(miri) { 5 } else { 300 };
     let f = fixture();
@@ -106,7 +106,7 @@ fn a_future_is_counted_wherever_it_is_polled() {
 }
 
 #[test]
-fn what_is_not_supported_keeps_nothing_else_from_being_counted() {
+fn what_is_not_supported_keeps_the_rest_counted() {
     let f = fixture();
     let lists = ["cycles", "branches", "{cycles,branches}"];
     let mut requests: Vec<_> = lists.map(|list| Request::group(&f.a, one(list))).into();
@@ -136,7 +136,7 @@ fn a_pinned_event_without_a_counter_is_in_error() {
 }
 
 #[test]
-fn rotation_starves_nobody_not_even_groups_that_are_left_soon() {
+fn rotation_starves_no_group_that_is_left_soon() {
     let f = fixture();
     let lists = ["cycles", "instructions", "{cycles,instructions}"];
     let of = |group: &Group| lists.map(|list| Request::group(group, one(list)));
@@ -160,7 +160,7 @@ fn rotation_starves_nobody_not_even_groups_that_are_left_soon() {
 }
 
 #[test]
-fn a_killed_group_is_released_and_its_counts_stay() {
+fn a_killed_group_is_released_its_counts_stay() {
     let f = fixture();
     let session = open(&f, 4, vec![Request::group(&f.b, one("cycles"))]);
     f.b.run(|| work(CYCLES, 5));
@@ -292,7 +292,7 @@ fn a_group_with_time_counts_the_rest_too() {
 }
 
 #[test]
-fn time_of_ancestors_and_of_the_process_is_seen_at_each_switch() {
+fn each_switch_sees_ancestors_and_process_time() {
     let f = fixture();
     let time = || one("task-clock");
     let requests = vec![

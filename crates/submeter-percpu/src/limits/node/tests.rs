@@ -27,7 +27,7 @@ fn child_without_words(parent: &LimitNode) -> LimitNode {
 }
 
 #[test]
-fn a_group_without_words_is_exact_beside_one_with_stock() {
+fn a_group_without_words_is_exact_beside_stock() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let [rich, poor] = [root.child(), child_without_words(&root)];
@@ -49,7 +49,7 @@ fn a_group_without_words_is_exact_beside_one_with_stock() {
 }
 
 #[test]
-fn a_limit_takes_back_the_stock_below_it_and_none_beside_it() {
+fn a_limit_takes_back_stock_below_and_not_beside() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let [a, b] = [root.child(), root.child()];
@@ -64,8 +64,9 @@ fn a_limit_takes_back_the_stock_below_it_and_none_beside_it() {
     });
 }
 
+/// Not that of others, for its charges.
 #[test]
-fn a_group_without_words_takes_no_stock_of_others_for_charges() {
+fn a_group_without_words_takes_no_stock() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let [rich, poor] = [root.child(), child_without_words(&root)];
@@ -97,7 +98,7 @@ fn cross(node: &LimitNode) {
 }
 
 #[test]
-fn a_crossing_gives_the_stock_of_leaves_back_to_the_parents_of_each() {
+fn a_crossing_gives_stock_back_to_each_parent() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let parents = [root.child(), root.child()];
@@ -117,8 +118,9 @@ fn a_crossing_gives_the_stock_of_leaves_back_to_the_parents_of_each() {
     });
 }
 
+/// Its charges do, while the child lives.
 #[test]
-fn a_childs_charges_at_its_limit_use_its_parents_stock_while_the_child_lives() {
+fn a_child_at_its_limit_uses_its_parents_stock() {
     on_each_backend(|root| {
         let parent = root.child();
         let child = parent.child();
@@ -150,8 +152,9 @@ fn a_childs_charges_at_its_limit_use_its_parents_stock_while_the_child_lives() {
     });
 }
 
+/// Until it stays closed, or ends.
 #[test]
-fn the_list_has_a_node_once_until_it_stays_closed_or_ends() {
+fn the_list_has_an_open_node_once() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let listed = || root.node.tree.open.lock().nodes.len();
@@ -172,7 +175,7 @@ fn the_list_has_a_node_once_until_it_stays_closed_or_ends() {
 }
 
 #[test]
-fn the_list_of_open_nodes_has_room_for_those_with_words_only() {
+fn the_list_has_room_for_nodes_with_words_only() {
     on_each_backend(|root| {
         let stocked = |n| assert_eq!(root.node.tree.open.lock().stocked, n);
         let children = [root.child(), child_without_words(&root)];
@@ -182,8 +185,9 @@ fn the_list_of_open_nodes_has_room_for_those_with_words_only() {
     });
 }
 
+/// A handler creates it.
 #[test]
-fn a_child_that_a_handler_creates_on_top_of_a_move_does_without_stock() {
+fn a_child_made_on_top_of_a_move_has_no_stock() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let move_under_way = Inside::new();

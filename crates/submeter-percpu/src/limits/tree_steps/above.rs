@@ -24,7 +24,7 @@ fn phases(tree: &Tree) -> [Phase; 4] {
 }
 
 #[test]
-fn a_charge_at_a_leafs_limit_locks_its_own_word_only() {
+fn at_a_leafs_limit_only_its_own_word_is_locked() {
     let tree = Tree::new();
     above(&[]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
     assert_eq!(phases(&tree), [Phase::Closed, Phase::Open, Phase::Open, Phase::Closed]);
@@ -42,7 +42,7 @@ fn a_charge_at_a_leafs_limit_locks_its_own_word_only() {
 }
 
 #[test]
-fn a_word_above_that_is_full_gives_half_of_it_back() {
+fn a_full_word_above_gives_half_back() {
     let tree = Tree::new();
     above(&[Uncharge(0, 9)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
     let held = tree.between.held();
@@ -59,8 +59,9 @@ fn a_word_above_that_is_full_gives_half_of_it_back() {
     tree.check("at the end");
 }
 
+/// By a charge beside a fold above.
 #[test]
-fn a_charge_at_a_leafs_limit_beside_a_fold_above_takes_no_stock_twice() {
+fn at_a_leafs_limit_no_stock_is_taken_twice() {
     for others in [
         &[Charge(1, 898)] as &[Act],
         &[Charge(1, 899)],
@@ -79,7 +80,7 @@ fn a_charge_at_a_leafs_limit_beside_a_fold_above_takes_no_stock_twice() {
 }
 
 #[test]
-fn what_a_leafs_limit_refuses_in_the_end_goes_back_to_the_stock_above() {
+fn what_a_leafs_limit_refuses_goes_back_above() {
     // Both see room for one; what the slower has taken of the stock is not lost.
     for others in [&[Charge(0, 1)] as &[Act], &[Own(0, 63)], &[Charge(0, 1), Limit(101)]] {
         at_every_step(&above(&[]), Charge(0, 1), others);
@@ -87,8 +88,9 @@ fn what_a_leafs_limit_refuses_in_the_end_goes_back_to_the_stock_above() {
     }
 }
 
+/// Not even one into the stock above.
 #[test]
-fn a_charge_that_waits_for_a_leafs_limit_misses_no_release_into_stock_above() {
+fn a_wait_at_a_leafs_limit_misses_no_release() {
     waits::nothing_waits_that_fits(&above(&[]), Wait(0, 3), &[Uncharge(0, 3)]);
     waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 3), &[Wait(0, 3)]);
     waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 9), &[Wait(0, 3)]);
@@ -99,8 +101,9 @@ fn a_charge_that_waits_for_a_leafs_limit_misses_no_release_into_stock_above() {
     waits::nothing_waits_that_fits(&above(&[]), Charge(0, 1), &[Own(0, 63), Wait(1, 900)]);
 }
 
+/// Once all levels have room, and have rested.
 #[test]
-fn a_level_above_opens_once_all_levels_have_room_and_have_rested() {
+fn a_level_above_opens_once_all_have_rested() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     above(&[Limit(100), Limit(116)]).into_iter().for_each(perform);
@@ -112,7 +115,7 @@ fn a_level_above_opens_once_all_levels_have_room_and_have_rested() {
 }
 
 #[test]
-fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
+fn a_refusal_above_refuses_nobody_below() {
     for accesses in 0..100 {
         let tree = Tree::new();
         start(&[Limit(100), Limit(130)]).into_iter().for_each(|act| {
@@ -143,7 +146,7 @@ fn while_a_leafs_level_rests_the_one_above_opens() {
 }
 
 #[test]
-fn a_leaf_does_not_open_where_a_level_above_open_stock_has_no_room_for_more() {
+fn no_leaf_opens_without_room_above_open_stock() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     above(&[Own(0, 200), Limit(115), Rest]).into_iter().for_each(perform);
@@ -152,8 +155,9 @@ fn a_leaf_does_not_open_where_a_level_above_open_stock_has_no_room_for_more() {
     assert_eq!((leaf, between), (Phase::Closed, Phase::Open));
 }
 
+/// A charge of more than a word raises no peak above for what its own limit refuses.
 #[test]
-fn a_charge_of_more_than_a_word_raises_no_peak_above_for_what_its_own_limit_refuses() {
+fn a_large_charge_raises_no_peak_if_refused() {
     let mut refused = 0;
     for accesses in 0..100 {
         let tree = Tree::new();

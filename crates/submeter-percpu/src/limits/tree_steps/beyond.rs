@@ -5,8 +5,9 @@ use super::*;
 /// Soft, with the root's limit at what is held.
 const SOFT: [Act; 3] = [Limit(103), Mode(LimitMode::Soft), Rest];
 
+/// Below the limit that it exceeds.
 #[test]
-fn no_stock_lies_below_a_limit_that_a_forced_charge_exceeds() {
+fn no_stock_lies_below_a_forced_charge() {
     for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
         at_every_step(&start(&[Limit(1000)]), Force(0, 950), others);
         at_every_step(&start(&FOLDED), Force(0, 950), others);
@@ -15,7 +16,7 @@ fn no_stock_lies_below_a_limit_that_a_forced_charge_exceeds() {
 }
 
 #[test]
-fn no_stock_lies_below_a_soft_limit_that_is_exceeded() {
+fn no_stock_lies_below_an_exceeded_soft_limit() {
     for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
         at_every_step(&start(&SOFT), Charge(0, 9), others);
     }
@@ -24,7 +25,7 @@ fn no_stock_lies_below_a_soft_limit_that_is_exceeded() {
 }
 
 #[test]
-fn a_limit_that_is_enforced_in_the_middle_of_a_charge_is_not_exceeded() {
+fn a_limit_enforced_amid_a_charge_holds() {
     for n in [1, 9, 50] {
         at_every_step(&start(&SOFT), Charge(0, n), &[Mode(LimitMode::Enforced)]);
         let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
@@ -33,10 +34,12 @@ fn a_limit_that_is_enforced_in_the_middle_of_a_charge_is_not_exceeded() {
     }
 }
 
+/// Nothing from the stock that lies below what exceeds the limit.
+///
 /// A leaf opens after the charge has found its level drained; then the limit is enforced before the
 /// charge has closed that leaf again.
 #[test]
-fn a_limit_that_is_enforced_while_stock_lies_below_what_exceeds_it_grants_nothing_from_that() {
+fn a_limit_enforced_above_stock_grants_none() {
     let start = start(&[Limit(100), Mode(LimitMode::Soft), Rest]);
     const OPEN: &[Act] = &[Uncharge(0, 60), Charge(1, 20), Charge(1, 3)];
     const ENFORCE: &[Act] = &[Mode(LimitMode::Enforced), Charge(1, 1)];
@@ -45,15 +48,16 @@ fn a_limit_that_is_enforced_while_stock_lies_below_what_exceeds_it_grants_nothin
     });
 }
 
+/// A charge that would exceed a soft limit comes to an end.
 #[test]
-fn below_a_handler_a_charge_that_would_exceed_a_soft_limit_comes_to_an_end() {
+fn below_a_handler_a_soft_excess_ends() {
     // Full at first; then leaves open, and no thread can close them.
     let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
     at_every_step(&start(&[Limit(100), Mode(LimitMode::Soft)]), Charge(0, 70), others);
 }
 
 #[test]
-fn a_soft_limit_grants_no_more_than_a_number_can_hold() {
+fn a_soft_limit_grants_what_a_number_can_hold() {
     let tree = Tree::new();
     for act in [Charge(0, 5), Limit(5), Mode(LimitMode::Soft)] {
         tree.perform(act).expect("granted");
@@ -64,7 +68,7 @@ fn a_soft_limit_grants_no_more_than_a_number_can_hold() {
 }
 
 #[test]
-fn an_enforced_limit_below_a_soft_one_is_not_exceeded() {
+fn an_enforced_limit_below_a_soft_one_holds() {
     for accesses in 0..100 {
         let tree = Tree::new();
         let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
@@ -86,7 +90,7 @@ fn an_enforced_limit_below_a_soft_one_is_not_exceeded() {
 }
 
 #[test]
-fn a_charge_that_exceeds_a_soft_limit_is_counted_and_one_that_fits_is_not() {
+fn only_charges_beyond_a_soft_limit_are_counted() {
     let tree = Tree::new();
     let perform = |acts: &[Act]| acts.iter().for_each(|act| tree.perform(*act).expect("granted"));
     // 3 of 103 lie in stock: the first charge fits, the second does not.
@@ -100,8 +104,9 @@ fn a_charge_that_exceeds_a_soft_limit_is_counted_and_one_that_fits_is_not() {
     tree.check("at the end");
 }
 
+/// And nothing is overdrawn.
 #[test]
-fn an_enforced_limit_above_a_soft_one_refuses_and_nothing_is_overdrawn() {
+fn an_enforced_limit_above_a_soft_one_refuses() {
     let tree = Tree::new();
     tree.own[0].set_mode(LimitMode::Soft);
     tree.own[0].store_limit(10);
@@ -113,8 +118,9 @@ fn an_enforced_limit_above_a_soft_one_refuses_and_nothing_is_overdrawn() {
     assert_eq!([&tree.own[0], &tree.root].map(Level::held), [15, 15]);
 }
 
+/// Where leaves cannot be visited.
 #[test]
-fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
+fn a_forced_charge_is_held_at_every_level() {
     let tree = Tree::new();
     let perform = |act: Act| tree.perform(act);
     start(&[Limit(104)]).into_iter().for_each(|act| perform(act).expect("granted"));
@@ -131,9 +137,10 @@ fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
     tree.check("at the end");
 }
 
+/// And charges nothing.
 #[test]
 #[should_panic(expected = "no more than u64::MAX")]
-fn a_forced_charge_of_more_than_there_are_numbers_panics_and_charges_nothing() {
+fn a_forced_charge_beyond_all_numbers_panics() {
     let tree = Tree::new();
     tree.perform(Charge(0, 5)).expect("it fits");
     let force = std::panic::AssertUnwindSafe(|| charge_forced(&at(&tree, 1), NONE));

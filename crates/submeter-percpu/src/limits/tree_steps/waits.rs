@@ -34,7 +34,7 @@ pub(super) fn nothing_waits_that_fits(start: &[Act], act: Act, others: &'static 
 const FULL: [Act; 2] = [Limit(100), Rest];
 
 #[test]
-fn a_charge_that_begins_to_wait_misses_no_release() {
+fn a_new_wait_misses_no_release() {
     for others in [
         &[Uncharge(1, 9)] as &[Act],
         &[Limit(200)],
@@ -51,8 +51,9 @@ fn a_charge_that_begins_to_wait_misses_no_release() {
     }
 }
 
+/// And no barrier is issued.
 #[test]
-fn while_somebody_waits_no_leaf_opens_and_no_barrier_is_issued() {
+fn while_one_waits_no_leaf_opens() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     start(&[FULL[0], Wait(0, 70), Uncharge(0, 50)]).into_iter().for_each(perform);
@@ -67,7 +68,7 @@ fn while_somebody_waits_no_leaf_opens_and_no_barrier_is_issued() {
 }
 
 #[test]
-fn leaves_that_are_open_keep_nothing_from_one_that_begins_to_wait() {
+fn open_leaves_keep_nothing_from_a_new_wait() {
     let far = start(&[Limit(1000), Charge(0, 895), Rest]);
     let others = &[Wait(1, 20), Charge(1, 1), Charge(1, 2)];
     nothing_waits_that_fits(&far, Uncharge(0, 800), others);
@@ -94,7 +95,7 @@ fn those_that_wait_are_granted_in_order() {
 }
 
 #[test]
-fn a_charge_that_gives_up_lets_those_behind_it_pass() {
+fn a_charge_that_gives_up_lets_others_pass() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     start(&[FULL[0], Wait(0, 10), Wait(1, 1), Uncharge(0, 5)]).into_iter().for_each(perform);
@@ -145,7 +146,7 @@ fn what_can_never_be_granted_does_not_wait() {
 }
 
 #[test]
-fn what_can_never_be_granted_does_not_wait_behind_others() {
+fn what_never_fits_does_not_wait_behind_others() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     start(&[FULL[0], Wait(0, 10), Wait(1, 101)]).into_iter().for_each(perform);
@@ -159,8 +160,9 @@ fn what_can_never_be_granted_does_not_wait_behind_others() {
     tree.check("at the end");
 }
 
+/// A limit above the one that is waited for.
 #[test]
-fn what_a_limit_above_the_one_that_is_waited_for_refuses_for_ever_does_not_wait() {
+fn what_a_limit_above_never_grants_does_not_wait() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     start(&[Limit(1000)]).into_iter().for_each(perform);
@@ -197,7 +199,7 @@ fn where_leaves_cannot_be_visited_nobody_waits() {
 }
 
 #[test]
-fn what_another_held_for_a_moment_keeps_nobody_waiting() {
+fn what_was_held_briefly_keeps_nobody_waiting() {
     // The act has room for 4 at all levels when it looks. It takes that at its own level, where 3
     // are waited for then; is refused by the root, of which another took 1; and gives it back.
     for accesses in 0..100 {
@@ -220,7 +222,7 @@ fn what_another_held_for_a_moment_keeps_nobody_waiting() {
 }
 
 #[test]
-fn while_somebody_waits_it_is_noted_whether_its_group_holds_something() {
+fn while_one_waits_its_groups_holding_is_noted() {
     // The root is full but for 10, and leaf 0 empty, for which 50 wait.
     const START: [Act; 5] = [On(0), Charge(1, 90), Limit(90), Limit(100), Wait(0, 50)];
     const GROWS: &[Act] = &[Charge(0, 10)];

@@ -132,7 +132,7 @@ fn beside(model: &Arc<Model>, read: impl FnOnce(&Model) + 'static, write: impl F
 }
 
 #[test]
-fn loom_index_1_what_is_found_is_seen_as_it_was_put_in() {
+fn loom_index_1_the_found_is_seen_as_put_in() {
     explore(|lingering| {
         let model = Model::new(lingering);
         model.insert(0);
@@ -145,9 +145,10 @@ fn loom_index_1_what_is_found_is_seen_as_it_was_put_in() {
     });
 }
 
+/// It publishes nothing.
 #[test]
 #[should_panic(expected = "found half made")]
-fn loom_index_1_finds_that_a_relaxed_store_publishes_nothing() {
+fn loom_index_1_finds_a_relaxed_store() {
     explore(|lingering| {
         let model = Model::new(lingering);
         model.insert(0);
@@ -166,8 +167,9 @@ fn loom_index_1_finds_that_a_relaxed_store_publishes_nothing() {
     });
 }
 
+/// It is found while the table is replaced.
 #[test]
-fn loom_index_2_what_stays_is_found_while_the_table_is_replaced() {
+fn loom_index_2_a_new_table_has_what_stays() {
     explore(|lingering| {
         let model = Model::full(lingering);
         beside(&model, |model| assert!(model.find(0), "missed"), || model.insert(FULL));
@@ -216,7 +218,7 @@ fn loom_index_3_finders_keep_what_is_removed() {
 
 #[test]
 #[should_panic(expected = "freed under a reader")]
-fn loom_index_3_finds_that_the_removed_is_freed_under_a_reader() {
+fn loom_index_3_finds_a_free_under_a_reader() {
     explore(|lingering| {
         let model = Model::full(lingering);
         let removed = model.pointer(0);

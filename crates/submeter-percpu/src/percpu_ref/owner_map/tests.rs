@@ -99,8 +99,9 @@ impl Drop for Value<'_> {
     }
 }
 
+/// Not with its memory.
 #[test]
-fn a_value_ends_with_its_last_pointer_not_with_its_memory() {
+fn a_value_ends_with_its_last_pointer() {
     static DROPS: AtomicU64 = AtomicU64::new(0);
     // Relaxed: one thread.
     let drops = || DROPS.load(Ordering::Relaxed);

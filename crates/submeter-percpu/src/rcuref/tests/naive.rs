@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn rcuref_frees_once_however_balanced_puts_interleave(
+    fn rcuref_frees_once_however_puts_interleave(
         start in 1..4_u32,
         steps in prop::collection::vec(
             prop::sample::select(vec![Step::Get, Step::Decrement, Step::PutSlow]), 0..40),

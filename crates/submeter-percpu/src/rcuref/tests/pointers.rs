@@ -51,7 +51,7 @@ fn wait_for(living: &AtomicUsize, left: usize) {
 }
 
 #[test]
-fn rcuarc_frees_after_the_last_reference_and_the_last_guard() {
+fn rcuarc_frees_after_last_reference_and_guard() {
     let living = Arc::new(AtomicUsize::new(0));
     let arc = Alive::new(&living);
     let guard = pin();
@@ -152,7 +152,7 @@ fn rcuslot_stress_frees_every_version_once() {
 }
 
 #[test]
-fn rcuslot_taken_and_alone_means_no_loader_has_it_stress() {
+fn rcuslot_taken_and_alone_has_no_loader_stress() {
     let witness = Witness::new();
     // On one CPU only a preemption within nanoseconds lets them meet.
     witness.met(thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1));

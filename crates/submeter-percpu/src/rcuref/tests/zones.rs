@@ -89,7 +89,7 @@ fn rcuref_2_no_get_succeeds_after_dead() {
 }
 
 #[test]
-fn rcuref_3_a_get_that_revives_defeats_the_racing_put() {
+fn rcuref_3_a_reviving_get_defeats_the_put() {
     // The put between its two halves, and a get in the middle.
     let count = Count::new(1);
     assert!(count.decrement());
@@ -102,7 +102,7 @@ fn rcuref_3_a_get_that_revives_defeats_the_racing_put() {
 }
 
 #[test]
-fn rcuref_3_of_two_puts_in_their_slow_path_one_wins() {
+fn rcuref_3_of_two_slow_puts_one_wins() {
     let count = Count::new(1);
     assert!(count.decrement());
     assert!(count.get(unexpected));
@@ -111,8 +111,9 @@ fn rcuref_3_of_two_puts_in_their_slow_path_one_wins() {
     assert!(!count.put_slow(unexpected));
 }
 
+/// It uses what the decrement returned.
 #[test]
-fn rcuref_4_slow_path_uses_what_the_decrement_returned() {
+fn rcuref_4_slow_path_uses_its_decrement() {
     // The order of January 2025: two decrements reached NOREF, and the second putter gets on
     // only after the first one marked the count dead. It must not take itself for one too many,
     // even while a failing get is half done.
@@ -127,7 +128,7 @@ fn rcuref_4_slow_path_uses_what_the_decrement_returned() {
 }
 
 #[test]
-fn rcuref_5_zones_hold_under_2_pow_28_operations_in_flight() {
+fn rcuref_5_zones_hold_with_2_pow_28_in_flight() {
     let told = Told::default();
     for word in [DEAD - TOLERANCE, DEAD - 1, DEAD, DEAD + 1, DEAD + TOLERANCE - 1] {
         let at = Count::at(word);
@@ -163,7 +164,7 @@ fn rcuref_6_saturated_never_frees() {
 }
 
 #[test]
-fn rcuref_overflow_that_is_put_in_time_is_no_saturation() {
+fn rcuref_overflow_put_in_time_saturates_nothing() {
     let count = Count::at(MAXREF);
     assert!(count.get_ordered(|_| ()));
     let count = Count::at(MAXREF + 1);
@@ -181,7 +182,7 @@ fn rcuref_excess_put_of_the_dead_is_told_of_once() {
 }
 
 #[test]
-fn rcuref_excess_put_hidden_by_a_get_is_told_of_by_it() {
+fn rcuref_hidden_excess_put_is_told_by_the_get() {
     let (count, told) = (Count::at(DEAD + 1), Told::default());
     assert!(!count.put(told.note()), "meets the increment of a get in flight");
     assert!(told.take().is_empty(), "which hides it for now");

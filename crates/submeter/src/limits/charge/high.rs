@@ -140,8 +140,9 @@ fn pause(current: u64, high: u64) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// Between 10 ms and 2 s.
     #[test]
-    fn a_pause_grows_with_the_square_of_the_overage_between_10_ms_and_2_s() {
+    fn a_pause_grows_with_the_square_of_the_overage() {
         let ms = |current, high| pause(current, high).map(|pause| pause.as_millis());
         assert_eq!([0, 999, 1000, 1012].map(|current| ms(current, 1000)), [None; 4]);
         assert_eq!(ms(1_012_500, 1_000_000), Some(10), "1.25 %");

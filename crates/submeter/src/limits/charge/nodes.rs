@@ -50,8 +50,9 @@ mod tests {
         (Tree::new(schema.build().expect("valid")).expect("room"), quotas)
     }
 
+    /// Once it, or one below it, is charged or limited.
     #[test]
-    fn a_group_has_nodes_once_it_or_one_below_it_is_charged_or_limited() {
+    fn a_group_has_nodes_once_they_are_needed() {
         let (tree, [memory, disk, cache]) = tree();
         let groups = ["/a", "/a/b", "/a/b/c", "/a/d"].map(|path| tree.get_or_create(path).unwrap());
         let made = || groups.each_ref().map(|group| group.inner.quotas.get(0).is_some());
@@ -73,8 +74,9 @@ mod tests {
         assert_eq!([disk, cache].map(current), [[0; 4]; 2]);
     }
 
+    /// Those of one group, by many threads.
     #[test]
-    fn first_charges_of_one_group_by_many_threads_meet_at_one_node_stress() {
+    fn first_charges_meet_at_one_node_stress() {
         const THREADS: usize = 4;
         let (tree, [memory, ..]) = tree();
         tree.root().set_limit(memory, Some(THREADS as u64 - 1));
@@ -96,8 +98,9 @@ mod tests {
         }
     }
 
+    /// It has them above and below.
     #[test]
-    fn a_snapshot_beside_first_charges_has_them_above_and_below_stress() {
+    fn a_snapshot_beside_first_charges_agrees_stress() {
         let (tree, [memory, ..]) = tree();
         let groups: Vec<Group> = (0..if cfg!(miri) { 20 } else { 6_000 })
             .map(|n| tree.create(&format!("/{n}")).expect("room"))

@@ -68,7 +68,7 @@ fn counter(snapshot: &Snapshot, path: &str, counter: Counter<Count>) -> u64 {
 }
 
 #[test]
-fn all_groups_have_what_is_declared_and_all_reads_see_it() {
+fn all_groups_and_reads_have_what_is_declared() {
     let World { tree, requests, .. } = world();
     let before = tree.get_or_create("/acme/before").expect("room");
     let killed = tree.create("/acme/killed").expect("room");
@@ -112,7 +112,7 @@ fn all_groups_have_what_is_declared_and_all_reads_see_it() {
 }
 
 #[test]
-fn a_snapshot_that_is_older_than_a_set_has_nothing_of_it() {
+fn a_snapshot_older_than_a_set_lacks_it() {
     let World { tree, requests, .. } = world();
     tree.root().inc(requests);
     let snapshot = tree.snapshot_with_own();
@@ -145,7 +145,7 @@ fn keys_of_another_tree_are_refused_by_reads() {
 }
 
 #[test]
-fn two_trees_of_one_schema_do_not_know_of_each_others_sets() {
+fn trees_of_one_schema_do_not_share_sets() {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "");
     let schema = schema.build().expect("valid");
@@ -204,7 +204,7 @@ struct Early {
 }
 
 #[test]
-fn what_a_tree_has_from_its_beginning_is_found_or_refused() {
+fn what_a_tree_began_with_is_found_or_refused() {
     let mut schema = Schema::builder();
     let early: Early = schema.declare();
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

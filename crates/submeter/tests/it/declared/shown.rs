@@ -43,8 +43,9 @@ fn sample<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
+/// And then has all.
 #[test]
-fn a_set_begins_at_zero_for_every_scraper_and_then_has_all() {
+fn a_set_begins_at_zero_for_every_scraper() {
     let (tree, requests) = world();
     let export = Export::new("app").created().subtrees();
     let web = tree.get_or_create("/acme/web").expect("room");
@@ -96,7 +97,7 @@ fn a_set_begins_at_zero_for_every_scraper_and_then_has_all() {
 }
 
 #[test]
-fn a_set_that_is_there_at_the_first_scrape_is_shown_at_once() {
+fn a_set_at_the_first_scrape_is_shown_at_once() {
     let (tree, _) = world();
     let db: Db = tree.declare().expect("new names");
     tree.create("/web").expect("room").add(db.queries, 3);
