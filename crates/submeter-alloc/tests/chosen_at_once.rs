@@ -17,7 +17,7 @@ static HEAP: Chosen<System> = Chosen::new(System);
 const BEGINS: &str = "SUBMETER_TEST_BEGINS";
 
 #[test]
-fn of_two_that_begin_at_once_each_is_the_first_or_the_second() {
+fn of_two_at_once_each_is_first_or_second() {
     // Miri starts none.
     const PROCESSES: usize = if cfg!(miri) { 0 } else { 40 };
     if let Ok(later) = env::var(BEGINS) {

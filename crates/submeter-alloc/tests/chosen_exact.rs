@@ -14,8 +14,9 @@ use across::across;
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
+/// And those after it exact.
 #[test]
-fn blocks_from_before_the_choice_are_nobodys_and_those_after_it_exact() {
+fn blocks_before_the_choice_are_nobodys() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let live: Live = tree.declare().expect("room");
     let of_samples: sampled::Live = tree.declare().expect("room");

@@ -15,8 +15,9 @@ use across::across;
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
+/// And those after it known, or sampled.
 #[test]
-fn blocks_from_before_the_choice_are_nobodys_and_those_after_it_known_or_sampled() {
+fn blocks_before_the_choice_are_nobodys() {
     const SMALL: usize = 2_000;
     let blocks = if cfg!(miri) { 200 } else { 10_000 };
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");

@@ -56,8 +56,9 @@ fn a_block_is_its_groups_wherever_it_is_freed() {
     books.must_balance();
 }
 
+/// Once it is aligned.
 #[test]
-fn a_size_that_no_layout_has_once_it_is_aligned_is_refused() {
+fn a_size_beyond_any_layout_is_refused() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/huge").expect("room");
     let mut block = a.run(|| Vec::<u8>::with_capacity(10));
@@ -68,7 +69,7 @@ fn a_size_that_no_layout_has_once_it_is_aligned_is_refused() {
 }
 
 #[test]
-fn a_group_above_that_is_created_anew_has_nothing_of_those_before_it() {
+fn a_parent_created_anew_has_nothing_of_the_last() {
     let (books, _alone) = books();
     let web = books.tree.get_or_create("/renewed/web").expect("room");
     let kept = web.run(|| vec![0_u8; 5_000]);
@@ -82,7 +83,7 @@ fn a_group_above_that_is_created_anew_has_nothing_of_those_before_it() {
 }
 
 #[test]
-fn what_a_switch_makes_for_a_group_is_not_the_last_groups() {
+fn what_a_switch_makes_is_not_the_last_groups() {
     let (books, _alone) = books();
     let [a, b] = ["/last", "/next"].map(|path| books.tree.create(path).expect("new"));
     a.run(|| ());
@@ -93,7 +94,7 @@ fn what_a_switch_makes_for_a_group_is_not_the_last_groups() {
 }
 
 #[test]
-fn a_block_of_nobody_is_nobodys_where_a_groups_block_was() {
+fn nobodys_block_in_a_groups_place_stays_so() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/was").expect("room");
     // Miri uses no more than every other place again.
@@ -131,8 +132,9 @@ fn a_block_of_nobody_is_nobodys_where_a_groups_block_was() {
     }
 }
 
+/// From whichever thread.
 #[test]
-fn what_the_usual_types_hold_is_their_groups_from_whichever_thread() {
+fn the_usual_types_are_held_by_their_groups() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/types/a").expect("room");
     let b = books.tree.get_or_create("/types/b").expect("room");
@@ -149,8 +151,9 @@ fn what_the_usual_types_hold_is_their_groups_from_whichever_thread() {
     assert_eq!((books.of(&a), books.of(&b)), (0, 0));
 }
 
+/// It is the parent's until it is freed.
 #[test]
-fn memory_that_outlives_its_tenant_is_the_parents_until_it_is_freed() {
+fn memory_that_outlives_its_tenant_goes_up() {
     let (books, _alone) = books();
     let top = books.tree.get_or_create("/outlives").expect("room");
     let below = books.tree.create("/outlives/tenant").expect("new");
@@ -176,8 +179,9 @@ fn memory_that_outlives_its_tenant_is_the_parents_until_it_is_freed() {
 /// A group and its blocks.
 type Tenant = (Group, [Vec<u8>; 3]);
 
+/// And those beyond one byte count as well.
 #[test]
-fn the_numbers_of_ended_groups_come_back_and_those_beyond_one_byte_count_as_well() {
+fn numbers_of_ended_groups_come_back() {
     const TENANTS: usize = if cfg!(miri) { 2 } else { 700 };
     let (books, _alone) = books();
     let many = books.tree.create("/many").expect("new");
@@ -235,8 +239,9 @@ thread_local! {
     static LAST: Late = const { Late(RefCell::new(None)) };
 }
 
+/// They allocate for whom the thread works, or for nobody.
 #[test]
-fn destructors_of_thread_local_values_allocate_for_whom_the_thread_works_or_nobody() {
+fn destructors_of_thread_locals_have_an_owner() {
     let (books, _alone) = books();
     let group = books.tree.create("/late").expect("new");
     let left = Arc::new(Mutex::new(Vec::with_capacity(4)));
@@ -279,8 +284,9 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     }
 }
 
+/// While their groups are killed.
 #[test]
-fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
+fn frees_by_other_threads_are_exact_stress() {
     let (books, _alone) = books();
     let top = books.tree.get_or_create("/storm").expect("room");
     let change = (HELD, change_one as ChangeOne);

@@ -10,8 +10,9 @@ use submeter_alloc::{Live, StartError};
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
+/// What there was is taken off still.
 #[test]
-fn a_thread_counts_for_nobody_once_the_heap_is_gone_and_what_there_was_is_taken_off_still() {
+fn no_thread_counts_once_the_heap_is_gone() {
     let mut schema = Schema::builder();
     let live: Live = schema.declare();
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

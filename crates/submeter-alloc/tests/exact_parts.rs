@@ -55,7 +55,7 @@ fn watched(books: &Books, group: &Group, work: impl FnOnce(&dyn Fn() -> u64)) {
 }
 
 #[test]
-fn a_thread_keeps_64_kib_to_itself_and_no_byte_more() {
+fn a_thread_keeps_64_kib_to_itself_and_no_more() {
     const KEPT_MAX: usize = 64 << 10;
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/keeps").expect("room");
@@ -103,7 +103,7 @@ fn blocks_in_groups_of_another_tree_are_nobodys() {
 }
 
 #[test]
-fn a_group_that_is_numbered_beside_others_has_its_number() {
+fn a_group_numbered_beside_others_has_its_number() {
     const GROUPS: usize = if cfg!(miri) { 2 } else { 300 };
     let (books, _alone) = books();
     let groups: Vec<Group> = (0..4 * GROUPS)
@@ -143,7 +143,7 @@ fn a_group_that_is_numbered_beside_others_has_its_number() {
 }
 
 #[test]
-fn a_block_that_grows_and_shrinks_is_never_missing_from_a_look_stress() {
+fn a_resized_block_is_in_every_look_stress() {
     const LOOKS: usize = if cfg!(miri) { 3 } else { 50_000 };
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/looked").expect("room");

@@ -60,8 +60,9 @@ async fn takes(size: usize, polls: usize) -> usize {
     poll_fn(poll).await
 }
 
+/// And its neighbour never.
 #[test]
-fn a_runaway_tenant_ends_with_the_poll_that_crosses_its_limit_and_its_neighbour_never() {
+fn a_runaway_ends_with_the_poll_over_its_limit() {
     const POLL: usize = 100_000;
     let (books, _alone) = books();
     let [a, b] = ["/runaway", "/neighbour"].map(|path| limited(books, path));
@@ -92,7 +93,7 @@ fn a_runaway_tenant_ends_with_the_poll_that_crosses_its_limit_and_its_neighbour_
 }
 
 #[test]
-fn what_has_ended_by_itself_is_returned_also_over_the_limit() {
+fn what_ended_by_itself_is_returned_over_a_limit() {
     let (books, _alone) = books();
     let a = limited(books, "/done");
     let held = async { vec![0_u8; 2 * LIMIT as usize] }.in_group(&a).or_over_heap();
@@ -107,7 +108,7 @@ fn what_has_ended_by_itself_is_returned_also_over_the_limit() {
 }
 
 #[test]
-fn a_long_poll_finds_at_once_that_its_own_group_is_over() {
+fn a_long_poll_finds_at_once_its_group_is_over() {
     let (books, _alone) = books();
     let [a, b] = ["/long", "/long/below"].map(|path| limited(books, path));
     assert_eq!(exact::check(), Ok(()), "nobody's");
@@ -146,7 +147,7 @@ fn a_group_of_another_tree_has_no_limit() {
 /// Never more than 400,000 bytes are held of 1,000,000, however much comes and goes while a look
 /// loses its CPU.
 #[test]
-fn a_group_that_allocates_and_frees_much_is_never_refused_stress() {
+fn what_comes_and_goes_is_never_refused_stress() {
     const THREADS: usize = 4;
     let looks = if cfg!(miri) { 50 } else { 3_000_000 };
     let (books, _alone) = books();

@@ -36,8 +36,9 @@ fn resize(block: &mut Vec<u8>, size: usize) {
     assert_eq!(block.capacity(), size);
 }
 
+/// Of the allocator that is linked.
 #[test]
-fn a_process_has_one_heap_of_the_allocator_that_is_linked() {
+fn a_process_has_one_heap_as_linked() {
     let (samples, _alone) = samples();
     let error = Heap::start(&samples.tree, samples.live).expect_err("the second");
     assert!(matches!(error, StartError::Twice), "{error}");
@@ -45,8 +46,9 @@ fn a_process_has_one_heap_of_the_allocator_that_is_linked() {
     assert!(!Exact::<System>::is_linked());
 }
 
+/// Wherever they are freed.
 #[test]
-fn large_blocks_are_known_to_the_byte_wherever_they_are_freed() {
+fn large_blocks_are_known_to_the_byte() {
     let (samples, _alone) = samples();
     let [a, b] =
         ["/large/a", "/large/b"].map(|path| samples.tree.get_or_create(path).expect("room"));
@@ -68,7 +70,7 @@ fn large_blocks_are_known_to_the_byte_wherever_they_are_freed() {
 }
 
 #[test]
-fn a_block_that_becomes_large_is_known_and_one_that_becomes_small_is_not() {
+fn a_block_is_known_as_long_as_it_is_large() {
     let (samples, _alone) = samples();
     let a = samples.tree.get_or_create("/crosses").expect("room");
     let blocks = if cfg!(miri) { 80 } else { 200 };
@@ -82,8 +84,9 @@ fn a_block_that_becomes_large_is_known_and_one_that_becomes_small_is_not() {
     assert_eq!((samples.of(&a), samples.count(&a)), (0, 0));
 }
 
+/// Those of every size.
 #[test]
-fn small_blocks_of_every_size_are_near_and_gone_when_they_are() {
+fn small_blocks_are_near_and_gone_when_they_are() {
     const BYTES: usize = if cfg!(miri) { 100_000 } else { 20_000_000 };
     let (samples, _alone) = samples();
     let a = samples.tree.get_or_create("/small").expect("room");
@@ -105,7 +108,7 @@ fn small_blocks_of_every_size_are_near_and_gone_when_they_are() {
 }
 
 #[test]
-fn a_block_that_grows_is_shared_by_those_who_asked_for_its_bytes() {
+fn a_block_that_grows_is_shared_by_its_askers() {
     let (samples, _alone) = samples();
     let [a, b] =
         ["/grown/a", "/grown/b"].map(|path| samples.tree.get_or_create(path).expect("room"));
@@ -136,7 +139,7 @@ static BYTES: [u8; LONGEST] = {
 };
 
 #[test]
-fn bytes_stay_what_they_were_wherever_a_block_goes() {
+fn bytes_stay_the_same_wherever_a_block_goes() {
     let (samples, _alone) = samples();
     let a = samples.tree.get_or_create("/bytes").expect("room");
     let mut random = fastrand::Rng::with_seed(7);
@@ -157,8 +160,9 @@ fn bytes_stay_what_they_were_wherever_a_block_goes() {
     }
 }
 
+/// It is the parent's until it is freed.
 #[test]
-fn memory_that_outlives_its_tenant_is_the_parents_until_it_is_freed() {
+fn memory_that_outlives_its_tenant_goes_up() {
     let (samples, _alone) = samples();
     let top = samples.tree.get_or_create("/outlives").expect("room");
     let below = samples.tree.create("/outlives/tenant").expect("new");
@@ -191,7 +195,7 @@ fn what_is_nobodys_is_not_counted() {
 }
 
 #[test]
-fn numbers_come_back_once_the_samples_of_their_groups_are_gone() {
+fn numbers_come_back_once_samples_are_gone() {
     let (samples, _alone) = samples();
     let many = samples.tree.create("/many").expect("new");
     let mut numbers = Vec::new();
@@ -230,7 +234,7 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
 }
 
 #[test]
-fn threads_that_free_what_others_allocated_leave_nothing_behind_stress() {
+fn frees_by_other_threads_leave_nothing_stress() {
     let (samples, _alone) = samples();
     let top = samples.tree.get_or_create("/storm").expect("room");
     let change = (HELD, change_one as ChangeOne);

@@ -40,8 +40,9 @@ fn the_intended_allocator_is_linked() {
     assert!(submeter_alloc::is_linked());
 }
 
+/// And nothing that was not.
 #[test]
-fn a_group_is_charged_what_was_asked_for_in_it_and_nothing_that_was_not() {
+fn a_group_is_charged_what_was_asked_for_in_it() {
     let (tree, heap) = tree();
     let (a, b) = (tree.create("/a").expect("created"), tree.create("/a/b").expect("created"));
     let outside = vec![0_u8; 1_000];
@@ -56,7 +57,7 @@ fn a_group_is_charged_what_was_asked_for_in_it_and_nothing_that_was_not() {
 }
 
 #[test]
-fn a_block_that_grows_or_shrinks_is_freed_with_its_old_size_and_allocated_with_its_new() {
+fn a_resize_frees_the_old_and_allocates_the_new() {
     let (tree, heap) = tree();
     tree.root().run(|| {
         let mut bytes: Vec<u8> = Vec::with_capacity(16);
@@ -84,7 +85,7 @@ fn what_is_refused_does_not_count() {
 }
 
 #[test]
-fn a_thread_that_stays_in_its_group_is_charged_when_it_parks() {
+fn a_thread_that_stays_is_charged_when_it_parks() {
     let (tree, heap) = tree();
     let turn = Barrier::new(2);
     let read = thread::scope(|scope| {
@@ -128,7 +129,7 @@ fn a_switch_charges_each_of_two_groups_its_own() {
 }
 
 #[test]
-fn trees_of_different_schemas_are_each_charged_their_own() {
+fn trees_of_two_schemas_are_charged_their_own() {
     let (first, heap) = tree();
     let (second, other) = tree();
     let blocks = first.root().run(|| {
@@ -141,7 +142,7 @@ fn trees_of_different_schemas_are_each_charged_their_own() {
 }
 
 #[test]
-fn a_tree_declares_the_counters_once_and_again_only_as_they_are() {
+fn counters_are_declared_again_only_as_they_are() {
     let (tree, heap) = tree();
     let again: Volume = tree.declare().expect("it has them");
     assert_eq!(again.freed_blocks, heap.freed_blocks);
@@ -151,7 +152,7 @@ fn a_tree_declares_the_counters_once_and_again_only_as_they_are() {
 }
 
 #[test]
-fn what_the_usual_types_hold_is_counted_from_whichever_thread() {
+fn the_usual_types_count_from_any_thread() {
     let (tree, heap) = tree();
     let group = tree.create("/a").expect("created");
     let (sender, receiver) = mpsc::channel();
@@ -171,7 +172,7 @@ fn what_the_usual_types_hold_is_counted_from_whichever_thread() {
 }
 
 #[test]
-fn memory_that_outlives_its_tenant_stays_in_the_totals_above() {
+fn memory_that_outlives_its_tenant_stays_above() {
     let (tree, heap) = tree();
     let (top, below) = (tree.create("/a").expect("created"), tree.create("/a/b").expect("created"));
     let kept = below.run(|| vec![0_u8; 500]);
@@ -203,7 +204,7 @@ thread_local! {
 }
 
 #[test]
-fn destructors_of_thread_local_values_allocate_and_are_counted() {
+fn destructors_of_thread_locals_are_counted() {
     let (tree, heap) = tree();
     let told = Arc::new(AtomicU64::new(0));
     let group = tree.create("/a").expect("created");
@@ -283,7 +284,8 @@ fn storm(threads: usize, operations: usize) {
     assert_eq!(sums(tree.root(), heap), all, "and all of them, dead and alive");
 }
 
+/// While their groups are killed.
 #[test]
-fn threads_that_free_what_others_allocated_are_exact_while_their_groups_are_killed_stress() {
+fn frees_by_other_threads_are_exact_stress() {
     storm(4, operations(480));
 }

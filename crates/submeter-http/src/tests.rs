@@ -93,8 +93,9 @@ fn frames<E>(
     StreamBody::new(stream::iter(0..n).map(move |index| frame(index).map(Frame::data)))
 }
 
+/// And are in the group.
 #[test]
-fn both_bodies_are_in_the_group_and_counted_to_the_last_byte() {
+fn both_bodies_are_counted_to_the_last_byte() {
     let fixture = Fixture::new();
     let web = fixture.web.clone();
     let here = |web: &Group| assert_eq!(switch::current().as_ref(), Some(web));
@@ -135,7 +136,7 @@ fn both_bodies_are_in_the_group_and_counted_to_the_last_byte() {
 }
 
 #[test]
-fn a_body_of_known_length_is_complete_without_a_poll_of_its_end() {
+fn a_body_of_known_length_ends_without_a_poll() {
     let fixture = Fixture::new();
     let full = Full::<Data>::new(b"hello");
     let handler = |_| std::future::ready(Ok::<_, Infallible>(Response::new(full)));
@@ -351,7 +352,7 @@ impl Body for Sized {
 }
 
 #[test]
-fn a_length_that_the_body_knows_is_as_good_as_one_in_the_head() {
+fn a_bodys_own_length_is_as_good_as_the_heads() {
     for (polls, expected) in [(1, [1, 0, 1, 0, 1]), (2, [1, 0, 0, 0, 1])] {
         let fixture = Fixture::new();
         let handler = |_| std::future::ready(Ok::<_, Infallible>(Response::new(Sized(0))));
@@ -366,7 +367,7 @@ fn a_length_that_the_body_knows_is_as_good_as_one_in_the_head() {
 }
 
 #[test]
-fn a_body_of_nothing_is_no_answer_to_a_head_that_promises_some() {
+fn an_empty_body_breaks_a_heads_promise() {
     for (length, errors) in [(None, 0), (Some("0"), 0), (Some("10"), 1)] {
         let fixture = Fixture::new();
         let head = length
@@ -380,7 +381,7 @@ fn a_body_of_nothing_is_no_answer_to_a_head_that_promises_some() {
 }
 
 #[test]
-fn a_response_that_is_dropped_before_its_end_is_aborted() {
+fn a_response_dropped_before_its_end_is_aborted() {
     let fixture = Fixture::new();
     let three =
         |_| async { Ok::<_, Infallible>(Response::new(frames(3, |_| Ok::<_, io::Error>(b"x")))) };
@@ -447,7 +448,7 @@ fn failures_of_every_kind_are_errors_once() {
 }
 
 #[test]
-fn a_request_of_no_group_is_served_and_not_counted() {
+fn a_request_of_no_group_is_served_uncounted() {
     let fixture = Fixture::new();
     let handler = |request: Request<MeteredBody<Full<Data>>>| async move {
         assert!(request.extensions().get::<Group>().is_none());
@@ -486,7 +487,7 @@ fn a_refusal_is_a_status_without_other_names() {
 }
 
 #[test]
-fn a_throttled_request_is_told_when_it_would_be_granted() {
+fn a_throttled_request_is_told_when_to_retry() {
     let mut schema = Schema::builder();
     let requests = schema.rate_limit::<Count>("requests", "Requests");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -524,8 +525,9 @@ fn a_throttled_request_is_told_when_it_would_be_granted() {
     assert_eq!(nothing.body(), "the rate of requests is reached: try again later\n");
 }
 
+/// They are answered, and counted.
 #[test]
-fn requests_over_the_rate_are_answered_counted_and_not_served() {
+fn requests_over_the_rate_are_not_served() {
     let mut schema = Schema::builder();
     let metrics: HttpMetrics = schema.declare();
     let limit = schema.rate_limit("requests", "Requests let in");

@@ -127,8 +127,9 @@ mod tests {
         Kernel { release: release.to_owned(), version: version.to_owned(), signature }
     }
 
+    /// By kernels and distributions.
     #[test]
-    fn releases_parse_as_kernels_and_distributions_write_them() {
+    fn releases_parse_as_they_are_written() {
         let version = |major, minor, patch| Some(Version { major, minor, patch });
         assert_eq!(Version::parse("6.18.44-fc-v445"), version(6, 18, 44));
         assert_eq!(Version::parse("5.15.0-1062-aws"), version(5, 15, 0));
@@ -143,8 +144,9 @@ mod tests {
         assert_eq!(Kernel::running().upstream().is_some(), linux, "{:?}", Kernel::running());
     }
 
+    /// And in four series before.
     #[test]
-    fn restarts_are_kept_from_6_18_on_and_in_four_series_before() {
+    fn restarts_are_kept_from_6_18_on() {
         let keeps = |release| kernel(release, "#1 SMP", "").keeps_restarts();
         for bad in [
             "4.18.0-553.el8_10.x86_64",
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn debian_and_ubuntu_name_the_stable_release_that_they_are_at() {
+    fn debian_and_ubuntu_name_their_stable_release() {
         let debian = |package: &str| {
             let version = format!("#1 SMP PREEMPT_DYNAMIC Debian {package} (2026-05-20)");
             kernel("6.1.0-47-amd64", &version, "")

@@ -209,7 +209,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn what_is_discarded_reads_as_zero_and_the_rest_stays() {
+    fn the_discarded_is_zero_and_the_rest_stays() {
         let page = page_size();
         let reservation = Reservation::new(4 * page).expect("address space");
         let word = |at: usize| {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_was_asked_for_and_what_helps() {
+    fn a_refusal_names_the_request_and_the_remedy() {
         let error = Reservation::closed(usize::MAX / 2).expect_err("more than there is");
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory, "{error}");
         let text = error.to_string();

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_a_number_of_a_row_which_the_hint_finds() {
+    fn each_threads_row_is_found_by_the_hint() {
         let look = || {
             let hint = RowHint::of_thread();
             assert_eq!(hint.number(), None, "before it is asked for");

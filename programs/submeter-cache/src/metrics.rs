@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_request_adds_to_fills_one_line_of_memory() {
+    fn a_request_adds_to_one_line_of_memory() {
         let metrics = Metrics::new().expect("the names are distinct").schema;
         let before = metrics.metrics().iter().take_while(|metric| metric.name() != "latency");
         let words: Vec<&str> = before

@@ -64,7 +64,7 @@ fn malformed_lines_say_what_is_wrong() {
 }
 
 #[test]
-fn the_value_of_a_malformed_store_is_not_taken_for_commands() {
+fn a_malformed_stores_value_is_no_command() {
     let server = start_default();
     let over = "k".repeat(251);
     for line in [
@@ -156,7 +156,7 @@ fn a_bad_data_chunk_is_refused() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_value_stores_nothing() {
+fn a_client_that_leaves_amid_a_value_stores_none() {
     let server = start_default();
     let memory = server.cache.metrics().memory;
     let mut client = server.connect();
@@ -224,7 +224,7 @@ fn an_endless_line_is_closed() {
 }
 
 #[test]
-fn a_client_that_sends_a_byte_at_a_time_is_served() {
+fn a_client_of_a_byte_at_a_time_is_served() {
     let server = start_default();
     let mut slow = server.connect();
     for byte in b"set slow:k 0 0 5\r\nvalue\r\nget slow:k\r\n" {
@@ -279,7 +279,7 @@ fn three_hundred_resets_leave_nothing_behind() {
 }
 
 #[test]
-fn two_thousand_idle_connections_are_served_beside() {
+fn others_are_served_beside_2000_idle_ones() {
     // Both ends are in this process.
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
     assert!(files >= 4500, "the machine allows {files} open files: raise ulimit -n");
@@ -342,7 +342,7 @@ fn an_endless_pipeline_lets_others_through() {
 }
 
 #[test]
-fn a_retrieval_of_very_many_large_values_is_sent_in_parts() {
+fn a_retrieval_of_many_values_is_sent_in_parts() {
     let server = start_default();
     let mut client = server.connect();
     let (small, large) = (vec![b's'; 3000], vec![b'l'; 100_000]);
@@ -395,7 +395,7 @@ fn a_port_in_use_is_an_error() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_names_setting_and_remedy() {
+fn a_bad_configuration_names_setting_and_remedy() {
     let default = Config::default;
     let limits = |path: &str, bytes: u64| vec![(path.to_owned(), bytes.into())];
     let rate = |amount| Rate::new(amount, Duration::from_secs(1));

@@ -51,7 +51,7 @@ fn released_beside_a_guard(server: &Running, release: impl FnOnce(&AtomicU64) + 
 }
 
 #[test]
-fn stores_that_replace_wait_while_much_is_to_be_freed() {
+fn replacing_stores_wait_while_much_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = server();
     let mut client = server.connect();
@@ -67,7 +67,7 @@ fn stores_that_replace_wait_while_much_is_to_be_freed() {
 }
 
 #[test]
-fn short_requests_that_release_much_are_no_single_batch() {
+fn requests_that_free_much_are_no_single_batch() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = server();
     let mut client = server.connect();

@@ -264,8 +264,9 @@ mod tests {
         assert_eq!(chosen(), rung);
     }
 
+    /// Whatever was chosen since.
     #[test]
-    fn a_block_goes_back_as_it_was_asked_for_whatever_was_chosen_since() {
+    fn a_block_goes_back_as_it_was_asked_for() {
         static HEAP: Chosen<Strict> = Chosen::new(Strict);
         let layouts = [(1, 1), (15, 8), (16, 16), (17, 1), (100, 64), (9_000, 8), (70_000, 4_096)];
         let rungs = [None, Some(Rung::Sampled), Some(Rung::Exact)];

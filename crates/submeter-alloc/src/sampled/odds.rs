@@ -125,7 +125,7 @@ mod tests {
 
     /// A block that grows in steps, and shrinks, is sampled as one that always had its last size.
     #[test]
-    fn a_block_that_changed_its_size_has_the_chance_of_its_last() {
+    fn a_resized_block_has_its_last_sizes_chance() {
         let blocks = if cfg!(miri) { 1_000 } else { 200_000 };
         let mut state = 5;
         let mut left = next_place(random(&mut state));
@@ -149,7 +149,7 @@ mod tests {
     /// Of 1,000 heaps, each estimated once: the mean, and how often the truth is within 2.2
     /// standard errors. Of so many, 972 are expected there, give or take 5.
     #[test]
-    fn the_estimate_is_unbiased_and_its_interval_holds_what_it_says() {
+    fn the_estimate_is_unbiased_within_its_interval() {
         let (runs, blocks) = if cfg!(miri) { (5, 200) } else { (1_000, 40_000) };
         let (mut within, mut sum, mut truth_sum) = (0, 0.0, 0.0);
         for run in 0..runs {

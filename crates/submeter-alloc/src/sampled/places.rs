@@ -125,8 +125,9 @@ pub(super) fn passes(call: impl FnOnce()) -> bool {
 mod tests {
     use super::*;
 
+    /// From a place.
     #[test]
-    fn a_thread_begins_as_far_from_a_place_as_any_byte() {
+    fn a_thread_begins_as_far_off_as_any_byte() {
         let first = || !pass(1_000) && is_due(1_000);
         let threads = if cfg!(miri) { 10 } else { 1_000 };
         let met = (0..threads).filter(|_| std::thread::spawn(first).join().expect("no panic"));
@@ -135,8 +136,9 @@ mod tests {
         assert!(met < 45 && (met > 0 || cfg!(miri)), "{met} of {threads}");
     }
 
+    /// And takes nothing off.
     #[test]
-    fn a_handler_in_the_middle_samples_nothing_and_takes_nothing_off() {
+    fn a_handler_in_the_middle_samples_nothing() {
         HERE.with(|here| here.left.set(10));
         let outcome = alone(|_| (pass(11), is_due(11), draw(|_| true)));
         assert_eq!(outcome, Some((false, false, false)));

@@ -104,8 +104,9 @@ mod tests {
     use super::*;
     use crate::page::tests::Program;
 
+    /// And then what follows.
     #[tokio::test]
-    async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
+    async fn who_falls_behind_is_sent_everything_again() {
         let sampler = Sampler::new(Program::new().shown());
         let receiver = sampler.subscribe().expect("not closed");
         let mut place = Cursor { sampler: sampler.clone(), receiver, has: None, event: None };

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_share_a_version_take_the_same_coding() {
+    async fn clients_of_a_version_take_the_same_coding() {
         let sampler = Sampler::new(Program::new().shown());
         let first = async |coding| {
             let document = sampler.tree(coding).await.expect("JSON");

@@ -276,8 +276,9 @@ mod tests {
         assert_eq!(doc.series["failures"][0], Figure(None));
     }
 
+    /// And an idle one costs nothing.
     #[test]
-    fn a_late_comer_has_nothing_before_it_came_and_an_idle_one_costs_nothing() {
+    fn a_late_comer_has_nothing_before_it_came() {
         let mut history = history();
         let start = Instant::now();
         history.push(start, &[row(0, 1.0), row(1, 0.0)], 0.0);

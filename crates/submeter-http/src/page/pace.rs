@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_at_a_time_is_too_slow_and_a_poor_line_is_not() {
+    fn a_byte_at_a_time_is_slow_and_a_poor_line_not() {
         let second = Duration::from_secs(1);
         assert_eq!(lasts(0, 3600 * second), WINDOW, "nothing");
         assert_eq!(lasts(1, 29 * second), WINDOW, "a byte every 29 s");

@@ -428,8 +428,9 @@ mod tests {
     use super::*;
     use crate::page::tests::Program;
 
+    /// And each has one version.
     #[tokio::test]
-    async fn all_answers_together_have_one_bound_and_each_has_one_version() {
+    async fn all_answers_together_have_one_bound() {
         let program = Program::new();
         let sampler = |most| Sampler::new(program.shown().answers_max(most));
         let (tree, totals) = {

@@ -532,7 +532,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_written_without_two_entries_at_a_time() {
+    fn a_list_is_written_an_entry_at_a_time() {
         struct Entry<'a>(&'a Cell<usize>);
         impl Serialize for Entry<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -554,8 +554,9 @@ mod tests {
         assert_eq!(serde_json::to_string(&list).expect("JSON"), "[7,7,7]");
     }
 
+    /// And all are read as written.
     #[test]
-    fn whole_figures_have_no_fraction_and_all_are_read_as_written() {
+    fn whole_figures_have_no_fraction() {
         let figures = [Some(64_000.0), Some(-1.0), Some(0.25), Some(1e300), None].map(Figure);
         let text = serde_json::to_string(&figures).expect("JSON");
         assert_eq!(text, "[64000,-1,0.25,1e+300,null]");

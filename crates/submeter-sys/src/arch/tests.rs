@@ -99,7 +99,7 @@ impl Fake {
 }
 
 #[test]
-fn every_sequence_adds_on_the_cpu_that_the_area_names() {
+fn every_sequence_adds_on_the_areas_cpu() {
     let mut fake = Fake::new();
     let mode = CPUS;
     for cpu in 0..CPUS {
@@ -121,8 +121,9 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
     }
 }
 
+/// And the CPU is as it was.
 #[test]
-fn at_rest_no_sequence_is_armed_and_the_cpu_is_as_it_was() {
+fn at_rest_no_sequence_is_armed() {
     let mut fake = Fake::new();
     let rseq = fake.on(1);
     // SAFETY: 1. and 2. As above.
@@ -156,7 +157,7 @@ fn packed_words_lie_side_by_side() {
 }
 
 #[test]
-fn outputs_are_the_word_after_and_the_bits_that_changed() {
+fn outputs_are_the_word_and_the_changed_bits() {
     let mut fake = Fake::new();
     for (n, was) in [(1, 0), (-1, 0), (i64::MAX, 5), (i64::MIN, -1), (3, -2)] {
         let rseq = fake.on(1);
@@ -289,7 +290,7 @@ fn add_within_refuses_a_crossing() {
 }
 
 #[test]
-fn a_capped_word_is_never_below_zero_nor_above_its_cap() {
+fn a_capped_word_is_within_zero_and_its_cap() {
     let mut fake = Fake::new();
     let (mode, most) = (CPUS, 1 << 62);
     // Before, added, the cap, whether it stays within.
@@ -357,7 +358,7 @@ fn no_row_and_no_mode_mean_no_add() {
 }
 
 #[test]
-fn every_descriptor_is_one_that_the_kernel_accepts() {
+fn the_kernel_accepts_every_descriptor() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
@@ -395,7 +396,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
 }
 
 #[test]
-fn our_own_area_is_aligned_and_unregistered_on_every_new_thread() {
+fn a_new_threads_area_is_aligned_unregistered() {
     let look = || {
         let offset = arch::own_area_offset();
         let address = arch::thread_pointer().wrapping_add_signed(offset);

@@ -114,8 +114,9 @@ fn a_short_wait_is_made_up_for() {
     }
 }
 
+/// For each interval.
 #[test]
-fn workers_that_wait_for_each_interval_ask_once_a_millisecond() {
+fn workers_that_wait_ask_once_a_millisecond() {
     for mut thread in both() {
         let start = thread.now;
         for _ in 0..1_000 {
@@ -321,7 +322,7 @@ fn in_step() -> Vec<Vec<(usize, Step)>> {
 }
 
 #[test]
-fn a_load_in_step_with_the_questions_is_told_as_it_was() {
+fn a_load_in_step_with_questions_is_told_right() {
     for load in in_step().into_iter().take(7) {
         for mut thread in both() {
             let groups = play(&mut thread, load.iter().copied());
@@ -347,7 +348,7 @@ fn long_intervals_show_all_their_waits() {
 }
 
 #[test]
-fn intervals_are_wrong_in_sum_by_no_more_than_is_said() {
+fn intervals_are_wrong_in_sum_as_said_at_most() {
     let mut loads: Vec<Vec<(usize, Step)>> = in_step();
     for seed in 0..200 {
         let mut numbers = Numbers(seed);
@@ -527,7 +528,7 @@ fn without_a_counter_each_answer_is_the_kernels() {
 }
 
 #[test]
-fn the_clock_comes_up_with_the_kernels_between_intervals() {
+fn between_intervals_the_clock_meets_the_kernels() {
     for mut thread in both() {
         for _ in 0..3 {
             thread.run(700 * US);

@@ -162,9 +162,10 @@ fn burn_a_little() {
     std::hint::black_box((0..50u64).sum::<u64>());
 }
 
+/// However it was made.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
-fn a_child_however_made_goes_on_without_the_parents_page() {
+fn a_child_goes_on_without_the_parents_page() {
     let by_fork: fn() -> libc::c_long = || {
         // SAFETY: 1. The child does only what a child of threads may: it reads clocks, maps a page
         // and ends.
@@ -204,7 +205,7 @@ fn a_child_however_made_goes_on_without_the_parents_page() {
 
 #[cfg(not(miri))]
 #[test]
-fn a_process_has_used_at_least_what_one_of_its_threads_has() {
+fn a_process_has_used_at_least_what_a_thread_has() {
     burn(2);
     let thread = thread_cpu_ns();
     assert!(thread > 0 && process_cpu_ns() >= thread);
@@ -212,7 +213,7 @@ fn a_process_has_used_at_least_what_one_of_its_threads_has() {
 
 #[cfg(not(miri))]
 #[test]
-fn the_rate_turns_ticks_into_nanoseconds_and_back() {
+fn the_rate_turns_ticks_into_ns_and_back() {
     let Ok(rate) = ticks::rate() else {
         eprintln!("skipped: no counter of constant rate here");
         return;

@@ -242,7 +242,7 @@ fn a_barrier_at_every_point_loses_nothing() {
 }
 
 #[test]
-fn a_kill_at_every_point_is_final_once_the_barrier_returns() {
+fn a_kill_at_any_point_is_final_past_a_barrier() {
     cross_all(&GATED, |_, victim, _| {
         // Relaxed: the barrier orders it.
         victim.mode.store(0, Ordering::Relaxed);
@@ -318,7 +318,7 @@ fn a_handler_at_every_point_loses_nothing() {
 }
 
 #[test]
-fn a_stop_and_a_continue_at_every_point_lose_nothing() {
+fn stop_and_continue_at_any_point_lose_nothing() {
     if std::env::var_os("SUBMETER_TEST_CHILD").is_some() {
         // The parent stops this process; this thread only watches.
         cross_all(&SEQUENCES, |_, _, _| std::thread::sleep(Duration::from_micros(50)));
@@ -326,7 +326,7 @@ fn a_stop_and_a_continue_at_every_point_lose_nothing() {
     }
     let _alone = alone();
     let mut child = std::process::Command::new(std::env::current_exe().expect("known"))
-        .args(["--exact", "crossing::a_stop_and_a_continue_at_every_point_lose_nothing"])
+        .args(["--exact", "crossing::stop_and_continue_at_any_point_lose_nothing"])
         .env("SUBMETER_TEST_CHILD", "1")
         .spawn()
         .expect("runs");

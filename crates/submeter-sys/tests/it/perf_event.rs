@@ -63,8 +63,9 @@ fn a_disabled_leader_takes_its_group_along() {
     assert!(after.value > switches.value, "{after:?} after {switches:?}");
 }
 
+/// And is read with them.
 #[test]
-fn what_joins_others_counts_at_once_and_is_read_with_them() {
+fn what_joins_others_counts_at_once() {
     /// `PERF_COUNT_SW_PAGE_FAULTS`
     const PAGE_FAULTS: u64 = 2;
     if software(SOFTWARE_TASK_CLOCK, None).is_none() {
@@ -92,7 +93,7 @@ fn what_joins_others_counts_at_once_and_is_read_with_them() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_refused_and_not_zero() {
+fn the_uncountable_is_refused_and_not_zero() {
     /// No unit of any machine has this number.
     const NOBODY: u32 = 0x7fff_ffff;
     let error = Event::open(&Config::new(NOBODY, 0), None).expect_err("no such unit");

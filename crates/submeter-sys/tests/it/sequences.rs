@@ -79,7 +79,7 @@ fn every_add_is_exact_under_migration_stress() {
 }
 
 #[test]
-fn add_carry_reports_the_word_after_and_the_bits_that_changed() {
+fn add_carry_reports_the_word_and_changed_bits() {
     let Some(rows) = Rows::new() else { return };
     for n in [1, -1, 63, -64, i64::MAX, i64::MIN, 3, 5, 7, -2] {
         let before: Vec<i64> =
@@ -101,7 +101,7 @@ fn add_carry_reports_the_word_after_and_the_bits_that_changed() {
 }
 
 #[test]
-fn a_commit_that_changes_every_bit_is_not_taken_for_an_exit() {
+fn a_commit_of_every_bit_is_not_an_exit() {
     let Some(rows) = Rows::new() else { return };
     for reason in 1..=3i64 {
         let word = 8 + reason as usize;
@@ -121,7 +121,7 @@ fn a_commit_that_changes_every_bit_is_not_taken_for_an_exit() {
 }
 
 #[test]
-fn add_marked_adds_only_where_the_mark_is_set_stress() {
+fn add_marked_adds_only_where_marked_stress() {
     let Some(rows) = Rows::new() else { return };
     let mark = |cpu: u32| {
         let word = rows.word(16).wrapping_byte_add(cpu as usize * STRIDE);
@@ -172,7 +172,7 @@ fn a_mode_of_zero_refuses_every_add() {
 }
 
 #[test]
-fn after_a_mode_change_and_a_barrier_no_add_lands() {
+fn no_add_lands_after_a_mode_change_and_barrier() {
     let Some(rows) = Rows::new() else { return };
     for round in 0..50 {
         let mode = AtomicU32::new(rows.rseq.cpus());
@@ -210,7 +210,7 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
 }
 
 #[test]
-fn a_signal_handler_that_adds_to_the_same_word_loses_nothing() {
+fn a_handler_adding_to_the_word_loses_nothing() {
     let Some(rows) = Rows::new() else { return };
     static HANDLER: std::sync::OnceLock<(Rseq, usize)> = std::sync::OnceLock::new();
     static HANDLED: AtomicI64 = AtomicI64::new(0);

@@ -48,13 +48,13 @@ fn the_variable_switches_sequences_off() {
 }
 
 #[test]
-fn a_misspelt_variable_is_named_and_taken_for_off() {
+fn a_misspelt_variable_is_named_and_off() {
     if is_child() {
         assert!(probe().rseq().is_none());
         assert!(probe().reason.contains("\"of\""), "{}", probe().reason);
         return;
     }
-    again("broken::a_misspelt_variable_is_named_and_taken_for_off", &[("SUBMETER_RSEQ", "of")]);
+    again("broken::a_misspelt_variable_is_named_and_off", &[("SUBMETER_RSEQ", "of")]);
 }
 
 /// On a kernel that may lose a restart, visits do the waiting, unless it is trusted.
@@ -82,7 +82,7 @@ fn a_kernel_that_loses_restarts_gets_visits() {
 }
 
 #[test]
-fn without_libc_registration_threads_register_themselves() {
+fn threads_register_themselves_without_libc() {
     if is_child() {
         if probe().libc_area_bytes.is_none_or(|bytes| bytes == 0) && probe().rseq().is_some() {
             assert_eq!(probe().backend, Backend::OwnRseq);
@@ -93,7 +93,7 @@ fn without_libc_registration_threads_register_themselves() {
     }
     let sequences = probe().rseq().is_some();
     let text = again(
-        "broken::without_libc_registration_threads_register_themselves",
+        "broken::threads_register_themselves_without_libc",
         &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
     );
     if !text.contains("own registration used") {

@@ -61,9 +61,9 @@ fn the_counter_serves_without_perf_events() {
 }
 
 #[test]
-fn a_thread_that_finds_no_descriptor_goes_on_by_the_counter() {
+fn without_a_descriptor_the_counter_is_used() {
     if !world::is_child() {
-        let name = "clock::a_thread_that_finds_no_descriptor_goes_on_by_the_counter";
+        let name = "clock::without_a_descriptor_the_counter_is_used";
         let text = world::again(name, &[]);
         if !text.contains("chosen PerfPage") {
             eprintln!("skipped: no perf page to run out of here; allow perf_event_open");

@@ -227,8 +227,8 @@ fn registered_threads_end_cleanly_stress() {
 }
 
 #[test]
-fn a_child_forked_while_a_thread_decides_decides_for_itself() {
-    const NAME: &str = "registration::a_child_forked_while_a_thread_decides_decides_for_itself";
+fn a_child_forked_amid_a_decision_decides_itself() {
+    const NAME: &str = "registration::a_child_forked_amid_a_decision_decides_itself";
     const FORKS: usize = 12;
     if !is_child() {
         again(NAME, &[]);

@@ -45,8 +45,8 @@ fn a_forbidden_membarrier_is_named() {
 }
 
 #[test]
-fn without_membarrier_sequences_are_waited_for_by_visits() {
-    const NAME: &str = "seccomp::without_membarrier_sequences_are_waited_for_by_visits";
+fn without_membarrier_visits_wait_for_sequences() {
+    const NAME: &str = "seccomp::without_membarrier_visits_wait_for_sequences";
     if is_child() {
         assert!(probe().membarrier.is_err());
         println!("{}, {}", probe().backend.name(), probe().barrier.name());
@@ -113,8 +113,8 @@ fn a_forbidden_rseq_leaves_locked_adds_by_thread() {
 }
 
 #[test]
-fn a_forbidden_affinity_makes_the_self_test_inconclusive() {
-    const NAME: &str = "seccomp::a_forbidden_affinity_makes_the_self_test_inconclusive";
+fn self_test_is_inconclusive_without_affinity() {
+    const NAME: &str = "seccomp::self_test_is_inconclusive_without_affinity";
     if is_child() {
         assert_locked();
         if probe().membarrier.is_ok_and(submeter_sys::membarrier::supports_rseq) {
@@ -126,9 +126,10 @@ fn a_forbidden_affinity_makes_the_self_test_inconclusive() {
     again_under(NAME, &[TRUST], &deny(libc::SYS_sched_setaffinity, None, libc::EPERM));
 }
 
+/// One that was offered.
 #[test]
-fn a_barrier_that_is_offered_and_refused_leaves_locked_adds() {
-    const NAME: &str = "seccomp::a_barrier_that_is_offered_and_refused_leaves_locked_adds";
+fn a_refused_barrier_leaves_locked_adds() {
+    const NAME: &str = "seccomp::a_refused_barrier_leaves_locked_adds";
     if is_child() {
         assert_locked();
         if probe().membarrier.is_ok_and(submeter_sys::membarrier::supports_rseq)

@@ -35,8 +35,8 @@ fn library(flags: &str) -> PathBuf {
 }
 
 #[test]
-fn closing_a_library_that_ran_sequences_kills_nobody() {
-    const NAME: &str = "unload::closing_a_library_that_ran_sequences_kills_nobody";
+fn closing_a_library_of_sequences_kills_nobody() {
+    const NAME: &str = "unload::closing_a_library_of_sequences_kills_nobody";
     if is_child() {
         let path = std::env::var("SUBMETER_TEST_LIBRARY").expect("set");
         load_add_and_close(&path);
@@ -49,9 +49,10 @@ fn closing_a_library_that_ran_sequences_kills_nobody() {
     }
 }
 
+/// More often than static TLS would allow.
 #[test]
-fn plugins_load_more_often_than_static_tls_would_allow() {
-    const NAME: &str = "unload::plugins_load_more_often_than_static_tls_would_allow";
+fn plugins_load_beyond_static_tls() {
+    const NAME: &str = "unload::plugins_load_beyond_static_tls";
     // With an area of its own each takes some 300 bytes of the 1,664 that glibc keeps.
     const COPIES: usize = 32;
     if is_child() {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_no_room_waits_for_it_in_the_order_of_arrival() {
+    async fn waits_for_room_are_in_order_of_arrival() {
         let cache = Cache::new(Config { buffers_max: MAX, ..Config::default() }).expect("sound");
         let clock = &cache.store().clock;
         let place =

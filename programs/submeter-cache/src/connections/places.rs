@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_among_several_has_all_places_and_each_has_one() {
+    fn no_user_has_all_places_and_each_has_one() {
         for most in [2, 3, 8, 1024] {
             let connections = connections(most);
             let mut held = Vec::new();
@@ -303,8 +303,9 @@ mod tests {
         assert!(connections.take_place(0, true).is_none());
     }
 
+    /// A user of it.
     #[test]
-    fn a_user_of_a_version_that_nobody_saw_is_ended_by_the_next() {
+    fn a_version_nobody_saw_is_ended_by_the_next() {
         let connections = connections(8);
         let users = |text: &str| Users::parse(text, &Config::default()).expect("sound");
         let first = users("acme:password\nbob:password\nmoves:password\n");

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_that_was_not_settled_leaves_nothing_to_the_next() {
+    fn an_unsettled_batch_leaves_nothing_behind() {
         let mut meter = BatchMeter::new(0, 0);
         meter.add_bytes(Account::of(2), 7, 7);
         assert_eq!(meter.tallies.len(), 3);

@@ -151,7 +151,7 @@ mod tests {
     use crate::output::SLICES_MAX;
 
     #[test]
-    fn a_client_is_told_when_to_come_back_unless_nobody_knows() {
+    fn a_client_is_told_when_to_return_if_known() {
         for (after, told) in [
             (Some(Duration::from_micros(1_500)), "retry after 2 ms"),
             (Some(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),

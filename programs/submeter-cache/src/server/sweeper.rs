@@ -78,8 +78,9 @@ mod tests {
         }
     }
 
+    /// Neither deadlines nor the end.
     #[test]
-    fn deadlines_and_the_end_do_not_wait_for_what_expired_at_once() {
+    fn nothing_waits_for_what_expired_at_once() {
         let config = Config { login_timeout: Duration::from_millis(1), ..Config::default() };
         let cache = Cache::new(config).expect("sound");
         expired(&cache, 5_000);

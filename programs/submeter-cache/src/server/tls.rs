@@ -116,8 +116,9 @@ mod tests {
         (server, client)
     }
 
+    /// When it has.
     #[tokio::test]
-    async fn what_the_socket_had_no_room_for_is_flushed_when_it_has() {
+    async fn what_a_socket_had_no_room_for_is_flushed() {
         let (server, client) = configurations();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("bound");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_to_the_worker_with_the_fewest() {
+    fn the_worker_with_the_fewest_takes_one_more() {
         let workers = start(3);
         let mut open: Vec<Busy> = (0..6).map(|_| workers.least_busy().busy()).collect();
         let counts = || workers.0.iter().map(|worker| Arc::strong_count(&worker.busy) - 1);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_comes_out_soonest_first_and_nothing_else_does() {
+    fn only_the_due_comes_out_soonest_first() {
         let mut deadlines = Deadlines::default();
         assert_eq!(deadlines.next_ms(), NEVER_MS);
         for (at_ms, hash) in [(5000, 5), (1, u64::MAX), (4999, 1 << 32), (5001, 7)] {

@@ -108,7 +108,7 @@ fn places_of_killed_tenants_come_back() {
 }
 
 #[test]
-fn a_limit_is_in_force_again_though_the_table_is_full() {
+fn a_limit_holds_again_though_the_table_is_full() {
     let memory = TenantLimits { weight: Some(7), low: Some(1), ..(1 << 20).into() };
     let cache = cache(Config { tenants_max: 20, ..limited("/acme/web", memory) });
     fill(&cache, "");
@@ -125,7 +125,7 @@ fn a_limit_is_in_force_again_though_the_table_is_full() {
 }
 
 #[test]
-fn a_tenant_that_is_deleted_over_and_over_gets_no_burst_for_it() {
+fn deleting_a_tenant_again_gives_no_burst() {
     let rate = TenantLimits { rate: Some(Rate::new(10, DAY)), ..TenantLimits::default() };
     let cache = cache(limited("/acme", rate));
     set_users(&cache, "acme:pw\n");
@@ -259,7 +259,7 @@ fn a_returning_tenant_keeps_its_rate() {
 }
 
 #[test]
-fn limits_of_a_tenant_leave_alone_what_the_program_has_set() {
+fn a_tenants_limits_leave_the_programs_alone() {
     let rate = TenantLimits { rate: Some(Rate::new(5, DAY)), ..TenantLimits::default() };
     let high = TenantLimits { high: Some(9), ..TenantLimits::default() };
     let limits = |limits| [("/a/b".to_owned(), limits)];

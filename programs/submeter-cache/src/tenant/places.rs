@@ -273,8 +273,9 @@ mod tests {
         assert_eq!((places.taken(), places.ledger.lock().held.len()), (0, 0));
     }
 
+    /// They are refused.
     #[test]
-    fn more_named_than_places_are_refused_and_nothing_changes() {
+    fn more_named_than_places_change_nothing() {
         let places = Places::new(2);
         places.name(["/a"].into_iter()).expect("one");
         assert_eq!(places.name(["/b/c/d"].into_iter()), Err(3));

@@ -19,7 +19,7 @@ pub(super) fn cache(config: Config) -> Cache {
 }
 
 #[test]
-fn the_names_before_the_last_delimiter_are_the_path() {
+fn names_before_the_last_delimiter_are_the_path() {
     let cache = cache(Config::default());
     let guard = pin();
     let mut resolver = Resolver::new(cache.tenants(), &guard);
@@ -78,7 +78,7 @@ fn names_that_no_group_can_have_go_to_other() {
 }
 
 #[test]
-fn a_killed_tenant_is_created_anew_and_not_counted_twice() {
+fn a_killed_tenant_anew_is_not_counted_twice() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
     let guard = pin();
     let mut resolver = Resolver::new(cache.tenants(), &guard);
@@ -92,8 +92,9 @@ fn a_killed_tenant_is_created_anew_and_not_counted_twice() {
     assert!(!second.is_killed());
 }
 
+/// More than are remembered.
 #[test]
-fn more_tenants_than_are_remembered_are_still_told_apart() {
+fn tenants_beyond_memory_are_told_apart() {
     let cache = cache(Config::default());
     let guard = pin();
     let mut resolver = Resolver::new(cache.tenants(), &guard);
@@ -107,7 +108,7 @@ fn more_tenants_than_are_remembered_are_still_told_apart() {
 }
 
 #[test]
-fn a_killed_tenant_is_not_handed_out_though_it_is_listed() {
+fn a_killed_tenant_in_the_list_is_not_handed_out() {
     let cache = cache(Config::default());
     let tenants = cache.tenants();
     let hash = tenants.index.hash(b"a:b");
@@ -145,7 +146,7 @@ fn what_stands_in_for_a_tenant_is_not_listed() {
 }
 
 #[test]
-fn tenants_whose_hashes_share_a_place_are_told_apart_in_a_batch() {
+fn tenants_of_one_hash_are_told_apart_in_a_batch() {
     let cache = cache(Config::default());
     let guard = pin();
     let mut resolver = Resolver::new(cache.tenants(), &guard);
@@ -186,7 +187,7 @@ fn a_found_tenant_outlives_its_deletion() {
 }
 
 #[test]
-fn a_detached_subtree_gives_its_places_back_and_is_freed() {
+fn a_detached_subtree_is_freed_with_its_places() {
     let cache = cache(Config { tenants_max: 5, ..Config::default() });
     let tenants = cache.tenants();
     for round in 0..3 {
@@ -264,7 +265,7 @@ fn is_found(cache: &Cache, sought: &Arc<Tenant>) -> bool {
 }
 
 #[test]
-fn a_group_leads_to_its_tenant_and_does_not_keep_it() {
+fn a_group_leads_to_a_tenant_it_does_not_keep() {
     let cache = cache(Config::default());
     let own = tenant(&cache, b"a:b:k");
     let group = cache.tree().get("/a/b").expect("it was asked for");
@@ -305,7 +306,7 @@ fn an_abandoned_deletion_keeps_the_tenant() {
 }
 
 #[test]
-fn who_was_killed_below_a_deleted_tenant_goes_with_it() {
+fn the_killed_below_a_deleted_tenant_go_with_it() {
     let cache = cache(Config::default());
     let child = tenant(&cache, b"a:b:k");
     child.group.kill().expect("it has no children");
@@ -334,7 +335,7 @@ fn a_killed_tenant_gives_its_place_back() {
 }
 
 #[test]
-fn a_group_with_data_of_the_programs_is_no_tenant() {
+fn a_group_with_the_programs_data_is_no_tenant() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
     let taken = cache.tree().create("/a").expect("there is room");
     assert!(taken.set_data("the program's").is_ok());
@@ -361,7 +362,7 @@ fn passing_names_do_not_gather() {
 }
 
 #[test]
-fn a_search_for_children_counts_the_dying_that_it_looks_at() {
+fn a_search_for_children_counts_the_dying() {
     let cache = cache(Config::default());
     let kept: Vec<_> = (0..100)
         .map(|n| {
@@ -378,8 +379,9 @@ fn a_search_for_children_counts_the_dying_that_it_looks_at() {
     assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
 
+/// What it holds.
 #[test]
-fn what_a_killed_tenant_below_a_killed_one_holds_is_found_once() {
+fn a_killed_tenant_below_a_killed_is_found_once() {
     let cache = cache(Config::default());
     let held = [&b"a:b:c:k"[..], b"a:b:k", b"a:x:y:k"].map(|key| {
         let tenant = tenant(&cache, key);

@@ -73,7 +73,7 @@ fn a_debtor_is_refused_and_nobody_else_is() {
 
 /// Not to the tenant before it on the connection, and not to nobody.
 #[test]
-fn refusing_work_is_charged_to_the_tenant_that_is_refused() {
+fn refusing_work_is_charged_to_the_refused() {
     let tenant_limits = vec![budget("/b", little())];
     let server = start(Config { tenant_limits, ..Config::default() });
     let mut client = server.connect();
@@ -95,7 +95,7 @@ fn refusing_work_is_charged_to_the_tenant_that_is_refused() {
 
 /// A request counts once, whatever keys it has.
 #[test]
-fn a_soft_budget_counts_a_retrieval_of_many_keys_once() {
+fn a_soft_budget_counts_many_keys_once() {
     let mut limits = budget("/a", little());
     limits.1.mode = Some(LimitMode::Soft);
     let server = start(Config { tenant_limits: vec![limits], ..Config::default() });
@@ -112,7 +112,7 @@ fn a_soft_budget_counts_a_retrieval_of_many_keys_once() {
 }
 
 #[test]
-fn a_tenant_that_owes_cpu_time_waits_where_it_is_to() {
+fn a_tenant_that_owes_waits_where_it_is_to() {
     // A hundredth of a CPU.
     let tenant_limits = vec![budget("/a", Rate::new(100_000, Duration::from_millis(10)))];
     let over_rate = OverRate::Wait;
@@ -126,8 +126,9 @@ fn a_tenant_that_owes_cpu_time_waits_where_it_is_to() {
     }
 }
 
+/// And grants it.
 #[test]
-fn a_soft_budget_grants_and_counts_what_it_would_refuse() {
+fn a_soft_budget_counts_what_it_would_refuse() {
     let (path, limits) = budget("/a", little());
     let soft = TenantLimits {
         memory: Some(100),

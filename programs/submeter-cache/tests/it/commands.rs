@@ -137,7 +137,7 @@ fn flush_all() {
 }
 
 #[test]
-fn flush_all_where_it_is_not_allowed_drops_nothing() {
+fn a_forbidden_flush_all_drops_nothing() {
     let server = start(Config { flush_all: false, ..Config::default() });
     let refused = "CLIENT_ERROR flush_all not allowed\r\n";
     check(&server, "set k 0 0 1\r\na\r\nflush_all\r\n", &format!("STORED\r\n{refused}"));

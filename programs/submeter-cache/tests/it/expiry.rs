@@ -50,13 +50,14 @@ fn the_few_expired_among_many_go_first() {
 }
 
 #[test]
-fn another_tenants_expired_go_before_anything_that_lives() {
+fn others_expired_go_before_what_lives() {
     fill("/", "big:live", "small:dead", "big:new");
     fill("/p", "p:big:live", "p:small:dead", "p:big:new");
 }
 
+/// In either direction.
 #[test]
-fn a_touch_in_either_direction_decides_when_an_item_goes() {
+fn a_touch_decides_when_an_item_goes() {
     let server = start(Config::default());
     let mut client = server.connect();
     store(&mut client, "never", 1, "0");
@@ -79,7 +80,7 @@ fn a_touch_in_either_direction_decides_when_an_item_goes() {
 }
 
 #[test]
-fn many_that_expire_at_once_all_go_without_being_asked_for() {
+fn many_that_expire_at_once_go_unasked() {
     let server = start(Config::default());
     let mut client = server.connect();
     store(&mut client, "t:", 5000, "1");

@@ -60,8 +60,9 @@ fn http_in_a_value_is_a_value() {
     assert_eq!(client.ask("mn\r\n"), "MN");
 }
 
+/// At once, and it is told of.
 #[test]
-fn a_client_of_another_protocol_is_closed_at_once_and_told_of() {
+fn a_client_of_another_protocol_is_closed() {
     let (tell, told) = std::sync::mpsc::channel();
     let hear = move |foreign: &Foreign| tell.send(foreign.clone()).expect("the test listens");
     let server = start_with(Config::default(), |server| server.on_foreign(hear));

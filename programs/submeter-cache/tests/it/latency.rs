@@ -9,7 +9,7 @@ use submeter_cache::Config;
 use crate::common::start_with;
 
 #[test]
-fn the_wait_behind_another_connection_is_a_part_of_the_latency() {
+fn waits_behind_others_are_part_of_the_latency() {
     // The only worker serves a client for as long as this test wants: a hook holds it.
     let (held, holds) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();

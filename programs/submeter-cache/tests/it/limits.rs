@@ -34,7 +34,7 @@ fn state(server: &Running, path: &str) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_tenant_over_its_limit_loses_its_own_items_and_nobody_elses() {
+fn a_tenant_over_its_limit_loses_only_its_own() {
     let server = server(64 << 20, &[("/small", 100_000)]);
     let mut client = server.connect();
     fill(&mut client, "other:", 300);
@@ -165,8 +165,9 @@ fn a_limit_of_nothing_is_told_as_such() {
     }
 }
 
+/// One that finds no room.
 #[test]
-fn without_evictions_a_store_that_finds_no_room_is_refused() {
+fn without_evictions_a_store_can_be_refused() {
     let server = start(Config {
         evictions: false,
         memory_max: 64 << 20,
@@ -253,7 +254,7 @@ fn the_roots_own_keys_take_part() {
 }
 
 #[test]
-fn a_lowered_limit_takes_effect_with_the_next_store() {
+fn a_lowered_limit_acts_with_the_next_store() {
     let server = server(64 << 20, &[]);
     let mut client = server.connect();
     fill(&mut client, "a:", 100);
@@ -266,7 +267,7 @@ fn a_lowered_limit_takes_effect_with_the_next_store() {
 }
 
 #[test]
-fn items_of_a_killed_tenant_are_found_and_make_room() {
+fn a_killed_tenants_items_are_read_and_evicted() {
     let server = server(64 << 20, &[("/p", 100_000)]);
     let mut client = server.connect();
     fill(&mut client, "p:old:", 50);

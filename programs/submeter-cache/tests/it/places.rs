@@ -31,8 +31,9 @@ fn clients_that_never_log_in_keep_nobody_out() {
     assert!(ops.stat("login_pending") > 0);
 }
 
+/// And who has stays.
 #[test]
-fn who_does_not_log_in_in_time_is_closed_and_who_has_stays() {
+fn who_does_not_log_in_in_time_is_closed() {
     let time = Duration::from_millis(300);
     let (server, _told) = server(Config { login_timeout: time, ..Config::default() });
     let mut ops = server.connect_as("ops tr0ub4dor");

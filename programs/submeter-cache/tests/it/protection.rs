@@ -122,7 +122,7 @@ fn many_connections_leave_low_alone() {
 }
 
 #[test]
-fn a_tenant_below_its_low_grows_at_the_expense_of_others() {
+fn a_tenant_below_its_low_grows_at_others_cost() {
     let server = server(300_000, &[("/quiet", low(200_000))]);
     let mut client = server.connect();
     for other in ["a", "b", "c"] {
@@ -134,8 +134,9 @@ fn a_tenant_below_its_low_grows_at_the_expense_of_others() {
     assert!(held(&server, "/") <= 300_000);
 }
 
+/// Only when nothing else is left.
 #[test]
-fn what_is_below_low_goes_only_when_nothing_else_is_left() {
+fn what_is_below_low_goes_last() {
     let server = server(300_000, &[("/a", low(200_000)), ("/b", low(200_000))]);
     let mut client = server.connect();
     fill(&mut client, "rest:", 80);
@@ -186,8 +187,9 @@ fn what_has_expired_goes_though_it_is_protected() {
     assert_eq!(evictions(&server, "/kept"), 0, "they expired");
 }
 
+/// Whatever is protected of it.
 #[test]
-fn a_tenant_over_its_own_limit_pays_whatever_is_protected_of_it() {
+fn over_its_limit_a_tenant_pays_itself() {
     let limits = TenantLimits { memory: Some(100_000), min: Some(90_000), ..low(95_000) };
     let server = server(64 << 20, &[("/small", limits)]);
     let mut client = server.connect();
@@ -198,7 +200,7 @@ fn a_tenant_over_its_own_limit_pays_whatever_is_protected_of_it() {
 }
 
 #[test]
-fn subtenants_share_what_is_protected_of_their_parent() {
+fn subtenants_share_their_parents_protection() {
     let server = server(400_000, &[("/p", low(250_000)), ("/p/x", low(100_000))]);
     let mut client = server.connect();
     fill_to(&server, &mut client, "p:x:", "/p/x", 110_000);

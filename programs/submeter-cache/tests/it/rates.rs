@@ -44,7 +44,7 @@ fn tenants_share_the_rate_of_all_by_weight() {
 }
 
 #[test]
-fn a_tenant_over_its_rate_is_refused_and_nobody_else() {
+fn only_a_tenant_over_its_rate_is_refused() {
     let server = server(3, HOUR, OverRate::Refuse);
     let mut client = server.connect();
     assert_eq!(client.set("a:k", b"1"), "STORED");
@@ -110,8 +110,9 @@ fn a_tenant_over_its_rate_waits_where_it_is_to() {
     assert!(throttled(&server, "/a") >= 4);
 }
 
+/// Longer than a request may take.
 #[test]
-fn who_would_wait_longer_than_a_request_may_take_is_refused() {
+fn who_would_wait_too_long_is_refused() {
     let server = server(1, HOUR, OverRate::Wait);
     let mut client = server.connect();
     assert_eq!(client.set("a:k", b"v"), "STORED");
@@ -178,7 +179,7 @@ fn limits_change_while_tenants_are_served() {
 }
 
 #[test]
-fn a_tenant_that_is_created_again_has_its_limits_again() {
+fn a_tenant_created_again_has_its_limits_again() {
     let server = server(1, HOUR, OverRate::Refuse);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let delete = server.cache.delete_tenant("/a", Duration::from_secs(30));

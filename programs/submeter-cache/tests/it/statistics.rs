@@ -103,7 +103,7 @@ fn hits_and_misses_are_counted_by_command() {
 }
 
 #[test]
-fn a_retrieval_that_finds_an_expired_item_is_counted() {
+fn a_retrieval_of_an_expired_item_is_counted() {
     let server = start_default();
     let mut client = server.connect();
     for retrieval in ["get gone", "mg gone", "touch gone 0"] {
@@ -140,8 +140,9 @@ fn what_nobody_fetched_is_counted_as_it_leaves() {
     eventually("both are reclaimed", || stats(&mut client, names) == [0, 2, 1]);
 }
 
+/// And begins at zero.
 #[test]
-fn a_reset_begins_at_zero_and_leaves_the_metrics_alone() {
+fn a_reset_leaves_the_metrics_alone() {
     let server = start_default();
     let mut client = server.connect();
     client.talk("set acme:k 0 0 1\r\n1\r\nget acme:k no\r\ndelete no\r\n");
@@ -189,7 +190,7 @@ fn detail_counts_by_prefix_while_it_is_on() {
 }
 
 #[test]
-fn a_tenant_that_is_deleted_while_detail_is_on_counts_from_zero() {
+fn a_tenant_deleted_amid_detail_counts_from_zero() {
     let server = start_default();
     let mut client = server.connect();
     client.talk("get a:1 a:2 a:3\r\nstats detail on\r\n");
@@ -198,8 +199,9 @@ fn a_tenant_that_is_deleted_while_detail_is_on_counts_from_zero() {
     assert_eq!(client.talk("stats detail dump\r\n"), "PREFIX a get 2 hit 0 set 0 del 0\r\nEND\r\n");
 }
 
+/// And what each waits for.
 #[test]
-fn conns_says_who_is_connected_and_what_each_waits_for() {
+fn conns_says_who_is_connected_and_waits() {
     let server = start_default();
     let mut client = server.connect();
     let (idle, mut halfway) = (server.connect(), server.connect());

@@ -99,7 +99,7 @@ fn hammer(server: &Running, seed: u64, stop: &AtomicBool) -> [Counted; 3] {
 }
 
 #[test]
-fn a_tenant_deleted_fifty_times_under_load_loses_no_count() {
+fn fifty_deletions_under_load_lose_no_count() {
     let server = start_default();
     let stop = AtomicBool::new(false);
     let (mut counted, mut dropped) = ([Counted::default(); 3], 0);
@@ -158,7 +158,7 @@ fn a_tenant_deleted_fifty_times_under_load_loses_no_count() {
 }
 
 #[test]
-fn a_subtree_goes_with_its_root_and_its_places_come_back() {
+fn a_subtree_goes_and_its_places_come_back() {
     let server = start(Config { tenants_max: 5, ..Config::default() });
     let mut client = server.connect();
     for round in 0..3 {
@@ -191,8 +191,9 @@ fn what_is_not_there_is_not_deleted() {
     assert!(matches!(error, DeleteError::NotFound(_)) && error.to_string().contains("/acme"));
 }
 
+/// It is named.
 #[test]
-fn who_holds_a_deleted_tenant_is_named_and_sees_it_emptied() {
+fn a_deleted_tenants_holder_sees_it_emptied() {
     let server = start_default();
     let mut client = server.connect();
     assert_eq!(client.set("acme:web:k", b"some value"), "STORED");
@@ -211,8 +212,9 @@ fn who_holds_a_deleted_tenant_is_named_and_sees_it_emptied() {
     groups(&server, 2);
 }
 
+/// To a slow client.
 #[test]
-fn a_value_on_its_way_to_a_slow_client_is_waited_for() {
+fn a_value_on_its_way_is_waited_for() {
     let server = start_default();
     let value = vec![b'v'; 1 << 20].into_boxed_slice();
     let mut client = server.connect();

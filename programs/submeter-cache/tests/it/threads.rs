@@ -19,7 +19,7 @@ fn assert_threads(client: &mut Client, threads: usize) {
 }
 
 #[test]
-fn connections_are_served_on_threads_of_the_servers_own() {
+fn connections_are_on_threads_of_the_servers_own() {
     let threads = NonZero::new(3).expect("not 0");
     let server = start_with(Config::default(), move |server| {
         server.threads(threads).expect("the system has threads")
@@ -32,7 +32,7 @@ fn connections_are_served_on_threads_of_the_servers_own() {
 }
 
 #[test]
-fn without_them_connections_are_served_on_the_callers_runtime() {
+fn without_them_the_callers_runtime_serves() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let cache = Cache::new(Config::default()).expect("the configuration is sound");

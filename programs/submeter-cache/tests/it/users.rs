@@ -142,7 +142,7 @@ fn only_the_right_password_of_a_user_is_a_login() {
 }
 
 #[test]
-fn a_user_has_the_keys_of_one_tenant_and_no_others() {
+fn a_user_has_one_tenants_keys_and_no_others() {
     let server = server();
     let mut ops = server.connect_as("ops tr0ub4dor");
     for key in ["k", "acmex:k", "other:k", "acme:api:k", "acme:web:k"] {
@@ -221,8 +221,9 @@ fn a_login_is_the_connections_and_never_stored() {
     assert_eq!(server.connect_as("ops tr0ub4dor").get("auth"), None);
 }
 
+/// With line and remedy.
 #[test]
-fn a_file_that_is_none_names_line_and_remedy_and_no_password() {
+fn a_bad_file_is_named_without_a_password() {
     for (text, parts) in [
         ("", &["no user", "acme:password"][..]),
         ("# only\n\n", &["no user"]),
@@ -264,8 +265,9 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<(tokio::runtime::Runtime, S
     Ok((runtime, server))
 }
 
+/// It is gone after the server.
 #[test]
-fn a_socket_has_its_permissions_and_is_gone_after_the_server() {
+fn a_socket_has_its_permissions_and_ends() {
     use std::io::{Read, Write};
 
     let path = path("mode");
@@ -288,7 +290,7 @@ fn a_socket_has_its_permissions_and_is_gone_after_the_server() {
 }
 
 #[test]
-fn only_a_socket_that_nobody_listens_on_is_replaced() {
+fn only_an_abandoned_socket_is_replaced() {
     let path = path("stale");
     let (_runtime, _server) = listen(&path, 0o700).expect("it listens");
     let second = listen(&path, 0o700).expect_err("in use");

@@ -37,8 +37,9 @@ fn is_closed(client: &mut Client) -> bool {
     !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
+/// And the others stay.
 #[test]
-fn one_connection_too_many_is_told_so_and_the_others_stay() {
+fn a_connection_too_many_is_told_so() {
     let server = start(Config { connections_max: 2, ..Config::default() });
     let (mut one, mut two) = (server.connect(), server.connect());
     assert_eq!((one.ask("mn\r\n"), two.ask("mn\r\n")), ("MN".to_owned(), "MN".to_owned()));
@@ -57,8 +58,9 @@ fn one_connection_too_many_is_told_so_and_the_others_stay() {
     });
 }
 
+/// They hold the buffers.
 #[test]
-fn uploads_that_never_end_hold_the_buffers_and_nobody_else() {
+fn endless_uploads_hold_up_nobody_else() {
     let server = small_buffers();
     let uploads: Vec<Client> = (0..40).map(|n| begin_upload(&server, &format!("k{n}"))).collect();
     eventually("they hold what there is", || buffers(&server) > BUFFERS / 2);
@@ -76,7 +78,7 @@ fn uploads_that_never_end_hold_the_buffers_and_nobody_else() {
 }
 
 #[test]
-fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
+fn untaken_answers_are_in_the_buffers_only() {
     let server = small_buffers();
     let mut writer = server.connect();
     let deaf: Vec<Client> = (0..40)
@@ -167,7 +169,7 @@ fn an_unfinished_request_ends_its_connection() {
 }
 
 #[test]
-fn a_client_that_makes_progress_may_take_any_time_in_all() {
+fn a_client_in_progress_may_take_any_time() {
     let time = Duration::from_secs(3);
     let server = start(Config { request_timeout: time, ..Config::default() });
     let mut client = server.connect();
@@ -182,7 +184,7 @@ fn a_client_that_makes_progress_may_take_any_time_in_all() {
 }
 
 #[test]
-fn who_is_slow_to_take_its_answers_does_not_count_as_waiting() {
+fn who_is_slow_to_take_answers_is_not_waiting() {
     const VALUE: usize = 512 << 10;
     const REQUESTS: u64 = 100;
     let slow = Duration::from_secs(1);
@@ -205,7 +207,7 @@ fn who_is_slow_to_take_its_answers_does_not_count_as_waiting() {
 }
 
 #[test]
-fn answers_that_are_not_taken_in_time_end_their_connection() {
+fn answers_not_taken_in_time_end_a_connection() {
     let time = Duration::from_millis(300);
     let server = start(Config { request_timeout: time, ..Config::default() });
     let mut deaf = server.connect();
@@ -216,7 +218,7 @@ fn answers_that_are_not_taken_in_time_end_their_connection() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_only_where_that_was_asked_for() {
+fn an_idle_connection_is_closed_only_if_asked() {
     // Long enough for the other client to send in time on a busy machine.
     let time = Duration::from_secs(3);
     let server = start(Config { idle_timeout: Some(time), ..Config::default() });
@@ -276,7 +278,7 @@ fn what_arrived_before_a_shutdown_is_answered() {
 }
 
 #[test]
-fn a_request_that_never_ends_does_not_hold_a_shutdown() {
+fn an_endless_request_holds_up_no_shutdown() {
     let mut server = start(Config { drain: Duration::from_millis(200), ..Config::default() });
     let mut upload = begin_upload(&server, "k");
     eventually("it has begun", || buffers(&server) > 0);
@@ -285,7 +287,7 @@ fn a_request_that_never_ends_does_not_hold_a_shutdown() {
 }
 
 #[test]
-fn a_list_of_tenants_is_sent_in_parts_and_metered() {
+fn a_list_of_tenants_is_metered_and_in_parts() {
     let server = start_default();
     let mut client = server.connect();
     let name = "n".repeat(200);

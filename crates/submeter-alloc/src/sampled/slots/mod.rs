@@ -188,8 +188,9 @@ impl Slot {
 mod tests {
     use super::*;
 
+    /// As aligned as they are large.
     #[test]
-    fn each_slot_lies_apart_as_aligned_as_it_is_large_and_is_found_again() {
+    fn slots_lie_apart_aligned_and_are_found_again() {
         assert_eq!((size_of_slot(0), size_of_slot(CLASSES - 1)), (LEAST, EXACT));
         let mut end = 0;
         for class in 0..CLASSES {
@@ -208,8 +209,9 @@ mod tests {
         assert_eq!(end, LEN);
     }
 
+    /// Large and aligned enough.
     #[test]
-    fn the_smallest_class_that_is_large_and_aligned_enough() {
+    fn the_smallest_class_that_fits_is_taken() {
         let of = |size, align| size_of_slot(class_of(size, align));
         assert_eq!([of(1, 1), of(16, 8), of(17, 8), of(64, 64)], [16, 16, 32, 64]);
         assert_eq!([of(24, 4096), of(EXACT - 1, 1)], [4096, EXACT]);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_out_once_and_again_when_they_were_put_back() {
+    fn slots_are_given_out_once_until_put_back() {
         start().expect("address space");
         let [a, b] = [40, 64].map(|size| Slot::take(size, 8).expect("room"));
         assert_ne!(a.block(), b.block());

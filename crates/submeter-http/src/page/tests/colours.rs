@@ -56,7 +56,7 @@ fn text_and_bars_stand_out_in_both_themes() {
 }
 
 #[test]
-fn the_dark_that_is_chosen_is_the_dark_of_the_system() {
+fn the_chosen_dark_is_the_dark_of_the_system() {
     let system = colours(":root:not([data-theme=\"light\"]) {");
     assert_eq!(system, colours(":root[data-theme=\"dark\"] {"));
     assert!(colours(":root {").keys().eq(system.keys()), "each colour has one for the dark");

@@ -33,8 +33,9 @@ fn keys(views: &Value) -> Vec<&str> {
     views.iter().map(|view| view["key"].as_str().expect("a key")).collect()
 }
 
+/// And then what changes.
 #[test]
-fn who_watches_is_sent_everything_anew_and_then_what_changes() {
+fn who_watches_is_sent_everything_anew() {
     let world = World::start();
     world.jobs("/acme/web", 1);
     let mut events = Events::join(&world);

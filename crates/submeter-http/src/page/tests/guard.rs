@@ -77,7 +77,7 @@ fn a_refusal_says_how_to_ask() {
 }
 
 #[test]
-fn what_has_an_effect_takes_a_header_that_no_page_of_another_site_can_send() {
+fn an_effect_takes_a_header_no_other_site_sends() {
     let world = World::start();
     drop(world.jobs("/acme", 1));
     for (method, target) in
@@ -113,7 +113,7 @@ fn counting_events_is_no_get() {
 }
 
 #[test]
-fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
+fn any_address_or_name_of_the_server_is_answered() {
     let world = World::with(|shown| shown.host("submeter.lan"));
     let port = world.addr.port();
     let page = format!("Origin: http://submeter.lan:{port}");
@@ -138,7 +138,7 @@ fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
 }
 
 #[test]
-fn a_token_is_asked_for_on_every_route_but_the_servers_health() {
+fn every_route_but_health_asks_for_a_token() {
     let token = Token::new("correct-horse-battery").expect("a token");
     let world = World::with(|shown| shown.token(token));
     drop(world.jobs("/acme", 1));

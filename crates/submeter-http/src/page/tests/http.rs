@@ -24,7 +24,7 @@ fn the_page_is_one_file_that_asks_nobody_else() {
 }
 
 #[test]
-fn no_text_from_the_server_is_ever_parsed_as_markup() {
+fn no_text_from_the_server_is_parsed_as_markup() {
     let parsers = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser"];
     for parser in parsers.iter().chain(&["createContextualFragment", "eval(", "new Function"]) {
         assert!(!client::PAGE.contains(parser), "the page uses {parser}");
@@ -141,7 +141,7 @@ fn what_is_not_there_says_what_is() {
 }
 
 #[test]
-fn the_tree_has_this_moments_values_and_parents_are_sums() {
+fn the_tree_is_of_this_moment_and_adds_up() {
     let world = World::start();
     world.jobs("/acme/web", 7);
     world.jobs("/acme/api", 5);
@@ -167,7 +167,7 @@ fn the_tree_has_this_moments_values_and_parents_are_sums() {
 }
 
 #[test]
-fn what_to_bill_is_numbered_and_names_the_process() {
+fn bills_are_numbered_and_name_the_process() {
     let world = World::with(|shown| shown.member("east-1"));
     world.jobs("/acme/web", 7);
     let totals = || -> TotalsDoc {
@@ -228,8 +228,9 @@ fn hostile_names_arrive_as_they_are() {
     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
 }
 
+/// By the program.
 #[test]
-fn metrics_are_of_the_groups_that_the_program_chose() {
+fn metrics_are_of_the_groups_chosen() {
     let world = World::with(|shown| shown.version("").export(|export| export.depth(1)));
     world.jobs("/acme/web", 7);
     let text = world.get("/metrics").body;
@@ -239,7 +240,7 @@ fn metrics_are_of_the_groups_that_the_program_chose() {
 }
 
 #[test]
-fn metrics_are_in_the_format_that_the_client_asks_for() {
+fn metrics_are_in_the_format_asked_for() {
     let world = World::start();
     world.jobs("/acme/web", 7);
     let answer = world.get("/metrics");
@@ -276,7 +277,7 @@ fn accept_is_one_list_however_many_lines_it_has() {
 }
 
 #[test]
-fn what_a_request_asks_for_besides_is_passed_over() {
+fn what_else_a_request_asks_for_is_passed_over() {
     let world = World::start();
     world.jobs("/acme", 1);
     for line in [
@@ -324,8 +325,9 @@ fn a_body_that_is_waited_for_is_asked_for() {
     assert_eq!(connection.line().as_deref(), Some("/a=1k"));
 }
 
+/// The header, the group, and what the program thinks of it.
 #[test]
-fn a_limit_of_one_group_takes_the_header_the_group_and_what_the_program_thinks_of_it() {
+fn a_limit_of_one_group_takes_header_and_consent() {
     let set = async |path: String, limits: String| match limits.as_str() {
         "rate=none" => Err((crate::StatusCode::BAD_REQUEST, "no such limit\n".to_owned())),
         _ => Ok(LimitDoc { path, limits, undo: "rate=none".to_owned() }),
@@ -398,8 +400,9 @@ fn every_route_says_which_methods_it_has() {
     }
 }
 
+/// And the others stay.
 #[test]
-fn one_client_too_many_is_told_so_and_the_others_stay() {
+fn a_client_too_many_is_told_so() {
     let world = World::start();
     let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.let_in()).collect();
     let answer = world.get("/api/tree");
@@ -411,7 +414,7 @@ fn one_client_too_many_is_told_so_and_the_others_stay() {
 }
 
 #[test]
-fn clients_that_ask_for_nothing_or_lack_the_token_keep_nobody_out() {
+fn silent_or_tokenless_clients_keep_nobody_out() {
     let token = Token::new("correct-horse-battery").expect("a token");
     let world = World::with(|shown| shown.token(token));
     let began = Instant::now();
@@ -430,7 +433,7 @@ fn clients_that_ask_for_nothing_or_lack_the_token_keep_nobody_out() {
 }
 
 #[test]
-fn a_server_full_of_slow_clients_says_that_it_runs() {
+fn a_server_full_of_slow_clients_says_it_runs() {
     let world = World::start();
     // More than there are places, and than are heard beside those.
     let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.let_in()).collect();

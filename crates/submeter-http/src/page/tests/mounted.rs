@@ -36,7 +36,7 @@ async fn send(
 const HOST: (&str, &str) = ("host", "localhost:8080");
 
 #[tokio::test]
-async fn it_answers_below_the_path_where_it_is_mounted_and_nowhere_else() {
+async fn it_answers_below_its_mount_and_nowhere_else() {
     let program = Program::new();
     program.tree.create("/acme").expect("a legal path").add(program.jobs, 3);
     let own = axum::routing::get(|| async { "the program's" });
@@ -72,8 +72,9 @@ async fn over_http_2_the_host_is_that_of_the_target() {
     }
 }
 
+/// Another server. Addresses are not.
 #[tokio::test]
-async fn where_another_server_listens_names_are_refused_and_addresses_are_not() {
+async fn names_are_refused_where_another_listens() {
     let app = router(Program::new().shown().host("ops.lan"));
     for host in ["localhost", "192.0.2.1:80", "[2001:db8::1]", "ops.lan"] {
         for scheme in ["http", "https"] {
@@ -103,7 +104,7 @@ async fn where_another_server_listens_names_are_refused_and_addresses_are_not() 
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
+async fn nothing_is_deleted_unless_the_program_asks() {
     let program = Program::new();
     drop(program.tree.create("/acme").expect("a legal path"));
     let meant = [HOST, ("x-submeter", "1")];
@@ -122,7 +123,7 @@ async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
 }
 
 #[tokio::test]
-async fn what_clients_may_change_is_listed_where_they_may() {
+async fn what_clients_may_change_is_listed_if_they_may() {
     let program = Program::new();
     let app = router(Dashboard::new("program", &program.tree));
     let (status, why) = ask(&app, "GET", "/nowhere", &[HOST]).await;
@@ -134,7 +135,7 @@ async fn what_clients_may_change_is_listed_where_they_may() {
 }
 
 #[tokio::test]
-async fn limits_that_are_too_long_or_no_text_are_refused_with_the_reason() {
+async fn long_or_garbled_limits_are_refused_with_why() {
     let shown =
         Program::new().shown().on_limits(|text: String| async move { text.len().to_string() });
     let (app, meant) = (router(shown), [HOST, ("x-submeter", "1")]);
@@ -174,8 +175,9 @@ async fn sampling_ends_with_the_last_router() {
     panic!("the sampler outlives its routers");
 }
 
+/// And begins metrics as it may.
 #[test]
-fn any_name_is_shown_as_it_is_and_begins_metrics_as_it_may() {
+fn any_name_is_shown_as_it_is() {
     let tree = Program::new().tree;
     for (name, prefix) in [("my-service 2", "my_service_2"), ("2fast", "_2fast"), ("", "_")] {
         let shown = Dashboard::new(name, &tree);

@@ -25,7 +25,7 @@ fn run(test: &str) {
 }
 
 #[test]
-fn a_page_that_is_told_of_other_metrics_loads_anew() {
+fn a_page_told_of_other_metrics_loads_anew() {
     run(r"
         let loads = 0;
         location.reload = () => { loads++; };
@@ -41,8 +41,9 @@ fn a_page_that_is_told_of_other_metrics_loads_anew() {
         ");
 }
 
+/// And a burst that lasts is not cut.
 #[test]
-fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
+fn a_spike_flattens_no_line() {
     run(r"
         const calm = Array(57).fill(10);
         assert.equal(ceiling([...calm, 9000, 10, null], 1), 40, 'a spike');
@@ -54,7 +55,7 @@ fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
 }
 
 #[test]
-fn more_than_a_processor_is_more_than_a_hundred_percent() {
+fn above_a_processor_is_above_100_percent() {
     run(r"
         const cores = (n) => format.text(SHAPES.cores.show(n)).replace(NBSP, ' ');
         assert.deepEqual([0, 0.099, 1, 1.7, 31.5].map(cores), ['0 %', '9.9 %', '100 %', '170 %', '3150 %']);
@@ -62,7 +63,7 @@ fn more_than_a_processor_is_more_than_a_hundred_percent() {
 }
 
 #[test]
-fn rows_change_places_only_where_one_has_a_fifth_more() {
+fn rows_change_places_at_a_fifth_more_only() {
     run(r"
         const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
         const order = (figures) => {
@@ -100,8 +101,9 @@ fn a_filter_leaves_rows_out_and_moves_none() {
         ");
 }
 
+/// And a rate has its limit beside it.
 #[test]
-fn what_is_refused_is_one_column_and_a_rate_has_its_limit_beside_it() {
+fn what_is_refused_is_one_column() {
     run(r"
         const view = (key, more) => ({ key, title: `${key}/s`, shape: 'rate', place: 'table', limit: null, ...more });
         const views = [view('requests', { place: 'headline', limit: 'rate' }), view('rate', { place: 'nowhere' }),
@@ -117,8 +119,9 @@ fn what_is_refused_is_one_column_and_a_rate_has_its_limit_beside_it() {
         ");
 }
 
+/// However many samples there were.
 #[test]
-fn a_line_has_a_point_for_each_second_however_many_samples_there_were() {
+fn a_line_has_a_point_for_each_second() {
     run(r"
         Object.assign(model, { at: 100_000, times: [70_000, 90_000, 99_000, 100_000] });
         const line = model.seconds([1, 2, 3, 4]);
@@ -159,8 +162,9 @@ fn names_are_shown_as_the_library_shows_them() {
     ));
 }
 
+/// And none looks like another.
 #[test]
-fn a_name_turns_no_sentence_around_and_none_looks_like_another() {
+fn a_name_turns_no_sentence_around() {
     run(r"
         const made = () => ({ children: [], append(c) { this.children.push(c); }, classList: { toggle() {} } });
         const by = { news: made(), 'news-said': made(), earlier: { lastElementChild: made() } };
@@ -188,8 +192,9 @@ fn a_name_turns_no_sentence_around_and_none_looks_like_another() {
         ");
 }
 
+/// Where one is asked for.
 #[test]
-fn a_copied_command_has_the_tokens_header_where_one_is_asked_for() {
+fn a_copied_command_has_the_tokens_header() {
     run(r#"
         const of = (token) => curl('http://h/api/limit?path=%2Fa', `it's`, token);
         assert.equal(of(), String.raw`curl -H 'X-Submeter: 1' --data-raw 'it'\''s' 'http://h/api/limit?path=%2Fa'`);

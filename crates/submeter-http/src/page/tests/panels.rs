@@ -61,7 +61,7 @@ fn a_notice_is_there_for_as_long_as_it_is_so() {
 }
 
 #[test]
-fn figures_of_a_table_are_metrics_with_its_labels() {
+fn a_tables_figures_are_metrics_with_its_labels() {
     let world = World::with(|shown| shown.panel(disks()));
     let odd = "disk=\"s\\\"d\\\\a\\n#\"";
     let open = world.request_with(
@@ -89,8 +89,9 @@ fn figures_of_a_table_are_metrics_with_its_labels() {
     }
 }
 
+/// Well-formed ones.
 #[test]
-fn a_table_without_labels_has_well_formed_metrics_too() {
+fn a_table_without_labels_has_metrics_too() {
     let columns = vec![
         Column::state("state", "State", "How it is", &["good", "slow"]),
         Column::gauge("free", "Free", "Bytes that are free"),

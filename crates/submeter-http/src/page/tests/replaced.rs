@@ -20,7 +20,7 @@ fn replace(program: &Program, jobs: u64) {
 }
 
 #[test]
-fn a_group_that_was_made_again_has_counted_since_nothing() {
+fn a_group_made_again_has_counted_since_nothing() {
     let program = Program::new();
     let sampler = Sampler::new(program.shown());
     work(&program, 100);
@@ -35,8 +35,9 @@ fn a_group_that_was_made_again_has_counted_since_nothing() {
     }
 }
 
+/// Not yet: it was made again.
 #[tokio::test]
-async fn a_group_that_was_made_again_after_the_sample_has_no_rates_yet() {
+async fn a_group_made_after_the_sample_has_no_rates() {
     let program = Program::new();
     let sampler = Sampler::new(program.shown());
     work(&program, 100);
@@ -49,8 +50,9 @@ async fn a_group_that_was_made_again_after_the_sample_has_no_rates_yet() {
     assert_eq!((overview["jobs_per_s"], rates.len()), (Figure(Some(0.0)), 0));
 }
 
+/// And no other is marked with it.
 #[test]
-fn what_is_said_of_a_killed_group_is_over_and_no_other_is_marked_with_it() {
+fn what_is_said_of_a_killed_group_is_over() {
     let program = Program::new();
     let sampler = Sampler::new(program.shown());
     let full = || {

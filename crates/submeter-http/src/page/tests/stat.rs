@@ -58,7 +58,7 @@ fn totals_only_grow_and_say_where_intervals_end() {
 }
 
 #[test]
-fn counts_beyond_the_most_are_refused_until_one_ends() {
+fn one_count_too_many_is_refused_until_one_ends() {
     let world = World::start();
     world.tenant("/acme/web");
     let mut listeners: Vec<_> = (0..COUNTS_MAX).map(|_| listen(&world)).collect();

@@ -76,8 +76,9 @@ fn id_of(list: &Value, name: &str) -> Option<u64> {
     group[0].as_u64()
 }
 
+/// And the next what changed.
 #[test]
-fn the_first_event_is_everything_and_the_next_what_changed() {
+fn the_first_event_is_everything() {
     let world = World::start();
     let mut events = Events::join(&world);
     let (name, full) = events.next().expect("an event");

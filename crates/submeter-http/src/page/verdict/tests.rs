@@ -185,8 +185,9 @@ impl Server {
     }
 }
 
+/// And who recovers is not blamed.
 #[test]
-fn a_burst_is_named_with_whom_it_takes_from_and_who_recovers_is_not_blamed() {
+fn a_burst_is_named_with_whom_it_takes_from() {
     let mut server = Server::new(["/a", "/b", "/c"]);
     let calm = [3000.0, 400.0, 300.0].map(busy);
     let waits = Second { wait_ms: 3.0, ..busy(1000.0) };
@@ -223,7 +224,7 @@ fn a_burst_is_twice_what_is_usual() {
 }
 
 #[test]
-fn who_fills_the_room_that_another_left_took_nothing_from_it() {
+fn who_fills_room_that_was_left_took_nothing() {
     let mut server = Server::new(["/deletes", "/large"]);
     let memory = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
     server.seconds(20, &[memory(5e7, 0.95), memory(4e7, 0.9)]);
@@ -244,7 +245,7 @@ fn who_fills_the_room_that_another_left_took_nothing_from_it() {
 }
 
 #[test]
-fn where_the_machine_has_other_work_no_tenant_is_to_blame() {
+fn other_work_of_the_machine_blames_no_tenant() {
     let said = |all: f64| {
         let mut server = Server::new(["/large", "/a", "/b"]);
         // It holds most, too, which keeps nobody waiting.
@@ -257,8 +258,9 @@ fn where_the_machine_has_other_work_no_tenant_is_to_blame() {
     assert!(said(0.3).starts_with("/a waits"), "{}", said(0.3));
 }
 
+/// While another waits for it.
 #[test]
-fn a_hog_that_is_always_one_is_named_while_another_waits_for_it() {
+fn a_constant_hog_is_named_while_one_waits() {
     let mut server = Server::new(["/load/tenant1", "/quiet"]);
     let hog = Second { wait_ms: 20.0, cores: 1.96, ..busy(301_000.0) };
     let quiet = Second { wait_ms: 12.6, work_us: 210.0, cores: 0.04, ..busy(70.0) };
@@ -276,7 +278,7 @@ fn a_hog_that_is_always_one_is_named_while_another_waits_for_it() {
 }
 
 #[test]
-fn the_program_is_asked_for_the_limit_that_ends_it() {
+fn the_program_is_asked_for_the_ending_limit() {
     let mut server = Server::new(["/hog", "/quiet"]);
     server.remedy = Some(std::sync::Arc::new(|offence| {
         let requests = offence.figure("requests").filter(|_| offence.kind.is_blame())?;
@@ -289,8 +291,9 @@ fn the_program_is_asked_for_the_limit_that_ends_it() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
+/// And who has many is not.
 #[test]
-fn who_takes_the_processors_with_few_requests_is_named_and_who_has_many_is_not() {
+fn few_requests_that_take_the_cpus_are_named() {
     let mut server = Server::new(["/many", "/thief", "/other", "/large"]);
     let thief = Second { cores: 1.9, work_us: 19_000.0, ..busy(100.0) };
     let waits = Second { wait_ms: 5.0, work_us: 20.0, ..busy(400.0) };
@@ -302,7 +305,7 @@ fn who_takes_the_processors_with_few_requests_is_named_and_who_has_many_is_not()
 }
 
 #[test]
-fn who_fills_the_memory_that_others_find_less_in_is_named() {
+fn who_fills_the_memory_others_lack_is_named() {
     let mut server = Server::new(["/victim", "/thief"]);
     let memory = |of: Second, memory: f64, hits: f64| Second { memory, hits: Some(hits), ..of };
     let (victim, thief) = (busy(1000.0), busy(900.0));
@@ -361,7 +364,7 @@ fn what_is_healthy_is_no_news() {
 }
 
 #[test]
-fn a_second_says_nothing_and_a_second_less_ends_nothing() {
+fn one_second_says_nothing_and_ends_nothing() {
     let mut server = Server::new(["/hog", "/quiet"]);
     let hog = busy(90_000.0);
     let waits = Second { wait_ms: 9.0, ..busy(100.0) };
@@ -418,7 +421,7 @@ fn of_few_requests_nothing_follows() {
 }
 
 #[test]
-fn who_is_large_is_not_to_blame_for_another_tenants_new_keys() {
+fn size_is_not_to_blame_for_anothers_new_keys() {
     let mut server = Server::new(["/large", "/web"]);
     let large = Second { memory: 8e8, ..busy(1000.0) };
     let web = |hits: f64| Second { hits: Some(hits), memory: 1e8, ..busy(1000.0) };
@@ -440,7 +443,7 @@ fn harm_that_lasts_does_not_become_usual() {
 }
 
 #[test]
-fn who_was_idle_all_day_and_takes_a_half_at_night_bursts() {
+fn idle_all_day_and_half_at_night_is_a_burst() {
     let mut server = Server::without_waits(["/a", "/b", "/batch"]);
     server.seconds(30, &[3000.0, 2000.0, 0.0].map(busy));
     let said = server.seconds(6, &[1000.0, 1500.0, 3000.0].map(busy));
@@ -448,8 +451,9 @@ fn who_was_idle_all_day_and_takes_a_half_at_night_bursts() {
     assert!(said[1].starts_with("/a gets less"), "{said:?}");
 }
 
+/// And not for what it does to its own.
 #[test]
-fn a_level_whose_tenants_together_take_most_is_named_and_not_for_what_it_does_to_its_own() {
+fn a_level_that_takes_most_in_sum_is_named() {
     const NAMES: [&str; 8] =
         ["/acme", "/acme/a", "/acme/b", "/acme/c", "/acme/d", "/acme/e", "/acme/f", "/quiet"];
     let mut server = Server::new(NAMES);
@@ -498,15 +502,16 @@ fn a_clock_that_is_set_back_says_nothing() {
 }
 
 #[test]
-fn a_figure_that_is_not_all_is_never_shown_as_all() {
+fn a_partial_figure_is_never_shown_as_all() {
     let mut server = Server::new(["/hog", "/quiet"]);
     let waits = Second { wait_ms: 9.0, ..busy(1.0) };
     let said = server.seconds(2, &[busy(1e7), waits]);
     assert!(said[0].starts_with("/hog takes most: 99.9 % of all requests"), "{said:?}");
 }
 
+/// Also where nothing is said.
 #[test]
-fn every_verdict_has_its_metric_also_where_nothing_is_said() {
+fn every_verdict_has_its_metric() {
     use submeter::export::Format;
     let mut server = Server::new(["/hog", "/quiet"]);
     let mut text = "a 1\n# EOF\n".to_owned();

@@ -58,7 +58,7 @@ fn figures(
 }
 
 #[test]
-fn figures_are_of_what_happened_between_two_samples() {
+fn figures_are_of_between_two_samples() {
     let program = Program::new();
     let (views, group) = (program.views(), program.group());
     group.add(program.jobs, 6);
@@ -82,7 +82,7 @@ fn figures_are_of_what_happened_between_two_samples() {
 }
 
 #[test]
-fn refusals_are_shown_where_the_limit_is_and_above() {
+fn refusals_show_where_the_limit_is_and_above() {
     let program = Program::new();
     let web = program.tree.get_or_create("/acme/web").expect("a legal path");
     let acme = web.parent().expect("below the root");
@@ -109,7 +109,7 @@ fn refusals_are_shown_where_the_limit_is_and_above() {
 }
 
 #[test]
-fn a_sum_of_counters_that_overflows_goes_on_growing() {
+fn an_overflowing_sum_goes_on_growing() {
     let program = Program::new();
     let (views, group) = (program.views(), program.group());
     group.add(program.jobs, u64::MAX);
@@ -138,8 +138,9 @@ fn a_rate_of_nothing_is_a_limit() {
     assert_eq!(shown(), Some(0.5));
 }
 
+/// Whatever it holds.
 #[test]
-fn a_group_that_does_nothing_is_idle_whatever_it_holds() {
+fn a_group_that_does_nothing_is_idle() {
     let program = Program::new();
     let (views, group) = (program.views(), program.group());
     let held = group.try_charge(program.disk, 60).expect("no limit");
@@ -171,7 +172,7 @@ fn levels_are_brought_up_to_date_and_rates_stay() {
 }
 
 #[test]
-fn who_declares_no_views_is_shown_what_each_metric_suggests() {
+fn undeclared_views_are_what_metrics_suggest() {
     let mut s = Schema::builder();
     let jobs = s.counter::<Count>("jobs_done", "Jobs done");
     let sent = s.counter::<Bytes>("sent", "Bytes sent");
@@ -222,8 +223,9 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     assert!(figures[8].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
 }
 
+/// And its time is nobody's CPU time.
 #[test]
-fn a_rate_limit_is_shown_with_what_it_refuses_and_its_time_is_nobodys_cpu_time() {
+fn a_rate_limit_is_shown_with_what_it_refuses() {
     let mut s = Schema::builder();
     s.rate_limit::<Count>("calls", "Calls");
     s.counter::<Count>("odd_throttled", "Of no rate limit");
@@ -246,7 +248,7 @@ fn a_rate_limit_is_shown_with_what_it_refuses_and_its_time_is_nobodys_cpu_time()
 }
 
 #[test]
-fn what_is_used_of_a_rate_limit_is_shown_within_it() {
+fn use_of_a_rate_limit_is_shown_within_it() {
     let mut s = Schema::builder();
     let cpu = s.cpu_time("cpu", "CPU time");
     let budget = s.cpu_budget("budget", "CPU time");
@@ -281,7 +283,7 @@ fn what_is_used_of_a_rate_limit_is_shown_within_it() {
 }
 
 #[test]
-fn of_the_times_beside_cpu_time_others_lack_nothing() {
+fn times_beside_cpu_time_take_from_nobody() {
     let mut s = Schema::builder();
     s.off_cpu("off", "Time without a processor");
     s.cpu_error("error", "What CPU time may be wrong by");
@@ -300,8 +302,9 @@ fn of_the_times_beside_cpu_time_others_lack_nothing() {
     );
 }
 
+/// As pressure.
 #[test]
-fn who_waits_for_room_has_pressure_in_views_and_in_json() {
+fn waits_for_room_show_in_views_and_json() {
     let program = Program::new();
     let group = program.group();
     let views = Views::new(vec![View::pressure("stalls", "Stalls", program.disk)]);
@@ -344,7 +347,7 @@ fn who_waits_for_room_has_pressure_in_views_and_in_json() {
 }
 
 #[test]
-fn what_was_reclaimed_is_in_json_where_anything_was() {
+fn what_was_reclaimed_is_in_json_if_anything() {
     let program = Program::new();
     let group = program.group();
     group.set_low(program.disk, Some(8));
@@ -381,8 +384,9 @@ fn what_an_older_server_says_of_a_quota_is_read() {
     };
 }
 
+/// And keys stay distinct.
 #[test]
-fn what_does_not_fit_on_a_screen_is_in_the_detail_and_keys_stay_distinct() {
+fn what_fits_no_screen_is_in_the_detail() {
     let mut s = Schema::builder();
     s.gauge::<Count>("disk_limit", "A gauge with the name of another's view");
     s.quota::<Bytes>("disk", "Disk");

@@ -356,8 +356,9 @@ mod tests {
         arch::own_area_offset()
     }
 
+    /// After a preemption.
     #[test]
-    fn a_kernel_that_does_not_abort_after_a_preemption_is_found() {
+    fn a_kernel_that_does_not_abort_is_found() {
         assert_eq!(
             run(unregistered(), || true, Barrier::Membarrier),
             SelfTest::CommittedAfterPreemption
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_whose_barrier_restarts_nothing_is_found() {
+    fn a_barrier_that_restarts_nothing_is_found() {
         if membarrier::register_rseq().is_err() {
             eprintln!("skipped: membarrier cannot restart sequences here (Linux 5.10 can)");
             return;
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_after_which_a_section_commits_is_found() {
+    fn a_visit_that_restarts_nothing_is_found() {
         let allowed = cpu::affinity().expect("readable");
         let other = allowed.get(1).copied().unwrap_or(allowed[0]);
         let found = visits(unregistered(), allowed[0], other, || true);

@@ -169,7 +169,7 @@ fn a_thread_is_what_the_kernel_says() {
 }
 
 #[test]
-fn a_list_has_every_thread_that_lives_throughout_or_is_none() {
+fn a_list_has_every_lasting_thread_or_is_none() {
     let stop = AtomicBool::new(false);
     let (mine, room) = (thread::number() as c_int, &mut [0; 1000]);
     std::thread::scope(|scope| {

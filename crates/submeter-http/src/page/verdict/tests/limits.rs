@@ -2,8 +2,9 @@
 
 use super::{Second, Server, busy};
 
+/// It is named.
 #[test]
-fn who_is_at_a_limit_of_its_own_is_named_and_harms_nobody() {
+fn who_is_at_its_own_limit_harms_nobody() {
     let mut server = Server::new(["/a", "/b", "/c"]);
     let over = Second { over_rate: 7770.0, rate: Some(1000.0), ..busy(8770.0) };
     let stalled = Second { stalled: 0.37, ..busy(30.0) };
@@ -28,8 +29,9 @@ fn who_waits_for_itself_accuses_nobody() {
     assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
 }
 
+/// Those of its own limit: they are said of it.
 #[test]
-fn what_a_levels_own_limit_refuses_is_said_of_it_and_of_none_below() {
+fn a_levels_refusals_are_said_of_none_below() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
     let own = Second { over_rate: 500.0, ..Second::default() };
     let said = server.seconds(2, &[own, busy(9.0), busy(9.0)]);
@@ -53,7 +55,7 @@ fn waits() -> Second {
 }
 
 #[test]
-fn who_waits_for_the_rate_of_a_level_waits_for_none_outside() {
+fn waits_for_a_levels_rate_blame_none_outside() {
     let level = Second { over_rate: 500.0, rate: Some(1000.0), ..Second::default() };
     let refused = "/acme is refused 500 times a second: over its rate of 1000/s.";
     let calm = busy(100.0);
@@ -71,14 +73,14 @@ fn who_waits_for_the_rate_of_a_level_waits_for_none_outside() {
 }
 
 #[test]
-fn who_waits_for_the_memory_of_a_level_waits_for_none_outside() {
+fn waits_for_a_levels_memory_blame_none_outside() {
     let level = Second { over_limit: 500.0, limit: Some(2e6), ..Second::default() };
     let refused = "/acme is refused 500 times a second: over its memory of 1.91 MiB.";
     assert_eq!(said(90_000.0, level, 900.0, [waits(), busy(100.0)]), [refused]);
 }
 
 #[test]
-fn who_waits_for_a_limit_of_its_own_waits_for_nobody() {
+fn a_wait_for_an_own_limit_blames_nobody() {
     let calm = busy(100.0);
     let over_rate = Second { over_rate: 40.0, rate: Some(100.0), ..waits() };
     let refused = "/acme/web is refused 40 times a second: over its rate of 100/s.";
@@ -93,7 +95,7 @@ fn who_waits_for_a_limit_of_its_own_waits_for_nobody() {
 }
 
 #[test]
-fn who_waits_for_a_limit_of_all_waits_for_whoever_takes_most() {
+fn a_wait_for_a_limit_of_all_blames_the_largest() {
     let mut server = Server::new(["/large", "/web"]);
     // Of the root's own limit no tenant counts what it refuses.
     server.own_refusals = 500.0;
@@ -116,8 +118,9 @@ fn the_nearest_limit_is_why_its_tenants_wait() {
     assert_eq!(both, "/a is refused 50 times a second: over its rate; 1 more is refused.");
 }
 
+/// Those of several, for its limit.
 #[test]
-fn several_that_wait_for_the_limit_of_a_level_say_nothing_of_the_server() {
+fn waits_at_a_level_say_nothing_of_the_server() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b", "/other"]);
     let level = Second { over_rate: 50.0, ..Second::default() };
     let said = server.seconds(3, &[level, waits(), waits(), busy(100.0)]);
@@ -125,7 +128,7 @@ fn several_that_wait_for_the_limit_of_a_level_say_nothing_of_the_server() {
 }
 
 #[test]
-fn who_is_kept_waiting_by_their_own_limits_do_not_hide_a_queue_of_the_others() {
+fn waits_for_own_limits_hide_no_others_queue() {
     const NAMES: [&str; 20] = [
         "/large", "/slow", "/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j", "/k", "/l",
         "/m", "/n", "/o", "/p", "/q", "/r",
@@ -137,8 +140,9 @@ fn who_is_kept_waiting_by_their_own_limits_do_not_hide_a_queue_of_the_others() {
     assert!(said[0].starts_with("/large takes most"), "{said:?}");
 }
 
+/// Or who gets less there.
 #[test]
-fn who_is_slow_or_gets_less_at_a_limit_accuses_none_that_has_no_part_in_it() {
+fn slow_at_a_limit_accuses_none_outside_of_it() {
     let calm = [3000.0, 0.0, 400.0, 300.0].map(busy);
     let said = |level: Second| {
         let mut server = Server::without_waits(["/batch", "/acme", "/acme/a", "/acme/b"]);
@@ -153,7 +157,7 @@ fn who_is_slow_or_gets_less_at_a_limit_accuses_none_that_has_no_part_in_it() {
 }
 
 #[test]
-fn what_a_new_limit_takes_was_taken_by_none_outside_of_it() {
+fn what_a_new_limit_takes_none_outside_took() {
     let memory = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
     let said = |level: Second, web: Second| {
         let mut server = Server::new(["/other", "/acme", "/acme/web"]);

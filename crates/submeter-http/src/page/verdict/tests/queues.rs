@@ -22,8 +22,9 @@ impl Crowd {
     }
 }
 
+/// While another bursts.
 #[test]
-fn who_is_large_as_always_is_not_why_there_is_a_queue_while_another_bursts() {
+fn as_large_as_always_is_no_reason_for_a_queue() {
     let mut crowd = Crowd::new();
     crowd.seconds(20, [68e3, 15e3, 3e3], 0.01);
     crowd.seconds(4, [40e3, 140e3, 2700.0], 300.0);
@@ -55,8 +56,9 @@ fn who_is_served_late_is_not_why_it_waited() {
     assert!(said.contains("/large bursts"), "where there is a queue again: {said}");
 }
 
+/// While it is known to be another's.
 #[test]
-fn while_a_queue_shrinks_that_is_known_to_be_anothers_nobody_new_is_to_blame() {
+fn a_shrinking_queue_blames_nobody_new() {
     let said = |waits_ms: [f64; 5]| {
         let mut crowd = Crowd::new();
         let said = crowd.seconds(20, [140e3, 2700.0, 2700.0], 600.0);
@@ -69,8 +71,9 @@ fn while_a_queue_shrinks_that_is_known_to_be_anothers_nobody_new_is_to_blame() {
     assert!(stays.contains("/other bursts"), "{stays}");
 }
 
+/// To the rest of a queue, none that has waited in it.
 #[test]
-fn who_comes_back_to_the_rest_of_a_queue_accuses_none_that_has_waited_in_it() {
+fn who_returns_to_a_queue_accuses_no_waiter() {
     let said = |rest_ms: f64| {
         let mut crowd = Crowd::new();
         let mut second = |large: f64, last: f64, wait_ms: f64| {
@@ -86,8 +89,9 @@ fn who_comes_back_to_the_rest_of_a_queue_accuses_none_that_has_waited_in_it() {
     assert!(said(79.0).contains("/large bursts"), "a queue that stays: {}", said(79.0));
 }
 
+/// While one sends all at once.
 #[test]
-fn while_one_sends_all_at_once_a_burst_is_not_why_others_wait_for_moments() {
+fn a_burst_is_not_why_others_wait_for_moments() {
     let said = |at_once: Second| {
         let mut crowd = Crowd::new();
         crowd.seconds(20, [60e3, 10e3, 3e3], 0.01);

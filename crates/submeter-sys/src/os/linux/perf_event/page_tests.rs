@@ -34,7 +34,7 @@ fn a_count_is_the_offset_and_the_counter() {
 }
 
 #[test]
-fn a_counter_below_zero_is_extended_from_its_own_width() {
+fn a_counter_below_zero_is_extended_by_its_width() {
     let below = (1u64 << 48) - 100;
     assert_eq!(count(&page(0, 1, 1_000, 48), |_| below), Some(900));
     // What lies above the width means nothing.
@@ -43,8 +43,9 @@ fn a_counter_below_zero_is_extended_from_its_own_width() {
     assert_eq!(count(&page(0, 1, 7, 64), |_| u64::MAX), Some(6));
 }
 
+/// Nor without a counter.
 #[test]
-fn without_a_counter_or_leave_the_instruction_is_not_run() {
+fn without_leave_the_instruction_is_not_run() {
     let never = |_| -> u64 { panic!("would trap") };
     assert_eq!(count(&page(0, 0, 5, 48), never), None);
     assert_eq!(count(&page(0, 1, 5, 0), never), None);
@@ -54,8 +55,9 @@ fn without_a_counter_or_leave_the_instruction_is_not_run() {
     assert_eq!(count(&forbidden, never), None);
 }
 
+/// And the new counter is read.
 #[test]
-fn a_switch_in_between_is_noticed_and_its_new_counter_is_read() {
+fn a_switch_in_between_is_noticed() {
     let words = page(2, 1, 100, 48);
     let asked = Cell::new(0);
     let counted = count(&words, |index| {
