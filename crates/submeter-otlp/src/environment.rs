@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_variable_is_heeded_and_those_of_metrics_come_first() {
+    fn each_variable_is_heeded_metrics_ones_first() {
         let all = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1/"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb, x=1=2,%79 = , z=a+b;c"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_as_the_specification_has_it() {
+    fn what_is_not_set_is_as_specified() {
         let is = heeded(&[]);
         assert_eq!((is.timeout.as_secs(), is.interval.as_secs()), (10, 60));
         assert_eq!((is.protocol, is.temporality), (Protocol::Http, Temporality::Cumulative));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn exporters_are_a_list_of_which_what_is_unknown_is_passed_over() {
+    fn unknown_exporters_of_a_list_are_passed_over() {
         for (list, is_off, unknown) in [
             ("otlp", false, &[][..]),
             ("none", true, &[]),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_of_nothing_is_none_and_the_shorter_one_counts() {
+    fn the_shorter_timeout_counts_and_0_is_none() {
         let timeout = |variables: &[(&str, &str)]| heeded(variables).timeout;
         assert_eq!(timeout(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]), NONE);
         assert_eq!(timeout(&[("OTEL_METRIC_EXPORT_TIMEOUT", "0")]), Duration::from_secs(10));

@@ -178,8 +178,9 @@ fn ask(bank: &EtcdBank, member: &str, sequence: u64, want: Want) -> (u64, bool) 
     (answer.leases[0].amount, answer.learns)
 }
 
+/// And sees who holds what.
 #[test]
-fn an_operator_sets_limits_of_etcd_and_sees_who_holds_what() {
+fn an_operator_sets_limits_of_etcd() {
     let Some(server) = Server::start(&[]) else { return };
     crate::operate::check(&server.bank("test"));
 }
@@ -190,8 +191,9 @@ fn etcd_answers_as_a_ledger_in_memory_does() {
     crate::conformance::check(|fleet| server.bank(fleet));
 }
 
+/// And need not learn.
 #[test]
-fn an_etcd_that_was_killed_forgets_nothing_and_need_not_learn() {
+fn a_killed_etcd_forgets_nothing() {
     let Some(mut server) = Server::start(&[]) else { return };
     let bank = server.bank("test");
     bank.set(&limit("/", 100)).expect("a limit");
@@ -239,8 +241,9 @@ fn a_gone_members_part_is_free_after_its_lease() {
     }
 }
 
+/// Before it lends.
 #[test]
-fn a_cluster_without_the_ledger_learns_before_it_lends() {
+fn a_cluster_without_the_ledger_learns_first() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank("test");
     let asked = request("web", 7, 1, vec![want("/", 0, 70)]);
@@ -294,7 +297,7 @@ fn holders_of_a_lost_value_are_waited_for() {
 }
 
 #[test]
-fn a_value_of_another_cluster_says_for_how_long_it_lent() {
+fn another_clusters_value_says_how_long_it_lent() {
     let passed = lent_again_after("moved", |server, fleet| {
         let [key, holders, end] = ["ledger", "holder/", "holder0"]
             .map(|name| STANDARD.encode(format!("submeter/{fleet}/{name}")));
@@ -334,7 +337,7 @@ fn another_lease_time_is_refused() {
 }
 
 #[test]
-fn more_leases_than_one_value_keeps_are_refused_by_name() {
+fn leases_beyond_one_value_are_refused_by_name() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank("test");
     bank.set(&limit("/", 100)).expect("a limit");
@@ -472,7 +475,7 @@ fn user_and_password_of_etcd_are_decoded() {
 }
 
 #[test]
-fn a_url_that_is_none_is_refused_without_its_password() {
+fn a_bad_url_is_refused_without_its_password() {
     for wrong in [
         "http://:sesame@h:1",
         "etcd://u:sesame@h",
@@ -492,8 +495,9 @@ fn a_url_that_is_none_is_refused_without_its_password() {
     assert!(!shown(&error).contains("sesame"), "{error:?}");
 }
 
+/// Of the cluster.
 #[test]
-fn a_member_of_the_cluster_that_is_away_is_passed_over() {
+fn a_member_that_is_away_is_passed_over() {
     let Some(server) = Server::start(&[]) else { return };
     let url = format!("etcd://127.0.0.1:1,127.0.0.1:{}", server.port());
     let bank = EtcdBank::new(&url, "test", TTL).expect("a URL");

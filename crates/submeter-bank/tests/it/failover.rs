@@ -177,7 +177,7 @@ enum Notices {
 }
 
 #[test]
-fn a_primary_that_is_one_again_grants_nothing_twice() {
+fn a_primary_again_grants_nothing_twice() {
     let all = [Notices::Silence, Notices::MemberThatMetAnother, Notices::Following];
     each(&all, |notices| {
         let Some(pair) = start() else { return };

@@ -33,8 +33,9 @@ fn cut_off_after_one_answer(outage: Outage) -> [(u64, Option<InForce>); 2] {
     })
 }
 
+/// And says so.
 #[test]
-fn a_member_without_bank_does_as_it_declared_and_says_so() {
+fn a_member_without_bank_does_as_declared() {
     let lease = Some(InForce::Lease);
     assert_eq!(cut_off_after_one_answer(Outage::Strict), [(50, lease), (0, Some(InForce::Strict))]);
     // Its floor is a part of the 50 that it wants.
@@ -46,7 +47,7 @@ fn a_member_without_bank_does_as_it_declared_and_says_so() {
 }
 
 #[test]
-fn a_member_that_goes_on_without_bank_does_so_while_it_is_idle() {
+fn a_member_goes_on_without_bank_while_idle() {
     struct Idle(u64);
     impl Member for Idle {
         fn set(&mut self, _: &Budget, amount: u64) -> Use {

@@ -96,8 +96,9 @@ fn a_lowered_cap_keeps_what_is_in_use() {
     assert_eq!(counted(&ledger)["web"], 10);
 }
 
+/// Whatever their sequence.
 #[test]
-fn no_sequence_of_requests_takes_more_than_the_cap_or_the_limit() {
+fn no_requests_take_more_than_cap_or_limit() {
     let mut rng = Rng::with_seed(16);
     for past in [Past::None, Past::Unknown] {
         let (mut ledger, mut now) = (ledger(past), Duration::ZERO);

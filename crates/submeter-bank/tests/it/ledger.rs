@@ -41,7 +41,7 @@ fn amounts(ledger: &mut Ledger, request: &Request) -> Vec<u64> {
 }
 
 #[test]
-fn five_members_that_share_three_units_do_not_all_get_none() {
+fn of_three_units_not_all_five_members_get_none() {
     let mut ledger = ledger(&[("/", 3)]);
     let lent: u64 = (0..5).map(|epoch| amounts(&mut ledger, &request(epoch, &[("/", 1)]))[0]).sum();
     assert_eq!(lent, 3);
@@ -62,8 +62,9 @@ fn the_odd_unit_goes_to_the_smaller_wish() {
     assert_eq!(amounts(&mut ledger, &smaller), [1]);
 }
 
+/// And prolongs nothing.
 #[test]
-fn a_repeated_request_gets_the_same_answer_and_prolongs_nothing() {
+fn a_repeated_request_gets_the_same_answer() {
     let mut ledger = ledger(&[("/", 100)]);
     let (first, mut second) = (request(1, &[("/", 100)]), request(2, &[("/", 100)]));
     assert_eq!(amounts(&mut ledger, &first), [100]);
@@ -79,8 +80,9 @@ fn a_repeated_request_gets_the_same_answer_and_prolongs_nothing() {
     assert_eq!(answer.leases[0].amount, 0, "all is lent to the first");
 }
 
+/// The nearest one's.
 #[test]
-fn a_lease_is_no_larger_than_that_of_the_nearest_ancestor() {
+fn a_lease_is_no_larger_than_an_ancestors() {
     let mut ledger = ledger(&[("/", 100), ("/acme", 60), ("/acme/web", 1_000)]);
     let wants = [("/", 80), ("/acme", 70), ("/acme/web", 90)];
     assert_eq!(amounts(&mut ledger, &request(1, &wants)), [80, 60, 60]);

@@ -66,7 +66,7 @@ pub(crate) fn check<B: Operate>(bank: &B) {
 }
 
 #[test]
-fn an_operator_sets_limits_and_sees_who_holds_what() {
+fn an_operator_sets_limits_and_sees_holders() {
     check(&MemoryBank::from(Ledger::new(Duration::from_secs(600), Past::None)));
     let learns = MemoryBank::from(Ledger::new(Duration::from_secs(600), Past::Unknown)).learns();
     assert_eq!(learns, Ok(true));

@@ -198,8 +198,9 @@ impl Pair {
     }
 }
 
+/// And sees who holds what.
 #[test]
-fn an_operator_sets_limits_of_redis_and_sees_who_holds_what() {
+fn an_operator_sets_limits_of_redis() {
     let Some(server) = Server::start(&[]) else { return };
     crate::operate::check(&server.bank());
 }
@@ -237,8 +238,9 @@ fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Wan
     wants
 }
 
+/// While time passes.
 #[test]
-fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
+fn redis_answers_as_the_ledger_in_memory_does() {
     let Some(server) = Server::start(&[]) else { return };
     let mut rng = Rng::with_seed(16);
     let mut pair = Pair::new(server);
@@ -283,7 +285,7 @@ fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
 }
 
 #[test]
-fn what_is_below_a_budget_that_becomes_scarce_is_looked_at() {
+fn what_is_below_a_scarce_budget_is_looked_at() {
     let Some(server) = Server::start(&[]) else { return };
     let mut pair = Pair::new(server);
     for (path, limit) in [("/", 100), ("/a", 1_000), ("/c", 1_000)] {
@@ -308,8 +310,9 @@ fn what_is_below_a_budget_that_becomes_scarce_is_looked_at() {
     assert!(answer.leases.iter().all(|lease| lease.amount == 50), "{answer:?}");
 }
 
+/// Where the server learns.
 #[test]
-fn what_does_not_change_is_looked_at_where_the_server_learns() {
+fn the_unchanged_is_looked_at_by_who_learns() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank();
     bank.set_limit(&memory("/"), 100, 0).expect("it runs");
@@ -325,8 +328,9 @@ fn what_does_not_change_is_looked_at_where_the_server_learns() {
     assert_eq!(answer.leases[0].amount, 0, "no more than it has");
 }
 
+/// What is held beyond it is counted once there is room.
 #[test]
-fn what_is_held_beyond_a_lease_is_counted_once_there_is_room() {
+fn what_is_beyond_a_lease_counts_once_it_fits() {
     let Some(server) = Server::start(&[]) else { return };
     let [holds, bank] = [server.bank(), server.bank()];
     bank.set_limit(&memory("/"), 10, 0).expect("it runs");
@@ -411,7 +415,7 @@ fn a_thousand_budgets_are_one_exchange() {
 }
 
 #[test]
-fn a_server_that_was_started_again_learns_before_it_lends() {
+fn a_restarted_server_learns_before_it_lends() {
     let Some(mut server) = Server::start(&[]) else { return };
     let bank = server.bank();
     bank.set_limit(&memory("/"), 100, 0).expect("it runs");
@@ -460,7 +464,7 @@ fn forgetting_while_learning_learns_longest() {
 }
 
 #[test]
-fn members_that_lease_for_another_time_are_refused() {
+fn members_of_another_lease_time_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank();
     bank.set_limit(&memory("/"), 100, 0).expect("it runs");
@@ -476,7 +480,7 @@ fn members_that_lease_for_another_time_are_refused() {
 }
 
 #[test]
-fn a_server_that_may_evict_what_was_lent_is_refused() {
+fn a_server_that_may_evict_leases_is_refused() {
     let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };
     let error = server.bank().set_limit(&memory("/"), 100, 0).expect_err("it may evict");
     assert!(error.to_string().contains("allkeys-lru") && error.is_refused(), "{error}");
@@ -525,7 +529,7 @@ fn passwords_are_used_and_never_shown() {
 }
 
 #[test]
-fn a_url_of_redis_that_is_none_is_refused_without_its_password() {
+fn a_bad_redis_url_is_refused_without_password() {
     for (wrong, why) in [
         ("redis://:sesame@host:port/0", "not redis://"),
         ("http://:sesame@host", "not redis://"),
@@ -541,7 +545,7 @@ fn a_url_of_redis_that_is_none_is_refused_without_its_password() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_named_with_the_remedy() {
+fn an_unreachable_server_is_named_with_a_remedy() {
     let bank = RedisBank::new("redis://:sesame@127.0.0.1:1/0", "test", TTL).expect("a URL");
     let error = bank.exchange(&request("web", 1, 1, Vec::new())).expect_err("nobody listens");
     assert_eq!(error.to_string(), "cannot ask 127.0.0.1:1: start it, or wait for it");

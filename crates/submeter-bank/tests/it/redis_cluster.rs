@@ -53,7 +53,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-fn any_node_of_a_cluster_says_which_has_the_fleets_keys() {
+fn any_node_says_which_has_the_fleets_keys() {
     let (Some(asked), Some(mut has)) = (Node::start(), Node::start()) else { return };
     has.server.query(&["CLUSTER", "ADDSLOTSRANGE", SLOTS[0], SLOTS[1]]);
     asked.meet(&has);

@@ -16,8 +16,9 @@ fn schedules() -> u64 {
     asked.map_or(if cfg!(miri) { 1 } else { ENOUGH }, |n| n.parse().expect("a number"))
 }
 
+/// In any schedule.
 #[test]
-fn no_schedule_of_faults_exceeds_a_limit_or_strands_a_lease() {
+fn no_faults_exceed_a_limit_or_strand_a_lease() {
     let (next, admitted) = (AtomicU64::new(0), AtomicU64::new(0));
     let schedules = schedules();
     let run = || {

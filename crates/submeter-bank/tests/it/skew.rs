@@ -66,8 +66,9 @@ impl Fleet {
     }
 }
 
+/// After load has moved.
 #[test]
-fn a_fleet_uses_95_percent_two_periods_after_load_has_moved() {
+fn a_fleet_uses_95_percent_after_two_periods() {
     for members in [2, 10] {
         let mut fleet = Fleet::new(members);
         for hot in [0, 1, 0] {
@@ -80,7 +81,7 @@ fn a_fleet_uses_95_percent_two_periods_after_load_has_moved() {
 }
 
 #[test]
-fn members_that_all_want_more_do_not_ask_more_often() {
+fn members_that_want_more_ask_no_more_often() {
     let mut fleet = Fleet::new(10);
     for (_, demand) in &mut fleet.members {
         demand.wished = LIMIT;
@@ -93,7 +94,7 @@ fn members_that_all_want_more_do_not_ask_more_often() {
 }
 
 #[test]
-fn what_an_idle_member_had_is_free_after_two_periods() {
+fn an_idle_members_lease_is_free_in_two_periods() {
     let mut fleet = Fleet::new(2);
     fleet.shift_to(0);
     fleet.pass(TTL);

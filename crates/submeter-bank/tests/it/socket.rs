@@ -76,7 +76,7 @@ impl Host {
 }
 
 #[test]
-fn an_exchange_through_the_socket_is_that_of_the_ledger() {
+fn a_socket_exchanges_as_the_ledger_does() {
     let host = host(0o600);
     let bank = SocketBank::new(&host.path);
     for (sequence, wants, lent) in [(1, 400, 400), (2, 500, 500), (3, u64::MAX, 600)] {
@@ -95,8 +95,9 @@ fn an_exchange_through_the_socket_is_that_of_the_ledger() {
     assert_eq!(bank.exchange(&request("other", 8, 1)).expect("an answer").leases[0].amount, 1);
 }
 
+/// It is refused.
 #[test]
-fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
+fn what_is_no_request_leaves_nothing() {
     let host = host(0o600);
     let line = |member: &str, path: &str| {
         format!(
@@ -154,9 +155,11 @@ fn an_operator_sets_limits_and_sees_holders() {
     crate::operate::check(&SocketBank::new(&path));
 }
 
+/// And lists nothing.
+///
 /// The test's process asks by the name of another user, which takes root.
 #[test]
-fn a_user_who_does_not_serve_the_bank_sets_and_lists_nothing() {
+fn who_does_not_serve_the_bank_sets_nothing() {
     let host = host(0o666);
     fs::set_permissions(host.path.parent().expect("a directory"), PermissionsExt::from_mode(0o755))
         .expect("its owner");
@@ -186,8 +189,9 @@ fn a_user_who_does_not_serve_the_bank_sets_and_lists_nothing() {
     assert_eq!(host.bank.limits().expect("it cannot fail")[0].most, 1000);
 }
 
+/// A member's name is its user.
 #[test]
-fn where_other_users_may_ask_a_members_name_is_its_user() {
+fn where_others_may_ask_names_are_users() {
     if !cfg!(target_os = "linux") {
         println!("skipped: names by user, which Linux knows");
         return;
@@ -202,7 +206,7 @@ fn where_other_users_may_ask_a_members_name_is_its_user() {
 }
 
 #[test]
-fn a_second_server_is_refused_and_a_killed_one_replaced() {
+fn a_second_server_only_replaces_a_killed_one() {
     let mut host = host(0o600);
     let error = SocketServer::start(&host.path, 0o600, Arc::clone(&host.bank)).expect_err("taken");
     assert!(error.to_string().contains("another server has it"), "{error}");
@@ -256,7 +260,7 @@ fn processes_that_ask_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn a_thousand_processes_are_served_and_the_next_is_told() {
+fn all_places() {
     let host = host(0o600);
     let Some(mut kept) = all_places(&host) else { return };
     for asks in &mut kept {

@@ -71,7 +71,7 @@ fn refused(bank: &RedisBank, port: u16) -> RedisError {
 }
 
 #[test]
-fn redis_is_asked_through_tls_where_its_authority_is_trusted() {
+fn redis_is_asked_through_tls_if_it_is_trusted() {
     let Some((_server, port)) = redis("no") else { return };
     let trusting = bank(port, "").with_authorities(&read("authority.pem")).expect("certificates");
     crate::operate::check(&trusting);
@@ -79,7 +79,7 @@ fn redis_is_asked_through_tls_where_its_authority_is_trusted() {
 }
 
 #[test]
-fn redis_that_asks_for_a_certificate_is_shown_one() {
+fn redis_is_shown_a_certificate_it_asks_for() {
     let Some((_server, port)) = redis("yes") else { return };
     let trusting = || bank(port, "").with_authorities(&read("authority.pem")).expect("PEM");
     let error = trusting().limits().expect_err("it shows none");

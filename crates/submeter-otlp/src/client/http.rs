@@ -163,8 +163,9 @@ mod tests {
 
     use super::*;
 
+    /// In any form of a date.
     #[test]
-    fn when_to_try_again_is_a_number_or_a_date_of_any_of_its_forms() {
+    fn when_to_try_again_is_a_number_or_a_date() {
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (says, at, waits) in [

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receiver_on_this_machine_is_asked_without_a_proxy() {
+    fn a_local_receiver_is_asked_without_a_proxy() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("room");
         for (host, is_here) in [
             ("localhost", true),

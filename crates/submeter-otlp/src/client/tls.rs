@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_wrong_with_a_certificate_has_its_remedy() {
+    fn each_fault_of_a_certificate_has_a_remedy() {
         let other = |what| CertificateError::Other(rustls::OtherError(Arc::new(Below(what))));
         for (error, told) in [
             (other("CaUsedAsEndEntity"), Some("CA:FALSE")),

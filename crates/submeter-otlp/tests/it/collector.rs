@@ -221,8 +221,9 @@ fn counts_are_exact_over_restarts() {
     }
 }
 
+/// What it is asked in vain.
 #[test]
-fn what_a_collector_is_asked_in_vain_is_answered_with_a_remedy() {
+fn what_a_collector_refuses_has_a_remedy() {
     let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {
         println!("skipped: an OpenTelemetry collector: SUBMETER_OTELCOL=its program");
         return;

@@ -174,7 +174,7 @@ fn a_request_arrives_with_its_settings() {
 }
 
 #[test]
-fn retryable_codes_keep_the_request_and_others_refuse_it() {
+fn retryable_codes_keep_a_request_others_refuse() {
     let again = [
         Code::Cancelled,
         Code::DeadlineExceeded,
@@ -283,7 +283,7 @@ fn the_wrong_protocol_is_named_with_the_remedy() {
 }
 
 #[test]
-fn grpc_over_tls_trusts_whom_it_is_told_and_shows_who_it_is() {
+fn grpc_over_tls_trusts_as_told_and_shows_itself() {
     let identity = Identity::from_pem(CERTIFICATE, KEY);
     let files = files("grpc");
     let (tree, n) = counted();

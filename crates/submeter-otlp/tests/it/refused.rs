@@ -83,7 +83,7 @@ fn unconfirmed_bytes_are_sent_again() {
 }
 
 #[test]
-fn what_was_new_in_a_refused_request_is_in_the_next() {
+fn the_new_of_a_refused_request_is_in_the_next() {
     let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>";
     let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
     endless.resize(5 << 20, b'x');
@@ -114,7 +114,7 @@ fn what_was_new_in_a_refused_request_is_in_the_next() {
 }
 
 #[test]
-fn a_receiver_that_never_answers_costs_the_timeout() {
+fn a_mute_receiver_costs_the_timeout() {
     let (tree, n) = counted();
     let receiver = Receiver::start(|_| Reply::Silence);
     let soon = to(&receiver, &tree).timeout(Duration::from_millis(20));

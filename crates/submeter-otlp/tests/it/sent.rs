@@ -117,7 +117,7 @@ fn each_kind_is_sent_with_its_unit() {
 }
 
 #[test]
-fn a_count_has_no_unit_and_is_never_taken_for_a_ratio() {
+fn a_count_has_no_unit_and_is_no_ratio() {
     let mut keys = None;
     let tree = tree(|schema| {
         let (open, size) = (schema.gauge("open", ""), Buckets::powers(2, 4));
@@ -359,7 +359,7 @@ fn it_exports_at_intervals_and_at_the_drop() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_named_with_the_remedy() {
+fn unusable_settings_are_named_with_a_remedy() {
     let tree = tree(|_| {});
     let builder = || Exporter::builder(&tree);
     for (settings, named) in [

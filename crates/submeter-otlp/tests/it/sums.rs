@@ -104,7 +104,7 @@ fn deltas_add_up_to_what_the_tree_counted() {
 }
 
 #[test]
-fn series_add_up_to_what_the_tree_counted_and_never_fall() {
+fn series_add_up_to_the_tree_and_never_fall() {
     (0..20).for_each(|seed| random(Temporality::Cumulative, usize::MAX, seed));
 }
 
@@ -116,8 +116,9 @@ fn sums_are_exact_where_exports_are_divided() {
     }
 }
 
+/// Larger than receivers take.
 #[test]
-fn no_request_is_larger_than_receivers_take_unless_a_group_is() {
+fn no_request_is_too_large_unless_a_group_is() {
     let mut keys = None;
     let tree = tree(|schema| keys = Some(schema.counter::<Count>("n", "")));
     let n = keys.expect("declared");
@@ -165,8 +166,9 @@ fn restored_counts_are_not_sent_again() {
     }
 }
 
+/// Where its part was.
 #[test]
-fn the_end_of_a_level_is_sent_again_where_its_part_was_refused() {
+fn the_end_of_a_level_is_sent_again_if_refused() {
     let (tree, n, open) = with_gauge();
     let [first, second] = ["/a", "/b"].map(|path| tree.create(path).expect("room"));
     // Two requests, then two of which the second is refused.

@@ -85,7 +85,7 @@ fn receiver() -> Receiver {
 }
 
 #[test]
-fn https_trusts_whom_it_is_told_and_shows_who_it_is() {
+fn https_trusts_as_told_and_shows_itself() {
     let (mut key, files, receiver) = (None, files("https"), receiver());
     let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
     tree.root().add(key.expect("declared"), 3);
@@ -155,7 +155,7 @@ fn renewed_certificates_are_used() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_with_the_remedy() {
+fn unusable_files_are_named_with_a_remedy() {
     let files = files("wrong");
     let tree = tree(|_| {});
     for protocol in [Protocol::Http, Protocol::Grpc] {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_line_the_key_and_the_remedy() {
+    fn an_error_names_line_key_and_remedy() {
         for (text, line, parts) in [
             ("\nmemroy = \"4g\"", 2, &["\"memroy\"", "did you mean \"memory\""][..]),
             ("zzz = 1", 1, &["\"zzz\"", "--help"]),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_fleet_can_share_is_named_with_the_remedy() {
+    fn what_no_fleet_can_share_has_a_remedy() {
         for (text, named) in [
             ("/a=1k,low=1k", "--tenant-limit"),
             ("/a=rate=5/s,burst=9", "leave it out"),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_too_many_is_named_without_its_password() {
+    fn an_address_too_many_is_named_without_password() {
         for args in [
             &["submeter", "top", "h:1", "http://x:s3cret@h:2/?key=s3cret"][..],
             &["submeter", "top", "--once=http://x:s3cret@h:2", "h:1"],
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_is_one_line_that_names_the_input() {
+    fn a_wrong_command_line_is_named_in_one_line() {
         for (args, named) in [
             (&["submeter", "srve"][..], "srve"),
             (&["submeter", "serve", "--lod", "6"], "--lod"),

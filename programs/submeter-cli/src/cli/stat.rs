@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_can_name_each_group_that_a_key_can_make() {
+    fn a_list_can_name_each_group_of_keys() {
         for (list, expected) in [
             ("", &[""][..]),
             ("acme/web,,b", &["acme/web", "", "b"]),

@@ -306,8 +306,9 @@ mod tests {
         assert_eq!(in_one_line(&Outer("h:1", refused())), "h:1: refused (111)");
     }
 
+    /// With the way to get it.
     #[test]
-    fn what_a_build_lacks_is_named_with_the_way_to_get_it() {
+    fn what_a_build_lacks_is_named_with_a_remedy() {
         let (there, redis, tls) =
             (("etcd", "etcd", true), ("redis", "Redis", false), ("tls", "TLS", false));
         assert_eq!(missing(&[]), None);

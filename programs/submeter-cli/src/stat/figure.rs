@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_scaled_and_missing_counts_are_not_numbers() {
+    fn figures_are_scaled_and_the_missing_no_number() {
         let counted = |value| StateDoc::Counted { value };
         let half = Figure::of(&count("cycles", counted(500), 1000, 500));
         assert_eq!(half.value, Ok(Amount::Count(1000)));

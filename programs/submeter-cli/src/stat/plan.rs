@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_do_not_match_the_events_are_refused_by_name() {
+    fn groups_without_their_events_are_named() {
         assert!(refused(&["cylces"], &[]).contains("cylces"));
         let text = refused(&["cycles"], &["a", "b"]);
         assert!(text.contains("a,b") && text.contains("2 groups for 1 events"), "{text}");

@@ -76,7 +76,7 @@ fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> StatDoc {
 }
 
 #[test]
-fn an_interval_begins_where_the_last_printed_one_ended() {
+fn an_interval_begins_where_the_last_one_ended() {
     let mut printer =
         Printer::new(Format::Fields(",".to_owned()), String::new(), true, Destination::Output);
     assert_eq!(
@@ -94,7 +94,7 @@ fn an_interval_begins_where_the_last_printed_one_ended() {
 }
 
 #[test]
-fn several_runs_are_their_mean_and_how_much_it_varies() {
+fn several_runs_are_mean_and_variation() {
     let run = |ns| totals(1_000_000_000, true, ns);
     let (mean, varies) = repeated(&[run(90), run(100), run(110)]);
     assert_eq!(mean.counts, [clock(100)]);

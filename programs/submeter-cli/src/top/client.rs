@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_password_are_sent_decoded_and_never_printed() {
+    fn user_and_password_are_decoded_and_not_printed() {
         for url in ["http://x:p%40ss@h:1/tenants/", "x:p%40ss@h:1/tenants"] {
             let client = client(url).expect("an address");
             assert_eq!(client.url(), "http://h:1/tenants");
@@ -345,8 +345,9 @@ mod tests {
         assert_eq!(client("h:1").expect("an address").page.authorization, None);
     }
 
+    /// With both formats.
     #[test]
-    fn a_tree_of_another_format_is_refused_with_both_formats() {
+    fn a_tree_of_another_format_is_refused() {
         let why = read::<TreeDoc>("tree", FORMAT, r#"{"format":7,"groups":"elsewhere"}"#)
             .expect_err("another format");
         assert!(why.contains("format 7") && why.contains(&format!("format {FORMAT}")), "{why}");

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_has_the_servers_name_and_an_end() {
+    fn what_a_server_says_has_its_name_and_an_end() {
         let mut one = member("a:1", &GROUPS);
         let said = r#"{"kind":"of a later version","group":"/b","tenants":1,"text":" sleeps.",
             "short":"","why":"","since_ms":0}"#;
@@ -240,8 +240,9 @@ mod tests {
         assert_eq!(doc.verdicts[0].kind, VerdictKind::Unknown);
     }
 
+    /// And takes bounded memory.
     #[test]
-    fn a_hostile_server_hides_no_tenant_and_takes_bounded_memory() {
+    fn a_hostile_server_hides_no_tenant() {
         let mut hostile = member("x", &[("/", 9.0), ("/a", 9.0), ("/e", 9.0), ("/f", 9.0)]);
         for (at, path) in [(0, "-"), (2, ""), (3, "!")] {
             path.clone_into(&mut hostile.tree.groups[at].path);
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_added_up_and_a_limit_is_there_if_all_have_one() {
+    fn values_add_up_and_limits_if_all_have_one() {
         let quota = |current, limit| ValueDoc::Quota {
             current,
             peak: current,

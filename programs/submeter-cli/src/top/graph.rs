@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_one_block_per_sample_and_the_newest_to_the_right() {
+    fn a_row_has_a_block_per_sample_the_newest_right() {
         let past = [Some(8.0), Some(0.0), None, Some(4.0)];
         assert_eq!(rows(&past, 8.0, (5, 1)), [" █▁ ▅"]);
         assert_eq!(rows(&past, 8.0, (2, 1)), [" ▅"]);
@@ -50,8 +50,9 @@ mod tests {
         assert_eq!(rows(&past, 16.0, (4, 2)), ["█   ", "█▇▁ "]);
     }
 
+    /// Or below zero.
     #[test]
-    fn figures_beyond_the_scale_or_below_zero_stay_within_it() {
+    fn figures_beyond_the_scale_stay_within_it() {
         assert_eq!(rows(&[Some(99.0), Some(-9.0)], 8.0, (2, 1)), ["█▁"]);
         assert_eq!(most(&[Some(0.1), None], None), 1.0);
         assert_eq!(most(&[Some(3.0), None], Some(9.0)), 9.0);

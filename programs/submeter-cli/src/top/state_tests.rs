@@ -189,7 +189,7 @@ fn siblings_are_ordered_below_their_parent() {
 }
 
 #[test]
-fn rows_are_ordered_by_the_first_of_the_columns_that_are_chosen() {
+fn rows_are_ordered_by_the_first_chosen_column() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
     doc.groups[1].overview.insert("items".to_owned(), Figure(Some(2.0)));
     doc.groups[2].overview.insert("items".to_owned(), Figure(Some(1.0)));
@@ -220,7 +220,7 @@ fn every_column_orders_by_its_own_figure() {
 }
 
 #[test]
-fn rows_fold_and_the_selection_moves_to_a_visible_row() {
+fn a_fold_moves_the_selection_to_a_visible_row() {
     let mut state = state();
     state.act(Action::Move(3));
     assert_eq!(selected(&state), "/a/y");
@@ -263,8 +263,9 @@ fn a_filter_shows_matches_and_their_ancestors() {
     assert_eq!(paths(&state), ["/", "/a", "/b", "/c"], "folded as before");
 }
 
+/// And within the rows.
 #[test]
-fn the_selection_stays_within_the_rows_and_with_its_tenant() {
+fn the_selection_stays_with_its_tenant() {
     let mut state = state();
     state.act(Action::Move(-5));
     assert_eq!(selected(&state), "/");
@@ -291,7 +292,7 @@ fn a_lost_server_leaves_its_last_figures() {
 }
 
 #[test]
-fn past_samples_are_bounded_and_removed_with_their_tenant() {
+fn past_samples_are_bounded_and_go_with_tenants() {
     let mut state = state();
     for _ in 0..200 {
         state.update(tree(&GROUPS));
@@ -302,7 +303,7 @@ fn past_samples_are_bounded_and_removed_with_their_tenant() {
 }
 
 #[test]
-fn what_a_server_says_cannot_control_the_terminal() {
+fn a_servers_text_cannot_control_the_terminal() {
     let mut state = State::new();
     let mut doc = tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]);
     doc.views[0].title.push('\u{1b}');
@@ -330,7 +331,7 @@ fn a_limit_that_is_not_among_the_views_is_none() {
 }
 
 #[test]
-fn columns_are_those_that_were_named_in_that_order() {
+fn columns_are_those_named_in_that_order() {
     let mut state = state();
     let named = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
     state.choose(&named(&["items", "cpu_cores", "items"])).expect("they exist");
@@ -412,8 +413,9 @@ fn the_past_is_the_servers_or_what_was_seen() {
     assert_eq!(state.selected_past(7).len(), super::state::PAST);
 }
 
+/// The one that rows are ordered by.
 #[test]
-fn the_graph_is_of_the_column_that_rows_are_ordered_by() {
+fn the_graph_is_of_the_ordering_column() {
     let mut state = state();
     assert_eq!(state.graphed(), Some(0));
     state.act(Action::SortBy(Column::View(4)));

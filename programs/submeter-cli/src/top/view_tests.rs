@@ -47,7 +47,7 @@ fn a_wide_terminal_shows_every_column() {
 }
 
 #[test]
-fn a_narrow_terminal_shows_the_most_important_columns() {
+fn a_narrow_terminal_shows_the_main_columns() {
     let mut state = state();
     state.act(Action::SortBy(Column::Name));
     state.act(Action::CloseAll);
@@ -143,8 +143,9 @@ fn the_selected_row_stands_out_and_stays_in_view() {
     assert!(is_inverted(7) && !is_inverted(6));
 }
 
+/// At the top.
 #[test]
-fn a_lost_server_is_reported_at_the_top_and_the_figures_stay() {
+fn a_lost_server_is_reported_and_figures_stay() {
     let mut state = state();
     state.set_lost("cannot reach http://x: nothing listens there; start it".to_owned());
     let (lines, _) = frame(&state, 80, 12);
@@ -186,8 +187,9 @@ fn once_prints_the_tree_as_a_table() {
     assert!(lines[4].starts_with("    y"), "{text}");
 }
 
+/// Until its average is noise.
 #[test]
-fn who_waits_for_room_has_a_colour_until_its_average_is_noise() {
+fn who_waits_for_room_has_a_colour() {
     let style = |share| {
         let mut tree = tree(&GROUPS);
         for view in &mut tree.views {
@@ -228,7 +230,7 @@ fn the_graph_ends_at_the_limit() {
 }
 
 #[test]
-fn what_is_refused_has_a_column_where_there_is_room_for_few() {
+fn refusals_have_a_column_where_few_have_room() {
     let heading = |refused: f64| {
         let mut doc = tree(&GROUPS);
         for group in &mut doc.groups {
@@ -243,8 +245,9 @@ fn what_is_refused_has_a_column_where_there_is_room_for_few() {
     assert!(heading(9.0).contains("Requests/s"), "after the first");
 }
 
+/// And what happened there.
 #[test]
-fn the_detail_has_every_metric_and_what_happened_at_its_limit() {
+fn the_detail_has_every_metric_and_its_limit() {
     let mut state = state();
     state.act(Action::Move(1));
     state.act(Action::Detail);
@@ -311,7 +314,7 @@ fn own_is_what_no_living_group_below_has() {
 }
 
 #[test]
-fn metrics_of_which_there_is_none_are_the_last_of_the_detail() {
+fn absent_metrics_are_the_last_of_the_detail() {
     let mut doc = tree(&GROUPS);
     doc.groups[0].values.insert("requests".to_owned(), ValueDoc::Unsigned(0));
     let mut state = State::new();
@@ -340,7 +343,7 @@ fn a_detail_without_room_says_what_is_missing() {
 }
 
 #[test]
-fn a_click_selects_a_row_and_one_on_a_heading_sorts() {
+fn a_click_selects_a_row_or_sorts_by_a_heading() {
     let mut state = state();
     let (lines, _, layout) = frame_with_layout(&state, 126, 12);
     let x = |word: &str| {
@@ -375,7 +378,7 @@ fn a_click_reaches_rows_that_were_scrolled() {
 }
 
 #[test]
-fn the_list_of_columns_marks_those_that_are_shown_and_scrolls() {
+fn the_list_marks_shown_columns_and_scrolls() {
     let mut state = state();
     state.choose(&["items".to_owned()]).expect("it exists");
     state.act(Action::Choose);
@@ -411,7 +414,7 @@ fn once_prints_the_columns_that_were_named() {
 }
 
 #[test]
-fn boxes_are_as_wide_as_their_lines_and_have_whole_borders() {
+fn boxes_are_as_wide_as_lines_with_whole_borders() {
     for action in [Action::Help, Action::Choose] {
         for width in [120, 80, 60, 57, 56, 30] {
             let mut state = state();

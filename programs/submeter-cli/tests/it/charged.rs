@@ -59,7 +59,7 @@ fn compare(what: &str, grown: u64, charged: u64, percent: u64) {
 }
 
 #[test]
-fn what_is_charged_for_items_is_about_the_memory_that_they_take() {
+fn items_are_charged_about_the_memory_they_take() {
     const CHARGED: u64 = 24 * MIB;
     for (size, expires) in [(1, 0), (1, 3600), (100, 3600), (1_000, 0), (20_000, 3600)] {
         let (server, stream) = start("64m");

@@ -22,7 +22,7 @@ fn setting(mut client: &TcpStream, name: &str) -> String {
 }
 
 #[test]
-fn flags_go_before_variables_and_those_before_the_file() {
+fn flags_precede_variables_and_those_the_file() {
     let file = "memory = \"8m\"\nvalue-max = \"2k\"\nconnections = 50\nno-flush-all = true\n\
                 no-evictions = true\nlisten = \"192.0.2.1:1\"\n";
     let file = TempFile::new("order.toml", file);
@@ -47,7 +47,7 @@ fn flags_go_before_variables_and_those_before_the_file() {
 }
 
 #[test]
-fn a_hangup_reads_limits_of_the_file_again_and_nothing_else() {
+fn a_hangup_reads_the_files_limits_again_only() {
     const STORE: &[u8] = b"set acme:k 0 0 1\r\nv\r\n";
     let file = TempFile::new("again.toml", "memory = \"8m\"\n[limits]\n\"/acme\" = \"rate=1/h\"\n");
     let args = [&FREE[..], &["--config", file.path(), "--tenant-limit", "/b=1m"]].concat();
@@ -81,7 +81,7 @@ fn a_hangup_reads_limits_of_the_file_again_and_nothing_else() {
 }
 
 #[test]
-fn a_file_of_limits_goes_before_those_of_the_config() {
+fn a_file_of_limits_precedes_the_configs() {
     let config = TempFile::new("both.toml", "[limits]\n\"/a\" = \"1m\"\n");
     let lines = TempFile::new("both.limits", "/b 1m\n/c 1m\n");
     let args = [&FREE[..], &["--config", config.path(), "--limits", lines.path()]].concat();
@@ -131,7 +131,7 @@ fn a_misspelt_variable_is_warned_of() {
 }
 
 #[test]
-fn an_empty_variable_is_as_none_unless_it_closes_a_door() {
+fn an_empty_variable_is_none_or_closes_a_port() {
     let config = TempFile::new("empty.toml", "value-max = \"2k\"\n");
     let help = text(&SUBMETER.run(&["serve", "--help"]).stdout);
     let flags = help.lines().filter_map(|line| line.split_once("--")?.1.split([' ', ',']).next());
@@ -163,8 +163,9 @@ fn an_empty_variable_is_as_none_unless_it_closes_a_door() {
     }
 }
 
+/// On what it would not be without.
 #[test]
-fn an_error_is_blamed_on_what_it_would_not_be_without() {
+fn an_error_is_blamed_on_its_cause() {
     let config = TempFile::new("blamed.toml", "memory = \"8m\"\nvalue-max = \"2k\"\n");
     let args = ["serve", "--config", config.path()];
     for (variable, value, place) in [
@@ -180,7 +181,7 @@ fn an_error_is_blamed_on_what_it_would_not_be_without() {
 }
 
 #[test]
-fn a_switch_is_on_or_off_in_any_word_that_means_it() {
+fn a_switch_is_on_or_off_in_any_such_word() {
     for (word, evicts) in
         [("1", false), ("yes", false), ("TRUE", false), ("0", true), ("Off", true)]
     {

@@ -50,8 +50,9 @@ fn is_coherent(diagnosis: &Value) {
     assert_eq!(diagnosis["remedies"].as_array().expect("a list").is_empty(), best, "{diagnosis:#}");
 }
 
+/// And what it decided.
 #[test]
-fn doctor_says_what_it_found_decided_and_measured() {
+fn doctor_says_what_it_found_and_measured() {
     let diagnosis = json(&[]);
     is_coherent(&diagnosis);
     let shown = doctor(&[], &[]);
@@ -74,7 +75,7 @@ fn doctor_says_what_it_found_decided_and_measured() {
 }
 
 #[test]
-fn switched_off_it_says_so_and_how_to_switch_it_on() {
+fn switched_off_it_says_how_to_switch_it_on() {
     let off = [("SUBMETER_RSEQ", "off")];
     let diagnosis = json(&off);
     is_coherent(&diagnosis);

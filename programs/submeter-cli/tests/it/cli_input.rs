@@ -68,9 +68,10 @@ fn no_command_shows_the_help_and_help_succeeds() {
     assert!(commit.is_empty() || commit.trim_end().ends_with(')'), "{version:?}");
 }
 
+/// One with them.
 #[cfg(not(feature = "manual"))]
 #[test]
-fn a_build_without_manual_pages_says_how_to_get_one_with_them() {
+fn a_build_without_manuals_says_how_to_get_one() {
     SUBMETER.refuses(&["completions", "bash"], &["bash", "--features manual"]);
     SUBMETER.refuses(&["man"], &["manual pages", "--features manual"]);
     SUBMETER.refuses(&["man", "--out", "/tmp/x"], &["/tmp/x", "--features manual"]);
@@ -78,7 +79,7 @@ fn a_build_without_manual_pages_says_how_to_get_one_with_them() {
 
 #[cfg(feature = "manual")]
 #[test]
-fn completions_and_manual_pages_name_every_command() {
+fn completions_and_manuals_name_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = SUBMETER.run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
@@ -198,7 +199,7 @@ fn silent_writer(pipe: &str, reader: &mut Running) -> std::fs::File {
 }
 
 #[test]
-fn a_pipe_that_nobody_writes_to_does_not_hold_the_process() {
+fn a_pipe_without_a_writer_holds_up_nothing() {
     let folder = crate::fleet::Directory::new("pipe");
     let pipe = |name: &str| {
         let pipe = folder.0.join(name).to_string_lossy().into_owned();
@@ -231,7 +232,7 @@ fn a_pipe_that_nobody_writes_to_does_not_hold_the_process() {
 }
 
 #[test]
-fn limits_that_no_tenant_can_have_are_named_with_their_place() {
+fn impossible_limits_are_named_with_their_place() {
     let refuses = |content: &str, more: &[&str], parts: &[&str]| {
         let file = TempFile::new("impossible.limits", content);
         let args = [&["serve", "--limits", file.path()], more].concat();

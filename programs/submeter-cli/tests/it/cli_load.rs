@@ -83,8 +83,9 @@ fn no_two_results_go_to_one_place() {
     both("some.json", "one file");
 }
 
+/// And is one error.
 #[test]
-fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
+fn a_full_disk_leaves_the_earlier_record() {
     let fake = Fake::start(Lie::None);
     let folder = std::env::temp_dir().join(format!("submeter-full-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("writable");
@@ -114,7 +115,7 @@ fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_is_refused_before_the_run() {
+fn an_unwritable_record_is_refused_before_a_run() {
     let fake = Fake::start(Lie::None);
     let addr = fake.addr.to_string();
     let folder = std::env::temp_dir();

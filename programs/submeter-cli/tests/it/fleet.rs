@@ -111,8 +111,9 @@ fn status(bank: &str) -> Value {
 
 const LIMIT: [&str; 2] = ["--limit-fleet", "/acme=memory=1m,rate=100k/s"];
 
+/// And the operator sees who holds what.
 #[test]
-fn servers_lease_one_limit_and_the_operator_sees_who_holds_what() {
+fn servers_lease_one_limit() {
     let directory = Directory::new("share");
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "2"]);
@@ -173,8 +174,9 @@ fn servers_lease_one_limit_and_the_operator_sees_who_holds_what() {
     });
 }
 
+/// To the operator.
 #[test]
-fn the_operator_is_told_that_a_bank_lends_nothing_yet() {
+fn a_bank_that_lends_nothing_yet_says_so() {
     let directory = Directory::new("learns");
     let address = directory.bank();
     // As one leaves it that has lent for ten minutes.
@@ -195,8 +197,9 @@ fn the_operator_is_told_that_a_bank_lends_nothing_yet() {
     assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
 }
 
+/// Also for those that say otherwise.
 #[test]
-fn what_the_operator_sets_holds_for_servers_that_say_otherwise() {
+fn what_the_operator_sets_holds_for_all_servers() {
     let directory = Directory::new("set");
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "1", "--limit", "/other=2m"]);
@@ -332,7 +335,7 @@ pub(crate) fn lacks(engine: &str) -> bool {
 }
 
 #[test]
-fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
+fn redis_lends_and_shows_its_password_nowhere() {
     const SECRET: &str = "s3cr3t";
     if lacks("redis") {
         return;
@@ -501,8 +504,9 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
 }
 
+/// One with it.
 #[test]
-fn a_build_without_an_engine_says_how_to_get_one_with_it() {
+fn a_build_without_an_engine_says_how_to_get_one() {
     let (redis, etcd) = (cfg!(feature = "redis"), cfg!(feature = "etcd"));
     for (scheme, feature, is_there) in [
         ("redis", "--features redis", redis),
@@ -525,7 +529,7 @@ fn a_build_without_an_engine_says_how_to_get_one_with_it() {
 }
 
 #[test]
-fn a_file_of_flags_may_say_which_limits_are_leased() {
+fn a_file_of_flags_may_say_what_is_leased() {
     let directory = Directory::new("file");
     let address = directory.bank();
     let _bank = bank(&address, &[]);

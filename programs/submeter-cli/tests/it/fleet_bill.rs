@@ -125,8 +125,9 @@ pub(crate) fn each_request_once(store: &[&str]) {
     }
 }
 
+/// It has each request once, whatever servers are killed.
 #[test]
-fn a_file_has_each_request_once_whatever_servers_are_killed() {
+fn a_file_bills_once_though_servers_die() {
     let directory = Directory::new("bill");
     each_request_once(&["--file", &directory.0.join("bill").to_string_lossy()]);
 }
@@ -163,15 +164,17 @@ pub(crate) fn readers_that_are_killed(store: &[&str], report: &Path) {
     assert_eq!(states(&invoice), ["open"]);
 }
 
+/// It has each request once, whatever readers are killed.
 #[test]
-fn a_file_has_each_request_once_whatever_readers_are_killed() {
+fn a_file_bills_once_though_readers_die() {
     let directory = Directory::new("bill-killed");
     let store = directory.0.join("bill");
     readers_that_are_killed(&["--file", &store.to_string_lossy()], &directory.0.join("report"));
 }
 
+/// Torn anywhere.
 #[test]
-fn a_line_that_was_torn_anywhere_is_left_out_and_repaired() {
+fn a_torn_line_is_left_out_and_repaired() {
     let directory = Directory::new("bill-torn");
     let path = directory.0.join("bill");
     let store = ["--file", &*path.to_string_lossy()];
@@ -229,7 +232,7 @@ fn a_line_that_was_torn_anywhere_is_left_out_and_repaired() {
 }
 
 #[test]
-fn what_cannot_be_billed_is_said_and_the_rest_is_billed() {
+fn what_cannot_be_billed_is_said_the_rest_billed() {
     let directory = Directory::new("bill-refused");
     let path = directory.0.join("bill").to_string_lossy().into_owned();
     let store = ["--file", &*path];

@@ -2,9 +2,10 @@
 
 use crate::support::SUBMETER;
 
+/// One with it.
 #[cfg(not(feature = "postgres"))]
 #[test]
-fn a_build_without_postgres_says_how_to_get_one_with_it() {
+fn a_build_without_postgres_says_how_to_get_one() {
     let address = "postgres://me:s3cret@h/bill";
     let args = ["fleet", "bill", "127.0.0.1:1", "--postgres", address];
     SUBMETER.refuses(&args, &["postgres://h/bill", "--features postgres"]);
@@ -129,8 +130,9 @@ mod with {
         }
     }
 
+    /// One that takes connections and says nothing.
     #[test]
-    fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
+    fn a_silent_server_is_given_up() {
         // The system takes them: nobody accepts.
         let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = silent.local_addr().expect("bound");
@@ -142,8 +144,9 @@ mod with {
         SUBMETER.refuses(&args, &[&format!("postgres://{address}/bill: a % begins no escape")]);
     }
 
+    /// It has each request once, whatever servers are killed.
     #[test]
-    fn a_database_has_each_request_once_whatever_servers_are_killed() {
+    fn a_database_bills_once_though_servers_die() {
         let Some(postgres) = Postgres::start("bill-pg") else { return };
         each_request_once(&["--postgres", &postgres.address(PASSWORD)]);
         let output =
@@ -155,8 +158,9 @@ mod with {
         assert!(!err.contains("wrong") && !err.contains(PASSWORD), "{err}");
     }
 
+    /// It has each request once, whatever readers are killed.
     #[test]
-    fn a_database_has_each_request_once_whatever_readers_are_killed() {
+    fn a_database_bills_once_though_readers_die() {
         let Some(postgres) = Postgres::start("bill-pg-killed") else { return };
         let report = postgres.directory.0.join("report");
         readers_that_are_killed(&["--postgres", &postgres.address(PASSWORD)], &report);

@@ -79,7 +79,7 @@ impl Drop for Prometheus {
 }
 
 #[test]
-fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
+fn prometheus_adds_up_servers_one_of_them_killed() {
     let directory = Directory::new("prometheus");
     let address = directory.bank();
     let _bank = bank(&address, &["--lease", "1"]);

@@ -42,8 +42,9 @@ fn held(server: &Server) -> (u64, u64) {
     (memory["current"].as_u64().unwrap_or(0), memory["limit"].as_u64().unwrap_or(0))
 }
 
+/// On three servers.
 #[test]
-fn a_client_that_shards_by_key_uses_one_limit_on_three_servers() {
+fn a_sharding_client_uses_one_limit_on_three() {
     let known = Command::new(PYTHON)
         .args(["-c", "import pymemcache"])
         .stderr(Stdio::null())

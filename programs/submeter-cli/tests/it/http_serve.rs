@@ -44,8 +44,9 @@ fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
     groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
 }
 
+/// And adds up.
 #[test]
-fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
+fn what_clients_did_is_in_the_tree_at_once() {
     let mut server = SUBMETER.start(&FREE);
     let (page, addr) = addresses(&mut server);
     cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n", b"set acme:api:k 0 0 2\r\nhi\r\n"]);
@@ -144,7 +145,7 @@ fn little_room_for_buffers_is_told_of() {
 }
 
 #[test]
-fn a_large_tree_is_fetched_in_little_more_memory_than_its_text() {
+fn a_large_trees_text_takes_little_more_memory() {
     let mut server = SUBMETER.start(&FREE);
     let (page, addr) = addresses(&mut server);
     let stores: String = (0..3000).map(|n| format!("set t{n}:k 0 0 1 noreply\r\nv\r\n")).collect();
@@ -166,7 +167,7 @@ fn a_large_tree_is_fetched_in_little_more_memory_than_its_text() {
 }
 
 #[test]
-fn a_scrape_is_valid_in_the_eyes_of_prometheus_own_parser() {
+fn a_scrape_is_valid_for_prometheus_own_parser() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
     let (page, _) = addresses(&mut server);
     let (kind, text) = get_as(&format!("{page}/metrics"), "application/openmetrics-text");

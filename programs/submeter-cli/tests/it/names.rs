@@ -11,8 +11,9 @@ use crate::support::{FREE, SUBMETER, cache_address, line};
 
 const NAMES: [&str; 4] = ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me"];
 
+/// Wherever people read them.
 #[test]
-fn names_that_differ_look_different_wherever_people_read_them() {
+fn names_that_differ_look_different() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--verbose"]].concat());
     let page = server.address_after("http://");
     let cache = TcpStream::connect(cache_address(&mut server)).expect("it listens");

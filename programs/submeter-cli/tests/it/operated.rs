@@ -64,8 +64,9 @@ fn a_manager_that_is_not_there_is_a_warning() {
     assert!(first.starts_with("warning: ") && first.contains("NOTIFY_SOCKET"), "{said}");
 }
 
+/// And JSON where that is wanted.
 #[test]
-fn the_log_is_as_long_as_asked_for_and_json_where_wanted() {
+fn the_log_is_as_long_as_asked_for() {
     let run = |flags: &[&str]| {
         let output = SUBMETER.run(&[&FREE[..], &["--seconds", "0.1"], flags].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -59,8 +59,9 @@ fn top_shows_what_its_schema_suggests() {
     assert!(lines[1].starts_with('/') && lines[2].starts_with("acme"), "{out}");
 }
 
+/// Without a list of events.
 #[test]
-fn stat_counts_its_groups_and_needs_no_list_of_events() {
+fn stat_counts_its_groups_without_a_list() {
     let output = beside_a_program(|url| {
         SUBMETER.run(&["stat", "-x,", "-G", "acme", "--timeout", "300", url])
     });

@@ -4,7 +4,7 @@ use crate::support::{FREE, SUBMETER};
 
 #[cfg(not(feature = "otlp"))]
 #[test]
-fn a_build_without_otlp_says_how_to_get_one_with_it() {
+fn a_build_without_otlp_says_how_to_get_one() {
     let flags = [&FREE[..], &["--otlp", "http://127.0.0.1:1"]].concat();
     SUBMETER.refuses(&flags, &["http://127.0.0.1:1", "--features otlp"]);
 }
@@ -19,8 +19,9 @@ mod with {
 
     use super::{FREE, SUBMETER};
 
+    /// At the receiver.
     #[test]
-    fn what_tenants_did_arrives_at_the_receiver_by_the_end() {
+    fn what_tenants_did_has_arrived_by_the_end() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/", listener.local_addr().expect("bound"));
         let receiver = thread::spawn(move || {
@@ -63,7 +64,7 @@ mod with {
     }
 
     #[test]
-    fn a_receiver_that_is_down_is_a_warning_and_a_bad_url_an_error() {
+    fn a_receiver_down_warns_and_a_bad_url_fails() {
         let flags = ["--otlp", "http://127.0.0.1:1", "--load", "1", "--seconds", "1"];
         let output = SUBMETER.run(&[&FREE[..], &flags].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -91,7 +92,7 @@ mod with {
     }
 
     #[test]
-    fn a_receiver_that_never_answers_holds_up_the_last_export_alone() {
+    fn a_mute_receiver_holds_up_the_last_export_only() {
         // The system takes connections: nobody accepts.
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", silent.local_addr().expect("bound"));
@@ -111,7 +112,7 @@ mod with {
     }
 
     #[test]
-    fn the_protocol_is_that_of_the_flag_or_else_of_the_environment() {
+    fn the_protocol_is_the_flags_or_the_environments() {
         let grpc = ["--otlp-protocol", "grpc"];
         let http = ["--otlp-protocol", "http/protobuf"];
         let variable = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];

@@ -10,7 +10,7 @@ use crate::fleet::Directory;
 use crate::support::{FREE, SUBMETER, cache_address};
 
 #[test]
-fn what_cannot_be_written_is_no_success_of_any_command() {
+fn what_cannot_be_written_is_no_commands_success() {
     let mut server = SUBMETER.start(&FREE);
     let page = server.address_after("http://").to_string();
     let cache = cache_address(&mut server);

@@ -35,7 +35,7 @@ fn only_users_of_the_file_are_served() {
 }
 
 #[test]
-fn a_token_in_an_address_is_sent_decoded_and_never_printed() {
+fn an_addresss_token_is_decoded_and_not_printed() {
     let token = secret("address.token", "correct-horse-battery\n");
     let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
     let page = page(&mut server);
@@ -83,7 +83,7 @@ fn a_token_in_an_address_is_sent_decoded_and_never_printed() {
 }
 
 #[test]
-fn a_client_that_speaks_another_protocol_is_told_of_once() {
+fn a_client_of_another_protocol_is_told_of_once() {
     let mut server = SUBMETER.start(&FREE);
     let addr = cache_address(&mut server);
     for first in [&b"\x16\x03\x01"[..], b"\x16\x03\x01", b"\x80\0", b"\x80\0"] {
@@ -179,7 +179,7 @@ fn too_many_users_are_refused_with_the_flag() {
 }
 
 #[test]
-fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
+fn a_socket_file_has_the_permissions_asked_for() {
     let file = TempFile::new("cache.sock", "");
     std::fs::remove_file(&file.0).expect("there");
     let listen = format!("unix:{}", file.path());

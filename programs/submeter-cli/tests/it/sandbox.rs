@@ -78,11 +78,11 @@ fn become_confined() {
 }
 
 #[test]
-fn the_server_needs_no_system_call_that_containers_refuse() {
+fn the_server_needs_no_call_containers_refuse() {
     become_confined();
     let args = "serve --load 2 --seconds 0.3 --listen 127.0.0.1:0 --http 127.0.0.1:0";
     let args: Vec<&str> = args.split(' ').collect();
-    let test = "sandbox::the_server_needs_no_system_call_that_containers_refuse";
+    let test = "sandbox::the_server_needs_no_call_containers_refuse";
     let Some(out) = confined(test, &args) else { return };
     assert!(out.contains("sums    exact: "), "{out}");
 }
@@ -128,8 +128,9 @@ fn what_the_server_asks_for_is_in_systemds_list() {
     assert!(missing.is_empty(), "not in @system-service: {missing:?}");
 }
 
+/// In its default profile.
 #[test]
-fn what_the_server_asks_for_is_in_dockers_default_profile() {
+fn what_the_server_asks_for_docker_allows() {
     let Some(path) = std::env::var_os("DOCKER_SECCOMP") else {
         eprintln!(
             "skipped: Docker's profile: DOCKER_SECCOMP=FILE with seccomp/default.json of \

@@ -70,7 +70,7 @@ impl Server {
 }
 
 #[test]
-fn totals_outlive_the_server_and_are_counted_once() {
+fn totals_outlive_the_server_and_count_once() {
     let directory = Directory::new("checkpoint");
     let file = directory.0.join("totals");
     let mut expected = 0;
@@ -98,7 +98,7 @@ fn totals_outlive_the_server_and_are_counted_once() {
 }
 
 #[test]
-fn names_that_come_and_go_do_not_fill_the_tree_of_later_runs() {
+fn names_that_come_and_go_fill_no_later_tree() {
     let directory = Directory::new("checkpoint-names");
     let file = directory.0.join("totals");
     for (run, max) in [(0, "10000"), (1, "4"), (2, "4"), (3, "4")] {
@@ -132,7 +132,7 @@ fn a_repeated_load_equals_its_clients_counts() {
 }
 
 #[test]
-fn a_server_that_is_killed_loses_what_came_after_its_last_save() {
+fn a_killed_server_loses_what_it_had_not_saved() {
     let directory = Directory::new("checkpoint-kill");
     let file = directory.0.join("totals");
     let mut server = Server::start(&file, &[]);
@@ -159,7 +159,7 @@ fn a_server_that_is_killed_loses_what_came_after_its_last_save() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_and_left_as_it_was() {
+fn what_cannot_be_used_is_refused_and_stays() {
     let directory = Directory::new("checkpoint-bad");
     let (file, name) = (directory.0.join("totals"), |path: &Path| path.display().to_string());
     let refuses = |file: &Path, named: &[&str]| {
@@ -199,8 +199,9 @@ fn what_cannot_be_used_is_refused_and_left_as_it_was() {
     assert!(!blocked.exists());
 }
 
+/// Once.
 #[test]
-fn a_server_goes_on_when_it_cannot_save_and_says_so_once() {
+fn a_server_that_cannot_save_goes_on_and_says_so() {
     let directory = Directory::new("checkpoint-full");
     let file = directory.0.join("totals");
     let mut server = Server::start(&file, &[]);

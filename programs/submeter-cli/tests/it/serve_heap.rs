@@ -73,8 +73,9 @@ impl Server {
     }
 }
 
+/// Until they are deleted.
 #[test]
-fn a_tenant_has_what_its_items_take_until_they_are_deleted() {
+fn a_tenant_has_what_its_items_take() {
     let mut server = Server::start("exact");
     (0..10).for_each(|item| server.set(&format!("acme:{item}"), VALUE));
     server.set("other:1", VALUE);
@@ -93,8 +94,9 @@ fn a_tenant_has_what_its_items_take_until_they_are_deleted() {
     assert!(said.contains("heap    exact: tenants hold "), "{said}");
 }
 
+/// With the error beside it.
 #[test]
-fn a_tenant_has_about_what_its_items_take_with_the_error_beside_it() {
+fn a_tenant_has_about_what_its_items_take() {
     const SMALL: usize = 3_000;
     const ITEMS: usize = 1_000;
     let mut server = Server::start("sampled");
@@ -154,7 +156,7 @@ fn how_is_one_of_three_words() {
 }
 
 #[test]
-fn without_metering_no_thread_knows_for_whom_it_allocates() {
+fn without_metering_allocations_are_nobodys() {
     let output = SUBMETER.run(&[&FREE[..], &["--heap", "exact", "--no-metering"]].concat());
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");

@@ -168,8 +168,9 @@ fn a_hangup_reads_the_limits_again() {
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
 }
 
+/// As it was meant.
 #[test]
-fn whatever_an_editor_makes_of_a_file_is_read_as_it_was_meant() {
+fn whatever_an_editor_makes_of_a_file_is_read() {
     let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";
     let limits = TempFile::new("edited.limits", limits);
     // As PowerShell writes what goes to a file.
@@ -217,7 +218,7 @@ fn what_is_above_a_lowered_limit_goes_at_once() {
 }
 
 #[test]
-fn a_hangup_without_a_file_to_read_changes_nothing() {
+fn a_hangup_without_a_file_changes_nothing() {
     for more in [&[][..], &["--limits-api"]] {
         let mut server = SUBMETER.start(&[&FREE[..], more].concat());
         let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");

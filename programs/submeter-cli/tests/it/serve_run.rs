@@ -21,8 +21,9 @@ fn requests(summary: &str, tenant: &str) -> u64 {
     number.replace(',', "").parse().expect("a number")
 }
 
+/// Of two tenants.
 #[test]
-fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
+fn a_load_ends_by_itself_with_exact_sums() {
     let (code, out) = serve(&["--load", "2", "--seconds", "0.4"]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("page   http://127.0.0.1:"), "{out}");
@@ -61,7 +62,7 @@ fn a_load_of_three_stages_a_burst_and_a_limit() {
 }
 
 #[test]
-fn a_client_that_may_ends_the_server_which_then_sums_up() {
+fn a_client_may_end_the_server_which_sums_up() {
     for load in [&[][..], &["--load", "1"]] {
         let args = [&FREE[..], &["--enable-shutdown"], load].concat();
         let mut server = SUBMETER.start(&args);
@@ -74,7 +75,7 @@ fn a_client_that_may_ends_the_server_which_then_sums_up() {
 }
 
 #[test]
-fn the_limits_of_the_store_are_what_the_flags_say() {
+fn the_stores_limits_are_what_the_flags_say() {
     let args = [&FREE[..], &["--value-max", "2k", "--no-evictions", "--no-flush-all"]].concat();
     let mut server = SUBMETER.start(&args);
     let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
@@ -159,8 +160,9 @@ fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
     [upload, deaf]
 }
 
+/// Whoever hangs.
 #[test]
-fn a_signal_under_load_ends_it_in_time_whoever_hangs() {
+fn a_signal_under_load_ends_it_in_time() {
     for name in ["INT", "TERM"] {
         let more = ["--load", "2", "--drain-seconds", "0.5"];
         let mut server = SUBMETER.start(&[&FREE[..], &more].concat());
@@ -190,7 +192,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn what_clients_of_their_own_did_is_in_the_summary() {
+fn what_other_clients_did_is_in_the_summary() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
     let addr = cache_address(&mut server);
     let stream = TcpStream::connect(addr).expect("it listens");
@@ -207,8 +209,9 @@ fn what_clients_of_their_own_did_is_in_the_summary() {
     assert!(out.contains("sums    exact: "), "{out}");
 }
 
+/// In two processes.
 #[test]
-fn load_and_serve_count_the_same_in_two_processes() {
+fn load_and_serve_count_the_same() {
     let mut server = SUBMETER.start(&FREE);
     let addr = cache_address(&mut server).to_string();
     let load = SUBMETER.run(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
@@ -225,7 +228,7 @@ fn load_and_serve_count_the_same_in_two_processes() {
 }
 
 #[test]
-fn more_clients_than_the_soft_limit_of_files_are_served() {
+fn clients_beyond_the_soft_file_limit_are_served() {
     let mut server = SUBMETER.start_with_files(128, &FREE);
     let addr = cache_address(&mut server);
     let clients: Vec<_> = (0..400).map(|_| TcpStream::connect(addr).expect("it listens")).collect();
@@ -239,7 +242,7 @@ fn more_clients_than_the_soft_limit_of_files_are_served() {
 }
 
 #[test]
-fn a_signal_while_it_starts_ends_it_with_a_summary() {
+fn a_signal_at_the_start_ends_it_with_a_summary() {
     for _ in 0..20 {
         let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
         // /proc shows when its handlers are installed: SIGINT is bit 1 of `SigCgt`.

@@ -65,8 +65,9 @@ fn ran(args: &[&str]) -> (String, String) {
     (out, err)
 }
 
+/// And intervals add up.
 #[test]
-fn cpu_time_is_the_busy_tenants_and_intervals_add_up() {
+fn cpu_time_is_the_busy_tenants() {
     let (_server, page, addr) = server();
     let list = "task-clock,task-clock,task-clock,task-clock";
     let groups = "acme/web,acme/api,/acme,";
@@ -93,8 +94,9 @@ fn cpu_time_is_the_busy_tenants_and_intervals_add_up() {
     assert!(acme > 0.0 && acme <= web * 1.01 + 0.1 && all >= acme * 0.5, "{sums:?}");
 }
 
+/// They name what is not supported.
 #[test]
-fn totals_look_like_perfs_and_name_what_is_not_supported() {
+fn totals_look_like_perfs_with_the_unsupported() {
     let (_server, page, addr) = server();
     let (out, err) = busy(addr, || {
         // No CPU has that raw event.
@@ -133,8 +135,9 @@ fn runs_are_one_table_with_their_variance() {
     assert!(elapsed.is_some_and(|seconds| one.contains(&seconds)), "{took:?}: {table}");
 }
 
+/// Also by Ctrl-C.
 #[test]
-fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
+fn json_is_an_object_a_line_and_ends_with_totals() {
     let (_server, page, addr) = server();
     let (code, out) = busy(addr, || {
         let stat = SUBMETER.start(&["stat", "-e", "task-clock", "--json", &page]);

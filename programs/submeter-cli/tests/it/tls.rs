@@ -7,7 +7,7 @@ const KEY: &str = include_str!("../../../submeter-cache/tests/certificates/serve
 
 #[cfg(not(feature = "tls"))]
 #[test]
-fn a_build_without_tls_says_how_to_get_one_with_it() {
+fn a_build_without_tls_says_how_to_get_one() {
     let (certificate, key) = (secret("no.pem", CERTIFICATE), secret("no.key", KEY));
     let flags = ["--tls-cert", certificate.path(), "--tls-key", key.path()];
     SUBMETER.refuses(&[&FREE[..], &flags].concat(), &[certificate.path(), "--features tls"]);
@@ -230,8 +230,9 @@ mod with {
         assert_eq!(code, Some(0), "{out}");
     }
 
+    /// Of the page.
     #[test]
-    fn one_client_of_the_page_too_many_is_told_so_in_tls() {
+    fn a_client_too_many_is_told_so_in_tls() {
         let server = server("crowded", &[]);
         let page: SocketAddr = server.page["https://".len()..].parse().expect("an address");
         let ask = |target: &str, status| {
@@ -341,7 +342,7 @@ mod with {
     }
 
     #[test]
-    fn a_bank_in_redis_is_asked_through_tls_if_it_is_trusted() {
+    fn a_trusted_bank_in_redis_is_asked_through_tls() {
         if lacks("redis") {
             return;
         }

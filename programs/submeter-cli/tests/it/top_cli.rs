@@ -98,7 +98,7 @@ fn json_ends_with_one_line_when_the_server_does() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named_with_a_remedy() {
+fn an_absent_server_is_named_with_a_remedy() {
     // A port that was free just now.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", free.local_addr().expect("bound"));

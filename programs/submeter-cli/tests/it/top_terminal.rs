@@ -118,7 +118,7 @@ impl Drop for Shown {
 }
 
 #[test]
-fn whatever_signal_ends_it_the_terminal_is_as_it_was() {
+fn any_signal_leaves_the_terminal_as_it_was() {
     // A server that says nothing: the terminal is taken before there is an answer.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
@@ -140,8 +140,9 @@ fn whatever_signal_ends_it_the_terminal_is_as_it_was() {
     }
 }
 
+/// One that moves none, with what to add.
 #[test]
-fn a_terminal_that_moves_no_cursor_is_refused_with_what_to_add() {
+fn a_terminal_without_a_cursor_is_refused() {
     for command in [&["top"][..], &["fleet", "top"]] {
         for term in [None, Some(""), Some("dumb")] {
             let mut top = Shown::start_on(term, &[command, &["127.0.0.1:1"]].concat());
@@ -152,8 +153,9 @@ fn a_terminal_that_moves_no_cursor_is_refused_with_what_to_add() {
     }
 }
 
+/// With or without a signal.
 #[test]
-fn a_terminal_that_is_gone_ends_it_with_or_without_a_signal() {
+fn a_terminal_that_is_gone_ends_it() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = gone.local_addr().expect("bound").to_string();
     drop(gone);

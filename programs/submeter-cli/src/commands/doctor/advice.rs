@@ -220,8 +220,9 @@ mod tests {
         assert!(remedies(&facts(BackendName::LibcRseq)).is_empty());
     }
 
+    /// On every backend.
     #[test]
-    fn a_clock_that_could_be_better_is_told_of_on_every_backend() {
+    fn a_clock_that_could_be_better_is_told_of() {
         let costs = [(Source::Syscall, "each switch"), (Source::Ticks, "20 µs")];
         for backend in [BackendName::LibcRseq, BackendName::LockedByThread] {
             for (source, cost) in costs {
@@ -334,7 +335,7 @@ mod tests {
 
     /// A kernel that may lose a restart is warned of if it is trusted.
     #[test]
-    fn a_trusted_kernel_that_loses_restarts_is_warned() {
+    fn a_trusted_kernel_without_restarts_is_warned() {
         let old = |backend| Facts { kernel_may_lose_restarts: true, ..facts(backend) };
         let trusted = Facts { variable: Some("trust".to_owned()), ..old(BackendName::OwnRseq) };
         assert!(warnings(&trusted).concat().contains("6.12.53"));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_takes_exactly_what_is_added_on_every_backend() {
+    fn a_word_takes_what_is_added_on_every_backend() {
         for backend in [Backend::LibcRseq, Backend::LockedByCpu, Backend::LockedByThread] {
             let block =
                 Area::with_backend(backend, |_| 0).and_then(|area| area.block(1)).expect("room");

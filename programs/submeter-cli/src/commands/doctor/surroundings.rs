@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_told_by_what_its_runtime_leaves() {
+    fn a_container_is_told_by_its_runtimes_traces() {
         let with = |kubelet, file: &'static str| told(kubelet, &|path| path == file);
         assert_eq!(with(false, ""), None);
         assert_eq!(with(false, "/.dockerenv"), Some(Container::Docker));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn tcmalloc_is_found_by_its_file_and_by_nothing_else() {
+    fn tcmalloc_is_found_by_its_file_only() {
         let line = |file: &str| format!("7f00-7f01 r-xp 00000000 fe:00 123    {file}\n");
         let libc = line("/usr/lib/x86_64-linux-gnu/libc.so.6");
         let maps = |file: &str| libc.clone() + "7ffd-7ffe rw-p 00000000 00:00 0\n" + &line(file);

@@ -294,8 +294,9 @@ mod tests {
         assert!(world.check().is_exact());
     }
 
+    /// Anywhere.
     #[test]
-    fn children_beyond_their_parent_are_a_difference_anywhere() {
+    fn children_beyond_their_parent_are_a_difference() {
         let world = agreeing();
         // A gauge that is negative in the root's own share: the children have more than the total.
         world.tree.root().adjust(world.metrics.items, -1);
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_deleted_tenant_left_is_looked_for_in_its_parent() {
+    fn a_deleted_tenants_rest_is_in_its_parent() {
         let mut world = agreeing();
         world.tree.get("/load/a").expect("exists").kill().expect("has no children");
         world.refused(&["/load/a does not exist, clients made 1 requests"]);
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_the_server_never_saw_is_a_difference() {
+    fn a_tenant_the_server_never_saw_is_a_difference() {
         let mut world = agreeing();
         world.plan.tenants[0].0 = "lost".to_owned();
         world.refused(&["/load/lost does not exist, clients made 1 requests"]);

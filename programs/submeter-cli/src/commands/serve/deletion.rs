@@ -173,8 +173,9 @@ mod tests {
         group.add(cache.metrics().cmd_get, n);
     }
 
+    /// It is deleted with all below it.
     #[tokio::test]
-    async fn a_group_is_deleted_with_all_below_it_and_its_counts_stay() {
+    async fn a_deleted_groups_counts_stay() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
         let deleted = Deleted::default();
         gets(&cache, "/acme/web", 7);
@@ -211,8 +212,9 @@ mod tests {
         assert_eq!(deleted.deletions().count(), 0);
     }
 
+    /// Only the watched are.
     #[test]
-    fn deletions_are_counted_and_only_the_watched_are_remembered() {
+    fn deletions_are_counted_and_watched_remembered() {
         let deleted = Deleted::watching(["/load", "/load/a", "/load/b"].map(str::to_owned).into());
         for n in 0..10_000 {
             deleted.note(&format!("/{n}"));

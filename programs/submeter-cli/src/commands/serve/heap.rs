@@ -189,8 +189,9 @@ mod tests {
     use super::super::{Deleted, conclude};
     use super::*;
 
+    /// And it is said.
     #[test]
-    fn books_that_the_groups_do_not_equal_are_said_and_make_the_exit_code_1() {
+    fn books_that_differ_from_groups_exit_with_1() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
         let books = Books::exact(&cache).expect("linked, and the only ones here");
         let ends = |checked| {

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_is_warned_of_once_until_it_was_better() {
+    fn a_full_table_is_warned_of_once_until_better() {
         let cache = Cache::new(Config { tenants_max: 80, ..Config::default() }).expect("sound");
         let mut places = cache.places();
         let mut watch = Watch::new();

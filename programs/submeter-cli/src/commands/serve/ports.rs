@@ -166,8 +166,9 @@ mod tests {
 
     const HOME: &str = "127.0.0.1:1";
 
+    /// To other machines.
     #[test]
-    fn only_doors_that_are_open_to_other_machines_are_warned_of() {
+    fn only_ports_open_to_others_are_warned_of() {
         let page = port(HOME, false);
         for cache in [HOME, "[::1]:1", "127.3.2.1:1", "[::ffff:127.0.0.1]:1", "unix:/tmp/x"] {
             assert_eq!(warning(port(cache, false), page, false), None, "{cache}");
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_cross_the_network_as_they_are_are_warned_of() {
+    fn secrets_sent_in_the_clear_are_warned_of() {
         let (home, cache, page) = (port(HOME, true), "192.0.2.1:1", "192.0.2.1:2");
         let passwords = warning(port(cache, true), home, false).expect("a warning");
         assert!(passwords.contains(cache) && passwords.contains("passwords"), "{passwords}");

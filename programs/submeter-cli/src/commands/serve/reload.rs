@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_limited_no_more_is_named_with_what_it_had() {
+    fn what_is_limited_no_more_has_its_limit_named() {
         let limits = |lines: &[&str]| -> Vec<(String, TenantLimits)> {
             let limit = |line: &&str| line.parse::<GroupLimits>().expect("well-formed");
             lines.iter().map(limit).map(|limit| (limit.path, limit.limits)).collect()

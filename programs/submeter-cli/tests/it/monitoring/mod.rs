@@ -32,8 +32,9 @@ pub(crate) fn queries() -> Vec<String> {
         .collect()
 }
 
+/// Of the rules, and of the dashboard.
 #[test]
-fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
+fn a_scrape_has_every_metric_of_rules_and_board() {
     // A bank that is away makes a member of a fleet, too.
     let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
     let mut server =
@@ -83,7 +84,7 @@ static LOADED: LazyLock<Server> = LazyLock::new(|| {
 
 /// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test command monitoring` writes them.
 #[test]
-fn the_dashboard_and_the_rules_are_those_of_the_views() {
+fn dashboard_and_rules_are_those_of_the_views() {
     for (file, is) in
         [("dashboard.json", LOADED.dashboard()), ("rules.yml", LOADED.rules(&read("rules.yml")))]
     {
@@ -99,8 +100,9 @@ fn the_dashboard_and_the_rules_are_those_of_the_views() {
     }
 }
 
+/// In the dashboard.
 #[test]
-fn each_view_shows_what_its_metrics_in_the_dashboard_say() {
+fn each_view_shows_what_its_metrics_say() {
     let Server(tree) = &*LOADED;
     let unit = |metric: &str| {
         let mut schema = tree["schema"].as_array().expect("a list").iter();
