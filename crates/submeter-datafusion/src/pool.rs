@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_are_known_from_their_first_byte_to_their_end() {
+    fn operators_are_known_from_first_byte_to_end() {
         let mut schema = Schema::builder();
         let memory = schema.quota::<Bytes>("memory", "Memory reserved");
         let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");

@@ -498,8 +498,9 @@ mod tests {
         assert_eq!(held.bytes(), 0);
     }
 
+    /// Wherever its parts end.
     #[test]
-    fn a_text_is_read_as_it_was_written_wherever_its_parts_end() {
+    fn a_text_in_parts_is_read_as_it_was_written() {
         let whole: Vec<u8> = (0..3 * PART_BYTES + 7).map(|at| (at % 251) as u8).collect();
         for len in [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, whole.len()] {
             for piece in [1, 1000, PART_BYTES, whole.len()] {

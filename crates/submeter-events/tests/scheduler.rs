@@ -88,8 +88,9 @@ fn events_for_all_are_not_touched_by_switches() {
     assert_eq!(t.events.pmu().operations() - before, 4);
 }
 
+/// Pinned and flexible ones.
 #[test]
-fn pinned_and_flexible_events_count_in_their_group_alone() {
+fn events_count_in_their_group_alone() {
     let mut t = Thread::new(8);
     let lists = ["cycles:D", "cycles"];
     let [in_a, in_ax] = [A, AX].map(|at| lists.map(|list| t.attach(Scope::Group(at), list)));
@@ -135,7 +136,7 @@ fn common_ancestors_stay_where_they_are() {
 }
 
 #[test]
-fn an_event_group_counts_as_a_whole_or_not_at_all() {
+fn an_event_group_counts_whole_or_not_at_all() {
     let mut t = Thread::new(3);
     let first = t.attach(Scope::Group(A), "{cycles,instructions}");
     let second = t.attach(Scope::Group(A), "{cycles,instructions}");
@@ -158,8 +159,9 @@ fn software_events_need_no_counter() {
     assert_eq!(t.state(late), State::Active, "not behind one that waits for a counter");
 }
 
+/// For them.
 #[test]
-fn pinned_events_go_first_and_flexible_ones_leave_for_them() {
+fn pinned_events_go_first_flexible_ones_leave() {
     let mut t = Thread::new(2);
     let all = t.attach(Scope::Everywhere, "{cycles,instructions}");
     let flexible = t.attach(Scope::Group(A), "cycles");
@@ -176,7 +178,7 @@ fn pinned_events_go_first_and_flexible_ones_leave_for_them() {
 }
 
 #[test]
-fn a_pinned_event_that_finds_no_counter_is_in_error_for_good() {
+fn a_pinned_event_without_counter_stays_in_error() {
     let mut t = Thread::new(2);
     let root = t.attach(Scope::Group(ROOT), "{cycles,instructions}:D");
     let first = t.attach(Scope::Group(A), "cycles:D");
@@ -243,7 +245,7 @@ fn a_steady_rate_is_scaled_to_what_was_missed() {
 }
 
 #[test]
-fn rotation_has_nothing_to_do_where_all_have_counters() {
+fn no_rotation_where_all_have_counters() {
     let mut t = Thread::new(4);
     t.attach(Scope::Everywhere, "cycles");
     t.attach(Scope::Group(A), "{cycles,instructions}");
@@ -324,8 +326,9 @@ fn what_is_not_supported_is_said_and_never_zero() {
     assert_eq!((counts.scaled(0), counts.enabled_ns), (None, 10));
 }
 
+/// However many groups have events.
 #[test]
-fn a_switch_costs_the_same_however_many_groups_have_events() {
+fn a_switch_costs_the_same_beside_many_groups() {
     let cost = |groups: u64| {
         let mut t = Thread::new(64);
         for group in 0..groups {
@@ -392,7 +395,7 @@ fn a_clock_that_goes_back_adds_no_time() {
 }
 
 #[test]
-fn what_happens_while_the_clock_stands_still_is_counted() {
+fn what_happens_at_a_still_clock_is_counted() {
     let mut t = Thread::new(1);
     let id = t.attach(Scope::Group(A), "cycles");
     t.events.switch(IN_A, t.now_ns);
@@ -403,7 +406,7 @@ fn what_happens_while_the_clock_stands_still_is_counted() {
 }
 
 #[test]
-fn whoever_calls_the_clock_of_a_thread_is_told_the_time() {
+fn whoever_asks_a_threads_clock_is_told_the_time() {
     let mut events = Scheduler::new(ThreadPmu::new());
     let group = &parse("task-clock").expect("valid")[0];
     let everywhere = events.attach(Scope::Everywhere, group, 100).expect("needs nothing");
@@ -426,7 +429,7 @@ fn a_chain_longer_than_a_tree_is_deep_is_refused() {
 
 #[test]
 #[should_panic(expected = "is not placed")]
-fn the_simulated_counters_refuse_to_be_read_when_off() {
+fn simulated_counters_cannot_be_read_when_off() {
     let mut pmu = SimulatedPmu::new(1);
     let handle = pmu.prepare(&Event::new(CYCLES)).expect("supported");
     let _ = pmu.read(handle);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_legal_distinct_and_not_that_of_the_group() {
+    fn labels_are_legal_distinct_and_not_the_groups() {
         let hostile = [("group", "a\"b\\\n"), ("le", "1"), ("a.b", "2"), ("a_b", "3"), ("__x", "")];
         let got = labels(&metric("x", &hostile, false));
         let expected = ",group_2=\"a\\\"b\\\\\\n\",le_2=\"1\",a_b=\"2\",a_b_2=\"3\",label__x=\"\"";

@@ -82,7 +82,7 @@ mod tests {
 
     /// Here rather than through spans, whose cost would keep threads from meeting.
     #[test]
-    fn no_race_makes_more_groups_than_the_most_stress() {
+    fn no_race_makes_too_many_groups_stress() {
         const THREADS: usize = 2;
         let rounds = if cfg!(miri) { 3 } else { 5000 };
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_complete_at_its_last_byte_and_not_before() {
+    fn an_answer_is_complete_at_its_last_byte_only() {
         let data = b"a\r\nEND\r\nb";
         let value = |token| Answer::Value { key: b"k", flags: 7, data, token };
         let cases: [(Verb, &[u8], Answer<'_>); 9] = [
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_answer_the_request_is_an_error() {
+    fn a_line_that_answers_no_request_is_an_error() {
         let long = [b'x'; 2000];
         let cases: [(Verb, &[u8]); 10] = [
             (Verb::Get, b"STORED\r\n"),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_tenants_repeat_and_those_of_a_file_do_not() {
+    fn built_in_tenants_repeat_and_a_files_do_not() {
         let profiles = tenants_file::built_in().expect("well-formed");
         let named = name_tenants(profiles.clone(), Some(8), None).expect("any number");
         assert_eq!(named[7].0, "tenant8");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_written_as_hdrhistograms_tools_read_them() {
+    fn latencies_are_written_as_hdr_tools_read_them() {
         let mut h = Histogram::<u64>::new_with_bounds(1_000, 1_000_000_000, 3).expect("bounds");
         for ms in 1..=1000_u64 {
             h.record(ms * 1_000_000).expect("within them");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_truncation_and_mix_up_is_found() {
+    fn every_change_truncation_or_mix_up_is_found() {
         let pattern = Pattern::default();
         let value = written(&pattern, shape(7, 300));
         assert_eq!(pattern.check(shape(7, 300), &value), Ok(()));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_accepted_only_before_and_after_the_value() {
+    fn pieces_are_accepted_only_around_the_value() {
         let pattern = Pattern::default();
         let shape = Shape { hash: 99, len: 160, piece: 20, counter: false };
         let base = written(&pattern, shape);

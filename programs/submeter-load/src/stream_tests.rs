@@ -18,7 +18,7 @@ fn draws(seed: u64, connection: usize, n: usize) -> Vec<Request> {
 }
 
 #[test]
-fn the_seed_decides_everything_and_connections_differ() {
+fn the_seed_decides_all_and_connections_differ() {
     let first = draws(42, 0, 5000);
     assert_eq!(first, draws(42, 0, 5000));
     assert_ne!(first, draws(43, 0, 5000));
@@ -67,7 +67,7 @@ fn fills_do_not_change_the_requests_that_follow() {
 }
 
 #[test]
-fn tenants_verbs_and_times_to_live_have_their_shares() {
+fn tenants_verbs_and_lifetimes_have_their_shares() {
     const N: usize = 200_000;
     let tenants = tenants();
     let mut seen: HashMap<(u16, Verb), f64> = HashMap::new();
@@ -120,8 +120,9 @@ fn keys_follow_zipf() {
     }
 }
 
+/// As long as the statistics say.
 #[test]
-fn keys_are_distinct_valid_and_as_long_as_the_statistics_say() {
+fn keys_are_distinct_valid_and_of_such_lengths() {
     for (index, tenant) in tenants().into_iter().enumerate() {
         let mut seen = std::collections::HashSet::new();
         for number in 0..tenant.keys {
@@ -138,7 +139,7 @@ fn keys_are_distinct_valid_and_as_long_as_the_statistics_say() {
 }
 
 #[test]
-fn value_lengths_have_the_mean_and_never_exceed_the_maximum() {
+fn value_lengths_have_the_mean_and_the_maximum() {
     for tenant in tenants() {
         let n = 20_000;
         let sum: f64 = (0..n).map(|key| tenant.shape(key).len as f64).sum();

@@ -177,8 +177,9 @@ impl Tallies {
 mod tests {
     use super::*;
 
+    /// What was counted before is.
     #[test]
-    fn what_was_counted_before_is_forgotten_but_what_is_corrupt() {
+    fn only_the_corrupt_of_before_is_not_forgotten() {
         let mut tallies = Tallies::new(1).expect("bounds");
         tallies.tenants[0].answered(Verb::Get, 9, 9, Duration::from_millis(3));
         tallies.tenants[0].hits = 1;

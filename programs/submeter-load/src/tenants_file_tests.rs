@@ -74,8 +74,9 @@ fn an_error_names_file_line_field_and_remedy() {
     }
 }
 
+/// Repeated tenants, missing columns, empty files.
 #[test]
-fn repeated_tenants_missing_columns_and_empty_files_are_refused() {
+fn bad_tenants_files_are_refused() {
     let line = "c,1,1,1,1,1,1,get=1,1d:1";
     let twice = one(&format!("{line}\n{line}")).expect_err("twice");
     assert!(twice.contains("line 4") && twice.contains("second time"), "{twice}");

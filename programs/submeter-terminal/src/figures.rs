@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn three_digits_are_significant_and_rounded_first() {
+    fn three_digits_are_significant_after_rounding() {
         for (value, text) in [
             (0.0, "0"),
             (0.001_234, "0.00123"),

@@ -83,8 +83,9 @@ pub fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// And what is shown once stays.
     #[test]
-    fn a_line_controls_no_terminal_and_what_is_shown_once_stays() {
+    fn a_line_controls_no_terminal() {
         let shown = plain("\u{1b}[2J /a\u{202e}b\n");
         assert_eq!(shown, r"\u{1b}[2J /a\u{202e}b\u{a}");
         assert_eq!(plain(&shown), shown);

@@ -9,8 +9,9 @@ use submeter::Rate;
 
 use shown::{Outcome, shown};
 
+/// Above the table.
 #[tokio::test]
-async fn one_pile_above_the_table_shows_all_tenants_on_one_scale() -> Outcome {
+async fn one_pile_shows_all_tenants_on_one_scale() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     browser.until("band.parts !== null && !band.box.hidden").await?;
     // No line of a row has a scale of its own, and the pile takes the width of the page.
@@ -71,7 +72,7 @@ async fn a_bar_is_the_used_part_of_a_limit() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_phone_has_room_for_what_is_used_of_each_limit() -> Outcome {
+async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let tenant = program.tenant("/acme", 1);
     let rate = Rate::new(500, Duration::from_secs(1));
@@ -104,8 +105,9 @@ async fn a_phone_has_room_for_what_is_used_of_each_limit() -> Outcome {
     browser.close().await
 }
 
+/// None is a bar that is always full.
 #[tokio::test]
-async fn each_tile_has_its_line_and_none_is_a_bar_that_is_always_full() -> Outcome {
+async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     let tiles = "[...document.querySelectorAll('.tile')]\
                  .map((tile) => [tile.querySelectorAll('.spark .line').length, \

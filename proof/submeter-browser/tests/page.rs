@@ -65,8 +65,9 @@ async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
     browser.close().await
 }
 
+/// It moves through time.
 #[tokio::test]
-async fn the_keyboard_moves_through_time_pauses_and_limits() -> Outcome {
+async fn the_keyboard_moves_pauses_and_limits() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     browser.until("band.parts !== null && !band.box.hidden").await?;
     browser.value("band.slider.focus()").await?;
@@ -203,8 +204,9 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.close().await
 }
 
+/// With its times, to its tenant.
 #[tokio::test]
-async fn what_was_said_is_kept_with_its_times_and_leads_to_its_tenant() -> Outcome {
+async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     let list = "document.getElementById('earlier')";
     assert_eq!(browser.value(&format!("{list}.hidden")).await?, true, "nothing was said");
@@ -234,8 +236,9 @@ async fn what_was_said_is_kept_with_its_times_and_leads_to_its_tenant() -> Outco
     browser.close().await
 }
 
+/// And the table says how long it is.
 #[tokio::test]
-async fn each_control_has_a_name_and_the_table_says_how_long_it_is() -> Outcome {
+async fn each_control_has_a_name() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     browser.value("detail.open('/acme')").await?;
     browser.until("document.querySelectorAll('#detail [role=tab]').length > 0").await?;
@@ -285,8 +288,9 @@ async fn decimal_points_of_a_column_align() -> Outcome {
     browser.close().await
 }
 
+/// And hits what it aims at.
 #[tokio::test]
-async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outcome {
+async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
     let phone = json!({ "width": 375, "height": 812, "deviceScaleFactor": 2, "mobile": true });
     browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;

@@ -25,7 +25,7 @@ fn requests_are_the_same_however_bytes_arrive() {
 }
 
 #[test]
-fn a_path_makes_its_groups_or_is_refused_with_a_reason() {
+fn a_path_makes_groups_or_is_refused_with_why() {
     assert!(all_of("path", submeter_fuzz::path) > 0);
 }
 

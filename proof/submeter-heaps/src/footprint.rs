@@ -62,7 +62,7 @@ mod tests {
     use crate::{Rung, groups};
 
     #[test]
-    fn blocks_of_each_size_take_what_they_are_and_more() {
+    fn blocks_of_each_size_take_at_least_that() {
         let (_tree, _charges, mut tenants) = groups(Rung::Bare).expect("address space");
         for size in SIZES {
             let bytes = weigh(&mut tenants, size).expect("said").expect("one of them");

@@ -209,8 +209,9 @@ mod tests {
     use super::*;
     use crate::{Rung, groups};
 
+    /// Each of its own.
     #[test]
-    fn each_operation_takes_time_and_has_a_name_of_its_own() {
+    fn operations_take_time_and_have_own_names() {
         let (_tree, _charges, tenants) = groups(Rung::Bare).expect("address space");
         let mut work = Work::new(tenants).expect("pinned");
         for operation in Operation::ALL {

@@ -402,8 +402,9 @@ mod tests {
         assert_eq!(oracle.find("/a"), Some(second));
     }
 
+    /// Their count.
     #[test]
-    fn a_refused_charge_changes_only_the_count_of_refusals() {
+    fn a_refused_charge_changes_only_refusals() {
         let mut oracle = Oracle::new("/");
         let parent = oracle.create(0, "p").expect("free");
         let child = oracle.create(parent, "c").expect("free");
@@ -417,8 +418,9 @@ mod tests {
         assert_eq!(oracle.set_limit(parent, 0, Some(5)), 2);
     }
 
+    /// Both are forgotten.
     #[test]
-    fn a_group_without_holders_is_forgotten_with_its_parents() {
+    fn a_group_without_holders_goes_with_parents() {
         let mut oracle = Oracle::new("/");
         let a = oracle.create(0, "a").expect("free");
         let b = oracle.create(a, "b").expect("free");

@@ -29,10 +29,12 @@ proptest! {
     }
 }
 
+/// Beside others.
+///
 /// A fixed script, because random ones rarely reach this order: a pinned event group fails while
 /// its queue is walked, the holder of its counters goes away, and the thread comes back.
 #[test]
-fn a_failed_pinned_event_group_stays_failed_beside_others() {
+fn a_failed_pinned_event_group_stays_failed() {
     let attach = |to, list| EventOp::Attach { to, list };
     run_events(
         2,

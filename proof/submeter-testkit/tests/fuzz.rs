@@ -56,9 +56,11 @@ fn random_operations_agree_with_the_oracle() {
     say("large tree", groups, stream.finish());
 }
 
+/// Random ones.
+///
 /// Few groups: each operation meets the unfinished work of the last ones.
 #[test]
-fn random_operations_on_few_groups_agree_with_the_oracle() {
+fn operations_on_few_groups_agree_with_oracle() {
     let groups = if cfg!(miri) { 4 } else { 12 };
     let mut stream = Differential::stream(TestSchema::new(), seed() + 1, groups);
     on_threads_in_turn(&mut stream, operations(30));

@@ -223,7 +223,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 /// Another thread of the parent sets the data of the very group at the fork. The child finds what
 /// was set by then, or sets its own, and never waits for that thread.
 #[test]
-fn a_child_of_a_fork_while_data_is_set_sets_its_own_stress() {
+fn a_child_forked_amid_set_data_sets_own_stress() {
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
     let stop = AtomicBool::new(false);
@@ -323,7 +323,7 @@ impl Wake for Woken {
 
 /// Those that wait for a kill are of the parent's runtime, which is not there in the child.
 #[test]
-fn a_kill_in_a_forked_child_wakes_nobody_of_its_parent() {
+fn a_forked_childs_kill_wakes_no_parents_task() {
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
     let group = tree.create("/acme").expect("room");

@@ -44,7 +44,7 @@ fn anywhere() {
 }
 
 #[test]
-fn every_size_and_alignment_has_its_owner_and_its_bytes() {
+fn each_size_and_alignment_has_owner_and_bytes() {
     let (books, _alone) = books();
     let [a, b] = ["/sizes/a", "/sizes/b"].map(|path| books.tree.get_or_create(path).expect("room"));
     let sizes =
@@ -79,7 +79,7 @@ fn every_size_and_alignment_has_its_owner_and_its_bytes() {
 
 /// A handler that allocates and switches leaves the books exact.
 #[test]
-fn an_allocating_handler_keeps_books_exact_stress() {
+fn an_allocating_handler_is_exact_stress() {
     /// Frequent enough to interrupt every instruction of a count.
     const PERIOD_NS: i64 = 20_000;
     const HANDLED_MIN: u64 = 5_000;
@@ -129,8 +129,9 @@ fn an_allocating_handler_keeps_books_exact_stress() {
     assert_eq!((books.of(&a) - before, books.of(&b)), (0, 0));
 }
 
+/// While others allocate.
 #[test]
-fn a_forked_child_keeps_books_of_its_own_while_others_allocate() {
+fn a_forked_child_keeps_books_of_its_own() {
     const FORKS: usize = 50;
     let (books, _alone) = books();
     let Books { tree, live, heap } = books;

@@ -19,8 +19,9 @@ use fork::in_a_fork;
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
 
+/// While others allocate.
 #[test]
-fn a_forked_child_counts_for_itself_while_others_allocate() {
+fn a_forked_child_counts_for_itself() {
     const FORKS: usize = 50;
     let mut schema = Schema::builder();
     let heap: Volume = schema.declare();

@@ -140,7 +140,7 @@ unsafe impl GlobalAlloc for SideBySide {
 }
 
 #[test]
-fn a_block_of_16_bytes_leaves_its_neighbours_owner_alone() {
+fn a_block_of_16_bytes_keeps_neighbours_owners() {
     let (books, _alone) = books();
     let [a, b] = first(books);
     let layout = Layout::from_size_align(16, 16).expect("valid");

@@ -42,8 +42,9 @@ fn anywhere() {
     anywhere::anywhere(&ANYWHERE, Layout::new::<[u64; 16]>());
 }
 
+/// Wherever it goes.
 #[test]
-fn every_size_and_alignment_is_a_block_wherever_it_goes() {
+fn each_size_and_alignment_is_a_block_anywhere() {
     let (samples, _alone) = samples();
     let [a, b] =
         ["/sizes/a", "/sizes/b"].map(|path| samples.tree.get_or_create(path).expect("room"));
@@ -78,8 +79,9 @@ fn every_size_and_alignment_is_a_block_wherever_it_goes() {
     }
 }
 
+/// One that allocates.
 #[test]
-fn a_handler_that_allocates_in_the_middle_spoils_nothing_stress() {
+fn a_handler_in_the_middle_spoils_nothing_stress() {
     /// Frequent enough to interrupt every instruction of a sample.
     const PERIOD_NS: i64 = 20_000;
     const HANDLED_MIN: u64 = 5_000;
@@ -122,8 +124,9 @@ fn a_handler_that_allocates_in_the_middle_spoils_nothing_stress() {
     assert_eq!((samples.count(&a), samples.count(&b)), (0, 0));
 }
 
+/// While others are sampled.
 #[test]
-fn a_forked_child_estimates_for_itself_while_others_are_sampled() {
+fn a_forked_child_estimates_for_itself() {
     const FORKS: usize = 50;
     let (samples, _alone) = samples();
     let Samples { tree, live, heap } = samples;

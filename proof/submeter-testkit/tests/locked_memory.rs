@@ -236,13 +236,14 @@ fn memory_locked_on_fault_is_what_was_written() {
     passed(&again(name, unlimited));
 }
 
+/// In locked memory.
 #[test]
-fn a_tree_in_locked_memory_holds_what_was_written_and_no_more() {
+fn a_locked_tree_holds_what_was_written_only() {
     if cfg!(submeter_portable) {
         eprintln!("skipped: rows are locked as they are written on Linux alone");
         return;
     }
-    let name = "a_tree_in_locked_memory_holds_what_was_written_and_no_more";
+    let name = "a_locked_tree_holds_what_was_written_only";
     if is_child() {
         if !lock(libc::MCL_CURRENT | libc::MCL_FUTURE) {
             return;
@@ -271,8 +272,9 @@ fn unlimited() -> i32 {
     0
 }
 
+/// With the remedy.
 #[test]
-fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
+fn a_limit_on_locked_memory_refuses_a_tree() {
     if is_child() {
         // Before the lock: the probe starts threads, whose stacks would count.
         let _ = submeter::backend();
@@ -283,7 +285,7 @@ fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
         assert!(error.contains("RLIMIT_MEMLOCK") && error.contains("mlockall"), "{error}");
         return;
     }
-    let name = "a_limit_on_locked_memory_refuses_a_tree_with_the_remedy";
+    let name = "a_limit_on_locked_memory_refuses_a_tree";
     let output = again(name, || {
         if set_limit(libc::RLIMIT_MEMLOCK, 4 << 20) != 0 {
             return -1;
@@ -298,14 +300,15 @@ fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
     passed(&output);
 }
 
+/// With the remedy.
 #[test]
-fn a_limit_on_addresses_refuses_a_tree_with_the_remedy() {
+fn a_limit_on_addresses_refuses_a_tree() {
     if is_child() {
         let error = Tree::new(schema().0).expect_err("more than there is").to_string();
         assert!(error.contains("RLIMIT_AS"), "{error}");
         return;
     }
-    let name = "a_limit_on_addresses_refuses_a_tree_with_the_remedy";
+    let name = "a_limit_on_addresses_refuses_a_tree";
     passed(&again(name, || set_limit(libc::RLIMIT_AS, 1 << 30)));
 }
 
@@ -362,8 +365,9 @@ fn a_tree_that_may_not_grow_goes_on() {
     passed(&again_with_little_data(name));
 }
 
+/// As many as it may have.
 #[test]
-fn many_trees_leave_a_process_the_mappings_that_it_may_have() {
+fn many_trees_leave_a_process_its_mappings() {
     if is_child() {
         let mappings = || fs::read_to_string("/proc/self/maps").expect("Linux").lines().count();
         let (before, many) = (mappings(), 60);
@@ -384,7 +388,7 @@ fn many_trees_leave_a_process_the_mappings_that_it_may_have() {
         drop(tree);
         return;
     }
-    passed(&again("many_trees_leave_a_process_the_mappings_that_it_may_have", || 0));
+    passed(&again("many_trees_leave_a_process_its_mappings", || 0));
 }
 
 #[test]
@@ -482,7 +486,7 @@ fn strict_overcommit_counts_only_what_is_used() {
 }
 
 #[test]
-fn a_core_dump_through_a_pipe_holds_what_is_used_and_no_more() {
+fn a_piped_core_dump_holds_what_is_used_only() {
     if is_child() {
         let _tree = used_tree();
         std::process::abort();
@@ -498,8 +502,7 @@ fn a_core_dump_through_a_pipe_holds_what_is_used_and_no_more() {
         // Makes the process wait for the reader of its core, so that the file is complete.
         Setting::set("/proc/sys/kernel/core_pipe_limit", "4"),
     ];
-    let output =
-        again_holding("a_core_dump_through_a_pipe_holds_what_is_used_and_no_more", &[], || 0);
+    let output = again_holding("a_piped_core_dump_holds_what_is_used_only", &[], || 0);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
     assert!(output.status.core_dumped(), "{output:?}");
     let bytes = fs::metadata(file).expect("written by dd").len();

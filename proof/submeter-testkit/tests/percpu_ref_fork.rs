@@ -38,10 +38,12 @@ fn soon() -> Duration {
     Duration::from_secs(60)
 }
 
+/// One that is forked while the parent kills.
+///
 /// The parent's other threads get, put, kill, revive and switch all the time; the child must cope
 /// with the state that they left, and without them.
 #[test]
-fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
+fn percpu_ref_works_in_a_child_amid_kills_stress() {
     on_every_backend(|area| {
         let options = || Options::new().area(area).allow_reinit();
         let killed = PercpuRef::with(options(), || ()).expect("room");

@@ -29,7 +29,7 @@ fn state(session: &Session, of: usize) -> RequestState {
 }
 
 #[test]
-fn a_lack_of_descriptors_is_reported_with_a_remedy() {
+fn a_lack_of_descriptors_has_a_remedy() {
     let mut schema = Schema::builder();
     schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");

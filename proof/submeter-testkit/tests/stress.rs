@@ -132,13 +132,15 @@ fn updates_are_conserved_beside_flushes_stress() {
     assert_eq!(root.read_histogram(schema.histogram).value.count(), all.2);
 }
 
+/// While others add and flush.
+///
 /// A read's value plus bound covers every add that had returned before it; its value includes no
 /// add that had not begun.
 ///
 /// Many other groups make a flush take long; two groups among them are read, with adds of many
 /// batches, so that a bound that misses one is far off.
 #[test]
-fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
+fn a_read_is_within_its_bound_stress() {
     let (schema, tree) = tree();
     let (crowd, batches) = (if cfg!(miri) { 6 } else { 300 }, 1 << 20);
     let crowd: Vec<Group> =
@@ -197,8 +199,9 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     }
 }
 
+/// In every ancestor.
 #[test]
-fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
+fn killed_groups_counts_stay_above_stress() {
     let (schema, tree) = tree();
     let parent = tree.get_or_create("/a/b").expect("a small tree");
     let (names, witness) = (["x", "y", "z"], Witness::new());
@@ -312,7 +315,7 @@ fn meet(at: &AtomicU64, round: u64, alone: bool) {
 /// The setter writes the limit and then reads the usage, a charger does the reverse: whatever the
 /// interleaving, a granted charge is either within the limit or part of the reported excess.
 #[test]
-fn a_lowered_limit_grants_nothing_beyond_it_stress() {
+fn a_lowered_limit_is_not_exceeded_stress() {
     let (schema, tree) = tree();
     let group = tree.get_or_create("/a").expect("a small tree");
     let quota = schema.quotas[1];

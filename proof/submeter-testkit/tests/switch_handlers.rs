@@ -50,7 +50,7 @@ fn switches(a: &Group, b: &Group) -> Result<(), Option<Group>> {
 ///
 /// The handler enters the current group and another one at any point of the interrupted code.
 #[test]
-fn a_switching_handler_leaves_guards_alone_stress() {
+fn a_switching_handler_keeps_guards_stress() {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_claims_is_replaced_and_the_rest_kept() {
+    fn the_claims_are_replaced_and_the_rest_kept() {
         let write = || Ok("| 1 |\n".to_owned());
         let document = "# B\n<!-- claims -->\nold\n<!-- end of claims -->\nend\n";
         let once = claimed(document, &write).expect("written").expect("marks");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn text_between_marks_is_replaced_and_the_rest_kept() {
+    fn marked_text_is_replaced_and_the_rest_kept() {
         let document = "# B\n\n<!-- record: a.json -->\nold\n<!-- end of record -->\n\nend\n";
         let expected = "# B\n\n<!-- record: a.json -->\n\n| 1 |\n\n<!-- end of record -->\n\nend\n";
         let once = spliced("A.md", document, &write).expect("marks");

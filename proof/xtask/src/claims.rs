@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readme_does_not_say_or_no_record_has_is_an_error() {
+    fn what_readme_or_records_lack_is_an_error() {
         let readme = "a read takes 0.1 µs";
         for (claims, readme, said) in [
             (CLAIM.to_owned(), "a read is fast", "README does not say so"),

@@ -167,8 +167,9 @@ mod tests {
         }
     }
 
+    /// And directories exist.
     #[test]
-    fn directories_exist_and_the_nearest_manifest_is_found() {
+    fn the_nearest_manifest_is_found() {
         let repo = Repo::of(&[("Cargo.toml", ""), ("a/Cargo.toml", ""), ("a/src/x.rs", "")]);
         assert!(repo.exists("a/src") && repo.exists("a") && !repo.exists("b"));
         assert_eq!(repo.package_of("a/src/x.rs"), "a");

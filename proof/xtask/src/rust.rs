@@ -204,8 +204,9 @@ mod tests {
         rust.tokens.iter().map(|token| token.text.as_str()).collect()
     }
 
+    /// In every form.
     #[test]
-    fn comments_and_code_are_told_apart_in_every_form() {
+    fn comments_and_code_are_told_apart() {
         let rust = Rust::parse(
             "//! unsafe in a doc\nfn f() { // why\n    let s = \"// no comment: ö\";\n    /* a /* nested */ one */\n}\n/// doc\nstruct S;\n",
         )
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_rust_is_an_error_with_its_line() {
+    fn text_that_is_no_rust_is_an_error_with_a_line() {
         let error = Rust::parse("fn f() {}\nfn {\n}\n").err().expect("refused");
         assert!(error.starts_with("line 2"), "{error}");
     }

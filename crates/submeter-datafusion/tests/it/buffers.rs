@@ -7,7 +7,7 @@ use submeter_datafusion::GroupBuffers;
 use crate::World;
 
 #[test]
-fn claimed_buffers_count_until_the_last_that_shares_them() {
+fn claimed_buffers_count_until_the_last_share() {
     let world = World::new();
     let acme = world.tenant("/acme", 4096);
     let buffers = GroupBuffers::new(&acme, world.memory);
@@ -23,8 +23,9 @@ fn claimed_buffers_count_until_the_last_that_shares_them() {
     assert_eq!(buffers.used(), 0);
 }
 
+/// And cannot be refused.
 #[test]
-fn a_reservation_follows_its_buffer_and_cannot_be_refused() {
+fn a_reservation_follows_its_buffer() {
     let world = World::new();
     world.tree.root().set_limit(world.memory, Some(3000));
     let acme = world.tenant("/acme", 1000);
@@ -42,7 +43,7 @@ fn a_reservation_follows_its_buffer_and_cannot_be_refused() {
 }
 
 #[test]
-fn without_limits_the_whole_address_space_is_free() {
+fn without_limits_all_addresses_are_free() {
     let world = World::new();
     let acme = world.tree.create("/acme").expect("a new name");
     let buffers = GroupBuffers::new(&acme, world.memory);

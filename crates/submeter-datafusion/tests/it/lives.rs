@@ -11,7 +11,7 @@ use submeter_datafusion::{GroupPool, TenantPools};
 use crate::{World, fixed};
 
 #[test]
-fn a_query_ends_with_the_last_that_refers_to_its_pool() {
+fn a_query_ends_with_its_pools_last_reference() {
     let world = World::new();
     let acme = world.tenant("/acme", 1000);
     let pools = TenantPools::new(&acme, world.memory);
@@ -47,8 +47,9 @@ fn queries_are_numbered_and_names_are_checked() {
     pools.query().expect_err("the tenant was killed");
 }
 
+/// And gives all back.
 #[test]
-fn a_query_outlives_its_tenant_s_kill_and_gives_all_back() {
+fn a_query_outlives_its_tenants_kill() {
     let world = World::new();
     world.tree.root().set_limit(world.memory, Some(1000));
     let acme = world.tenant("/acme", 1000);
@@ -63,8 +64,9 @@ fn a_query_outlives_its_tenant_s_kill_and_gives_all_back() {
     assert_eq!(world.current(world.tree.root()), 0);
 }
 
+/// By a program.
 #[test]
-fn what_a_program_made_below_a_query_ends_with_it() {
+fn what_was_made_below_a_query_ends_with_it() {
     let world = World::new();
     let acme = world.tenant("/acme", 1000);
     let runtime = TenantPools::new(&acme, world.memory).query().expect("the tenant lives");
@@ -74,8 +76,9 @@ fn what_a_program_made_below_a_query_ends_with_it() {
     assert!(stage.is_killed() && group.is_killed());
 }
 
+/// The group of a pool, that the program made.
 #[test]
-fn the_group_of_a_pool_that_the_program_made_lives_on() {
+fn a_programs_own_group_outlives_its_pool() {
     let world = World::new();
     let acme = world.tenant("/acme", 1000);
     drop(GroupPool::new(&acme, world.memory));

@@ -36,7 +36,7 @@ impl Query {
 /// Whatever operators do, usage is the sum of reservations at every level; what fits is granted
 /// unless it is asked to spill, and what does not is refused.
 #[test]
-fn usage_is_the_sum_of_reservations_at_every_level() {
+fn usage_is_the_sum_of_reservations() {
     for seed in 0..10 {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = World::new();

@@ -112,7 +112,7 @@ async fn a_query_that_cannot_spill_is_refused_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_is_dropped_half_way_gives_all_back() {
+async fn a_query_dropped_half_way_gives_all_back() {
     let world = World::new();
     let acme = world.tenant("/acme", 1 << 20);
     let context = context(TenantPools::new(&acme, world.memory).query().expect("it lives"));

@@ -43,8 +43,9 @@ fn a_refusal_names_the_largest_holders() {
     join.try_grow(100).expect("it fits exactly");
 }
 
+/// One by its own limit.
 #[test]
-fn a_refusal_by_the_query_s_own_limit_names_its_operators() {
+fn a_querys_own_refusal_names_its_operators() {
     let world = World::new();
     let pools = TenantPools::new(&world.tenant("/acme", 1000), world.memory);
     let pool = query(&pools, "page");
@@ -110,8 +111,9 @@ fn a_refusals_text_tells_nothing_of_others() {
     }
 }
 
+/// It holds up others.
 #[test]
-fn what_cannot_be_refused_is_an_overdraft_that_holds_up_others() {
+fn the_irrefusable_is_an_overdraft() {
     let world = World::new();
     let acme = world.tenant("/acme", 1000);
     let pool = query(&TenantPools::new(&acme, world.memory), "q");
@@ -128,8 +130,9 @@ fn what_cannot_be_refused_is_an_overdraft_that_holds_up_others() {
     assert_eq!(acme.usage(world.memory).overdrafts, 1);
 }
 
+/// And a soft one never.
 #[test]
-fn a_limit_that_is_lowered_refuses_at_once_and_a_soft_one_never() {
+fn a_lowered_limit_refuses_at_once() {
     let world = World::new();
     let acme = world.tenant("/acme", 1000);
     let pool = query(&TenantPools::new(&acme, world.memory), "q");

@@ -21,8 +21,9 @@ fn fill(reservation: &MemoryReservation) -> usize {
     reservation.size()
 }
 
+/// From those at work.
 #[test]
-fn idle_operators_take_nothing_from_those_at_work() {
+fn idle_operators_take_nothing_from_others() {
     let (_world, pool) = pool();
     let fair: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(9000));
     let idle = |pool| (0..128).map(|_| spillable("idle", pool)).collect::<Vec<_>>();
@@ -31,8 +32,9 @@ fn idle_operators_take_nothing_from_those_at_work() {
     assert_eq!(fill(&spillable("sort", &pool)), 9000 / 2);
 }
 
+/// For the next.
 #[test]
-fn those_at_work_share_and_leave_room_for_the_next() {
+fn who_works_shares_and_leaves_room_for_others() {
     let (_world, pool) = pool();
     let sorts = [0, 1].map(|_| spillable("sort", &pool));
     for _ in 0..9000 {
@@ -78,7 +80,7 @@ fn a_refusal_to_spill_says_so_and_comes_once() {
 }
 
 #[test]
-fn what_has_nothing_to_spill_is_refused_by_limits_alone() {
+fn what_cannot_spill_is_refused_by_limits_only() {
     let (_world, pool) = pool();
     let join = fixed("join", &pool);
     join.try_grow(8200).expect("it cannot spill, and may take all");

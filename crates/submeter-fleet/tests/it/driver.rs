@@ -8,7 +8,7 @@ use submeter_bank::{InForce, Ledger, MemoryBank, Outage, Past};
 use crate::world::{LONG, StopOnDrop, World, bank, memory_of, requests_of, step, until};
 
 #[test]
-fn a_group_is_limited_from_the_moment_it_is_added() {
+fn a_group_is_limited_as_soon_as_it_is_added() {
     let world = World::new();
     let mut driver = world.driver();
     driver.add_level(&memory_of("/acme"), world.memory, 50, Outage::Floor(10)).expect("a group");
@@ -39,8 +39,9 @@ fn a_refusal_asks_for_more_until_it_is_granted() {
     assert!(exchanges < 40, "{exchanges} exchanges");
 }
 
+/// Once it is returned.
 #[test]
-fn what_is_not_used_is_returned_and_lent_to_others() {
+fn what_is_not_used_is_lent_to_others() {
     let budget = memory_of("/acme");
     let bank = bank(Duration::from_secs(1), &[(&budget, 1000)]);
     let worlds = [World::new(), World::new()];
@@ -66,7 +67,7 @@ fn what_is_not_used_is_returned_and_lent_to_others() {
 }
 
 #[test]
-fn a_limit_that_is_changed_beside_the_driver_is_put_back() {
+fn a_limit_changed_beside_the_driver_is_put_back() {
     let (budget, world) = (memory_of("/acme"), World::new());
     let mut driver = world.driver();
     driver.add_level(&budget, world.memory, 50, Outage::Strict).expect("a group");
@@ -77,7 +78,7 @@ fn a_limit_that_is_changed_beside_the_driver_is_put_back() {
 }
 
 #[test]
-fn a_group_that_is_made_again_is_never_without_its_lease() {
+fn a_group_made_again_is_never_without_its_lease() {
     const LEASE: u64 = 1000;
     let (level, rate) = (memory_of("/acme/web"), requests_of("/acme/web"));
     let bank = bank(LONG, &[(&level, LEASE), (&rate, LEASE)]);
@@ -143,7 +144,7 @@ fn a_lease_ends_while_a_request_is_under_way() {
 }
 
 #[test]
-fn a_process_that_leaves_returns_what_it_does_not_use() {
+fn a_leaving_process_returns_what_is_unused() {
     let budget = memory_of("/acme");
     let bank = bank(LONG, &[(&budget, 1000)]);
     let worlds = [World::new(), World::new()];

@@ -8,7 +8,7 @@ use submeter_bank::{Bank, Outage};
 use crate::world::{LONG, World, bank, requests_of, step, until};
 
 #[test]
-fn a_rate_of_which_nothing_is_lent_grants_nothing() {
+fn an_unlent_rate_grants_nothing() {
     let (budget, world) = (requests_of("/acme"), World::new());
     let mut driver = world.driver();
     driver.add_rate(&budget, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
@@ -48,7 +48,7 @@ fn refusals_count_time_only_with_a_lease() {
 }
 
 #[test]
-fn a_new_process_is_not_granted_a_burst_that_it_has_not_earned() {
+fn a_new_process_has_no_burst_it_has_not_earned() {
     let (budget, world) = (requests_of("/acme"), World::new());
     let bank = bank(LONG, &[(&budget, 1_000_000)]);
     let mut driver = world.driver();
@@ -63,7 +63,7 @@ fn a_new_process_is_not_granted_a_burst_that_it_has_not_earned() {
 }
 
 #[test]
-fn a_burst_claims_no_more_than_the_rate_that_is_lent() {
+fn a_burst_claims_no_more_than_the_lent_rate() {
     let (budget, world) = (requests_of("/acme"), World::new());
     let bank = bank(Duration::from_millis(600), &[(&budget, 1_000)]);
     let mut driver = world.driver();

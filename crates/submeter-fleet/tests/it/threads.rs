@@ -101,7 +101,7 @@ fn leases_end_while_the_bank_hangs() {
 }
 
 #[test]
-fn a_charge_that_waits_asks_for_more_and_is_granted() {
+fn a_waiting_charge_asks_for_more_and_has_it() {
     let budget = memory_of("/acme");
     let bank = shared(LONG, &budget, 100_000);
     let world = World::new();
@@ -116,7 +116,7 @@ fn a_charge_that_waits_asks_for_more_and_is_granted() {
 }
 
 #[test]
-fn a_process_that_stops_leaves_its_lease_to_others() {
+fn a_stopping_process_leaves_its_lease() {
     let budget = memory_of("/acme");
     let bank = shared(LONG, &budget, 1000);
     let worlds = [World::new(), World::new()];
@@ -127,8 +127,9 @@ fn a_process_that_stops_leaves_its_lease_to_others() {
     until("all is lent to the second", || worlds[1].limit("/acme") == Some(1000));
 }
 
+/// Or one that refuses.
 #[test]
-fn a_bank_whose_client_panics_or_refuses_is_reported() {
+fn a_banks_panicking_client_is_reported() {
     let budget = memory_of("/acme");
     let mut bank = shared(LONG, &budget, 1000);
     bank.panics = true;

@@ -6,8 +6,9 @@ use submeter_metrics::Slots;
 
 use super::{recorder, text};
 
+/// And descriptions.
 #[test]
-fn the_text_has_the_programs_names_labels_and_descriptions() {
+fn the_text_has_the_programs_names_and_labels() {
     let (tree, recorder) = recorder(Slots::new().buckets(1000, Buckets::powers(2, 12)));
     let acme = tree.create("/acme").expect("room");
     acme.run(|| {
@@ -38,7 +39,7 @@ fn the_text_has_the_programs_names_labels_and_descriptions() {
 }
 
 #[test]
-fn a_name_of_several_kinds_becomes_several_families() {
+fn a_name_of_two_kinds_becomes_two_families() {
     let (tree, recorder) = recorder(Slots::new());
     with_local_recorder(&recorder, || {
         gauge!("x").set(1.0);

@@ -26,7 +26,7 @@ fn work_is_charged_to_its_tenant_or_the_default() {
 }
 
 #[test]
-fn a_kept_handle_charges_whichever_group_is_current() {
+fn a_kept_handle_charges_the_current_group() {
     let (tree, recorder) = recorder(Slots::new());
     let acme = tree.create("/acme").expect("room");
     let (hits, open) = with_local_recorder(&recorder, || (counter!("hits"), gauge!("open")));
@@ -101,7 +101,7 @@ fn the_order_of_labels_does_not_matter() {
 }
 
 #[test]
-fn values_that_no_word_can_hold_are_left_out_and_counted() {
+fn values_beyond_a_word_are_left_out_and_counted() {
     let (tree, recorder) = recorder(Slots::new());
     with_local_recorder(&recorder, || {
         let (level, size) = (gauge!("level"), histogram!("size"));
@@ -135,7 +135,7 @@ fn an_absolute_value_adds_only_what_is_new() {
 }
 
 #[test]
-fn threads_that_meet_at_a_first_use_share_one_slot_stress() {
+fn threads_at_a_first_use_share_a_slot_stress() {
     const THREADS: u64 = 8;
     const NAMES: u64 = if cfg!(miri) { 3 } else { 40 };
     let (tree, recorder) = recorder(Slots::new());

@@ -72,8 +72,9 @@ fn every_kind_is_written_with_its_unit() {
     drop(held);
 }
 
+/// And stalls are in seconds.
 #[test]
-fn each_part_of_a_quota_has_a_family_and_stalls_are_in_seconds() {
+fn each_part_of_a_quota_has_a_family() {
     let mut schema = Schema::builder();
     let memory = schema.quota::<Bytes>("memory", "Memory");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -158,7 +159,7 @@ fn totals_do_not_fall_when_a_child_ends() {
 }
 
 #[test]
-fn what_was_restored_is_left_to_the_process_that_counted_it() {
+fn what_was_restored_is_left_to_who_counted_it() {
     let schema = || {
         let mut schema = Schema::builder();
         let requests = schema.counter::<Count>("requests", "Requests");

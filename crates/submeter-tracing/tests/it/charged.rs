@@ -36,8 +36,9 @@ fn a_span_is_in_its_tenants_group() {
     });
 }
 
+/// Where the parent is not entered.
 #[test]
-fn a_span_has_its_parents_group_where_the_parent_is_not_entered() {
+fn a_span_has_its_parents_group() {
     let tree = tree();
     let dispatch = dispatch(&TenantLayer::new(tree.root()));
     let child = with_default(&dispatch, || {
@@ -68,7 +69,7 @@ fn spans_may_be_left_in_any_order() {
 }
 
 #[test]
-fn of_a_span_that_is_entered_twice_the_latest_entry_is_left() {
+fn of_a_span_entered_twice_the_latest_is_left() {
     let tree = tree();
     with_default(&dispatch(&TenantLayer::new(tree.root())), || {
         let [a, b] = ["a", "b"].map(|name| info_span!("request", tenant = name));
@@ -95,7 +96,7 @@ fn equal_numbers_of_two_subscribers_differ() {
 }
 
 #[test]
-fn a_future_is_in_its_spans_group_while_it_is_polled() {
+fn a_polled_future_is_in_its_spans_group() {
     let tree = tree();
     with_default(&dispatch(&TenantLayer::new(tree.root())), || {
         let work = async {
@@ -117,7 +118,7 @@ fn a_future_is_in_its_spans_group_while_it_is_polled() {
 }
 
 #[test]
-fn a_tenant_recorded_later_holds_from_the_next_time() {
+fn a_tenant_recorded_later_holds_next_time() {
     let tree = tree();
     with_default(&dispatch(&TenantLayer::new(tree.root()).field("customer")), || {
         let span = info_span!("request", customer = Empty, tenant = "none");
@@ -130,7 +131,7 @@ fn a_tenant_recorded_later_holds_from_the_next_time() {
 }
 
 #[test]
-fn one_span_entered_on_many_threads_is_left_on_each_stress() {
+fn a_span_of_many_threads_is_left_on_each_stress() {
     const THREADS: usize = 8;
     let rounds = if cfg!(miri) { 2 } else { 200 };
     let tree = tree();

@@ -17,8 +17,9 @@ fn words(n: u32) -> Vec<u8> {
     (0..n).flat_map(|n| format!("word{n} ").into_bytes()).collect()
 }
 
+/// And the tenant goes on.
 #[test]
-fn a_runaway_request_ends_within_a_poll_and_the_tenant_goes_on() {
+fn a_runaway_request_ends_within_a_poll() {
     let service = Service::start("heap");
     let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
     let key = service.create("runaway", &plan);
@@ -45,7 +46,7 @@ fn a_runaway_request_ends_within_a_poll_and_the_tenant_goes_on() {
 
 /// The latencies of a neighbour's requests in µs, alone and beside runaway requests, in turns.
 #[test]
-fn a_neighbour_is_answered_beside_a_runaway_request() {
+fn a_runaways_neighbour_is_answered() {
     let service = Service::start("heap-neighbour");
     let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
     let [runaway, neighbour] = ["runaway", "neighbour"].map(|name| service.create(name, &plan));

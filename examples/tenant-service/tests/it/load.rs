@@ -46,7 +46,7 @@ fn ab(service: &Service, key: &str, n: u32, path: &str, arguments: &[&str]) -> R
 }
 
 #[test]
-fn what_was_charged_is_what_system_and_clients_counted() {
+fn charged_is_what_system_and_clients_counted() {
     if Command::new("ab").arg("-V").output().is_err() {
         println!("skipped: a load by ApacheBench: apt-get install apache2-utils");
         return;

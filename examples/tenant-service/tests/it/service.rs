@@ -5,8 +5,9 @@ use std::net::TcpStream;
 
 use crate::client::{Service, of, text};
 
+/// And fetched.
 #[test]
-fn documents_are_stored_listed_fetched_and_counted() {
+fn documents_are_stored_listed_and_counted() {
     let service = Service::start("documents");
     let key = service.create("acme", "");
     // Some pieces, the last one partly filled; two whole ones; a batch, and a little more; nothing.
@@ -64,7 +65,7 @@ fn every_byte_that_a_client_sees_is_counted_once() {
 }
 
 #[test]
-fn a_tenant_over_its_limits_is_told_when_to_come_back() {
+fn who_is_over_its_limits_is_told_when_to_retry() {
     let service = Service::start("limits");
     let slow = service.create("slow", "requests_per_s=1");
     assert_eq!(service.call(&slow, "GET", "/documents", &[]).0, 200);
@@ -93,7 +94,7 @@ fn a_tenant_over_its_limits_is_told_when_to_come_back() {
 }
 
 #[test]
-fn a_deleted_tenant_leaves_when_its_last_download_does() {
+fn a_deleted_tenant_leaves_after_its_downloads() {
     let service = Service::start("deleted");
     let key = service.create("acme", "");
     // More than sockets buffer, so that the download cannot end by itself.
@@ -137,8 +138,9 @@ fn a_deleted_tenant_leaves_when_its_last_download_does() {
     assert_eq!(service.call(&key, "GET", "/documents", &[]).2, b"[]");
 }
 
+/// And half an upload does not.
 #[test]
-fn what_was_stored_outlives_a_crash_and_half_an_upload_does_not() {
+fn what_was_stored_outlives_a_crash() {
     let mut service = Service::start("crash");
     let key = service.create("acme", "requests_per_s=500");
     assert_eq!(service.call(&key, "PUT", "/documents/a", &text(100_000)).0, 201);

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_have_names_of_their_own_and_something_to_compare() {
+    fn tables_have_own_names_and_a_comparison() {
         let names: HashSet<&str> = TABLES.iter().map(|table| table.name).collect();
         assert_eq!(names.len(), TABLES.len());
         for table in &TABLES {

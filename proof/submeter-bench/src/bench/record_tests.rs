@@ -6,8 +6,9 @@ fn reading(measure: &'static str, unit: &'static str, value: f64) -> Reading {
     Reading::of(unit, vec![value]).with("measure", measure)
 }
 
+/// Whichever was read first.
 #[test]
-fn rows_of_one_kind_follow_each_other_whichever_was_read_first() {
+fn rows_of_one_kind_follow_each_other() {
     let mut record = Record::default();
     let group = record.group(&Params::from([("workload", Param::word("w"))]), vec!["a", "b"]);
     let quantile = |name, value| reading("hold", "us", value).with("quantile", name).largest();
@@ -50,7 +51,7 @@ fn counts_are_summed() {
 }
 
 #[test]
-fn disturbed_samples_are_shown_only_without_others() {
+fn disturbed_samples_show_only_without_others() {
     let mut record = Record::default();
     let group =
         record.group(&Params::from([("part", Param::word("p"))]), vec!["a", "never", "c", "poor"]);

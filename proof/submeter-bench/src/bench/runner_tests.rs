@@ -78,7 +78,7 @@ fn disturbed_samples_are_taken_again() {
 }
 
 #[test]
-fn disturbed_samples_are_left_out_if_there_are_others() {
+fn disturbed_samples_are_out_if_others_exist() {
     let log = Log::default();
     let mut plan = plan(&log, &["a", "b"]);
     let mut calls = 0;
@@ -95,7 +95,7 @@ fn disturbed_samples_are_left_out_if_there_are_others() {
 }
 
 #[test]
-fn after_the_deadline_a_disturbed_sample_is_accepted() {
+fn past_the_deadline_a_disturbed_sample_counts() {
     let log = Log::default();
     let plan = plan(&log, &["rough"]);
     let measured = run(plan, Duration::ZERO, &mut never).expect("measured");
@@ -149,7 +149,7 @@ fn quantiles_are_rows_with_the_same_samples() {
 }
 
 #[test]
-fn a_cell_that_is_measured_once_is_measured_first_and_kept() {
+fn a_cell_measured_once_is_first_and_kept() {
     let log = Log::default();
     let mut plan = plan(&log, &["a"]);
     let mut calls = 0.0;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn together_means_without_gaps_and_from_the_same_start() {
+    fn together_means_at_once_and_without_gaps() {
         let (now, short, long) = (Instant::now(), SAMPLE / 100, SAMPLE / 5);
         assert!(together(&[run(now, short), run(now + short, short)]));
         assert!(!together(&[run(now, short), run(now, long)]), "off its CPU");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_may_name_other_parameters_for_the_other_side() {
+    fn a_gate_may_name_the_other_sides_parameters() {
         let gate = "[[gate]]\nvariant = 'ours'\n\
             against = { variant = 'base', params = { cpus = 'all' } }";
         assert!(lines(gate).contains("| cpus 1 | ours | base | 0.200\u{a0}×"), "{}", lines(gate));

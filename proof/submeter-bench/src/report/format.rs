@@ -126,8 +126,9 @@ mod tests {
         text.replace(JOIN, " ")
     }
 
+    /// The one that fits.
     #[test]
-    fn amounts_have_three_digits_and_the_prefix_that_fits() {
+    fn amounts_have_three_digits_and_a_prefix() {
         for (value, unit, text) in [
             (617_132_445.0, "loops/s", "617 M loops/s"),
             (13_182_362_935.0, "loops/s", "13.2 G loops/s"),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_at_which_the_first_is_ahead_are_named() {
+    fn the_sizes_where_the_first_is_ahead_are_named() {
         let first = costs(&[(1.0, 1.0), (2.0, 2.0), (4.0, 9.0)]);
         let of = |points: &[(f64, f64)]| {
             ahead(&Costs { variant: "theirs", points: points.to_vec() }, &first)

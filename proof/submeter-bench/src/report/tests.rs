@@ -177,8 +177,9 @@ fn ratios_match_the_values_beside_them() {
     }
 }
 
+/// And one variant is shown by size.
 #[test]
-fn one_variant_is_shown_by_size_and_operations_share_a_plot() {
+fn operations_of_one_variant_share_a_plot() {
     let page = plain(&html(&small().0, &[bare("sizes")]));
     for line in ["<td>add</td>", "<td>kill</td>", "11 ns</td>", "16 ns</td>"] {
         assert!(page.contains(line), "{line} in {page}");
@@ -258,8 +259,9 @@ fn each_workload_answers_a_documents_histogram() {
     }
 }
 
+/// Also where it is not submeter.
 #[test]
-fn the_report_says_who_is_ahead_also_where_it_is_not_submeter() {
+fn the_report_says_who_is_ahead() {
     let record = Record::parse(ANSWERS).expect("a record");
     let definition = Definition::parse(ANSWERED).expect("a definition");
     let behind = "workload build, measure flush | 3 µs | other | 2 µs | 1.50 × | other |";
@@ -275,8 +277,9 @@ fn the_report_says_who_is_ahead_also_where_it_is_not_submeter() {
     assert!(text.contains("3 µs | base | 4 µs | 0.750 × | base |"), "{text}");
 }
 
+/// And not of histograms.
 #[test]
-fn a_contest_is_of_all_our_rows_and_not_of_histograms() {
+fn a_contest_is_of_all_our_rows() {
     let record = Record::parse(ANSWERS).expect("a record");
     let mut definition = Definition::parse(ANSWERED).expect("a definition");
     definition.contest.truncate(1);
@@ -315,8 +318,9 @@ fn the_page_says_what_the_markdown_says() {
     assert!(!page.contains("not shown"), "notes of other tables");
 }
 
+/// Since the record was made.
 #[test]
-fn what_was_removed_since_a_record_was_made_is_not_reported() {
+fn what_was_removed_is_not_reported() {
     let row = |params: &str, variant: &str| {
         format!(
             r#"{{"table": "limits", "params": {{"cpus": "1"{params}}}, "variant": "{variant}",
@@ -341,7 +345,7 @@ fn what_was_removed_since_a_record_was_made_is_not_reported() {
 }
 
 #[test]
-fn text_that_is_not_a_record_is_refused_in_one_line() {
+fn text_that_is_no_record_is_refused_in_a_line() {
     for (text, named) in [
         ("", "EOF"),
         ("<html>", "expected value"),
@@ -355,8 +359,9 @@ fn text_that_is_not_a_record_is_refused_in_one_line() {
     }
 }
 
+/// Each of their cells.
 #[test]
-fn definitions_parse_and_each_of_their_cells_is_in_the_report() {
+fn definitions_parse_and_cells_are_reported() {
     for text in TEXTS {
         Definition::parse(text).unwrap_or_else(|error| panic!("{error} in {text}"));
     }

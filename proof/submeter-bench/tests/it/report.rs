@@ -63,7 +63,7 @@ fn a_record_becomes_tables_in_a_document() {
 }
 
 #[test]
-fn gated_ratios_of_two_records_stand_side_by_side() {
+fn two_records_gated_ratios_stand_side_by_side() {
     let beside = |record: &str| {
         let output = BENCH.run(&["--from", record, "--beside", RECORD, "--markdown", "-"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -87,8 +87,9 @@ fn gated_ratios_of_two_records_stand_side_by_side() {
     );
 }
 
+/// One that cannot be read, or written.
 #[test]
-fn a_file_that_cannot_be_read_or_written_is_a_one_line_error() {
+fn a_bad_file_is_an_error_of_one_line() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
     let plain = TempFile::new("plain.json.zst", "{}");
     BENCH.refuses(&["--from", plain.path(), "--html", html.path()], &[plain.path(), "cannot read"]);

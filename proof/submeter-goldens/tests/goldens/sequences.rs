@@ -11,7 +11,7 @@ use crate::compile::{Rows, compiled, golden_dir};
 use crate::{bless, wanted};
 
 #[test]
-fn each_sequence_is_compiled_to_what_was_reviewed() {
+fn each_sequence_compiles_to_what_was_reviewed() {
     compare_all(Rows::ByCpu);
 }
 

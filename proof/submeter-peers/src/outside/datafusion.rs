@@ -73,8 +73,9 @@ mod tests {
 
     use super::*;
 
+    /// Then it says how to build it.
     #[test]
-    fn each_pool_grants_what_fits_or_says_how_to_build_it() {
+    fn each_pool_grants_what_fits_or_is_unbuilt() {
         let program = match DataFusion::find() {
             Ok(program) => program,
             Err(reason) => return println!("skipped: DataFusion's pools: {reason}"),
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_reported_with_the_remedy() {
+    fn an_absent_program_is_reported_with_a_remedy() {
         for program in [None, Some(PathBuf::from("/nonexistent/peer"))] {
             let error = named(program).expect_err("there is none");
             assert!(error.contains("--manifest-path") && !error.contains('\n'), "{error}");

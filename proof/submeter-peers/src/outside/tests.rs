@@ -35,8 +35,9 @@ fn a_folder_is_removed_with_its_last_program() {
     assert!(!path.exists());
 }
 
+/// Or one that is missing.
 #[test]
-fn a_compiler_that_is_missing_or_fails_is_reported_in_one_line() {
+fn a_failing_compiler_is_reported_in_one_line() {
     let missing = succeeds(Command::new("/nonexistent/cc"), "no compiler: get one");
     let error = missing.expect_err("there is none");
     assert!(error.starts_with("no compiler: get one (") && !error.contains('\n'), "{error}");

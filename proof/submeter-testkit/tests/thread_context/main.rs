@@ -105,8 +105,9 @@ fn some(path: &str) -> Option<String> {
     Some(path.to_owned())
 }
 
+/// The key of paths.
 #[test]
-fn a_process_announces_its_resource_and_the_key_of_paths_once() {
+fn a_process_announces_resource_and_key_once() {
     let mut writer = Writer::start("announced");
     assert_eq!(Process(writer.at("before").process).announced(), None);
     writer.go_on();
@@ -118,7 +119,7 @@ fn a_process_announces_its_resource_and_the_key_of_paths_once() {
 }
 
 #[test]
-fn each_switch_is_found_and_the_last_leaves_nothing() -> Result<(), Forbidden> {
+fn each_switch_is_found_the_last_leaves_none() -> Result<(), Forbidden> {
     let mut writer = Writer::start("switches");
     assert_eq!(writer.found_at("before")?, None);
     assert_eq!(writer.found_at("in")?, some("/acme/web"));
@@ -155,7 +156,7 @@ fn threads_are_found_apart() -> Result<(), Forbidden> {
 }
 
 #[test]
-fn a_killed_group_is_found_until_its_thread_leaves() -> Result<(), Forbidden> {
+fn a_killed_group_is_found_until_it_is_left() -> Result<(), Forbidden> {
     let mut writer = Writer::start("killed");
     assert_eq!(writer.found_at("killed")?, some("/gone"));
     assert_eq!(writer.found_at("again")?, some("/gone"));
@@ -164,7 +165,7 @@ fn a_killed_group_is_found_until_its_thread_leaves() -> Result<(), Forbidden> {
 }
 
 #[test]
-fn a_thread_that_ends_in_a_group_takes_its_record_back() -> Result<(), Forbidden> {
+fn a_thread_ending_in_a_group_takes_record_back() -> Result<(), Forbidden> {
     let mut writer = Writer::start("ends");
     assert_eq!(writer.found_at("in")?, some("/forgotten"));
     assert_eq!(writer.found_at("ended")?, None);
@@ -172,7 +173,7 @@ fn a_thread_that_ends_in_a_group_takes_its_record_back() -> Result<(), Forbidden
 }
 
 #[test]
-fn a_forked_child_keeps_its_record_and_announces_itself() -> Result<(), Forbidden> {
+fn a_forked_child_keeps_and_announces_a_record() -> Result<(), Forbidden> {
     let mut writer = Writer::start("forks");
     let at = writer.at("child");
     let found = (at.context()?.map(path), Process(at.process).announced());
@@ -189,7 +190,7 @@ fn a_forked_child_keeps_its_record_and_announces_itself() -> Result<(), Forbidde
 /// A thread goes from group to group, each of which is killed and freed behind it. Whenever it is
 /// stopped, it has the record of a group that is there, or none.
 #[test]
-fn a_record_is_whole_whenever_its_thread_is_stopped() -> Result<(), Forbidden> {
+fn a_record_is_whole_whenever_a_thread_stops() -> Result<(), Forbidden> {
     let mut writer = Writer::start("busy");
     let at = writer.at("busy");
     let mut found = HashSet::new();

@@ -38,8 +38,9 @@ fn each_gap_on_either_side_is_reported_once() {
     assert!(found.contains(&"t: defined, but not measured".to_owned()), "{found:?}");
 }
 
+/// By every workload.
 #[test]
-fn a_cell_is_answered_by_every_workload_that_is_said_to_answer() {
+fn a_cell_is_answered_by_all_said_to_answer() {
     let workloads = "[[answers]]\nname = 'slow'\nparams = { load = 'low' }\n\
         [[answers]]\nname = 'fast'\nparams = { load = 'high' }\n";
     let mut definitions = small();
@@ -66,7 +67,7 @@ fn an_absence_with_a_reason_is_not_a_gap() {
 }
 
 #[test]
-fn the_baseline_of_a_definition_is_among_its_variants() {
+fn a_definitions_baseline_is_among_its_variants() {
     for (table, definition) in read().expect("definitions") {
         let baseline = definition["baseline"].as_str().expect("a name");
         let variants = definition["variants"].as_table().expect("variants");

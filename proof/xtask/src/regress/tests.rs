@@ -47,7 +47,7 @@ fn a_slower_machine_is_not_a_loss() {
 }
 
 #[test]
-fn a_change_within_the_noise_or_the_floor_is_not_a_loss() {
+fn a_change_within_noise_or_floor_is_no_loss() {
     let old = record(&around(10.0, 0.9), &around(30.0, 0.1), "ns");
     let noisy = record(&around(14.0, 0.9), &around(30.0, 0.1), "ns");
     let found = compared(&old, &noisy);
@@ -112,7 +112,7 @@ fn a_gate_may_compare_with_other_parameters() {
 }
 
 #[test]
-fn a_busy_machine_is_not_compared_with_a_quiet_one() {
+fn a_busy_machine_is_not_held_to_a_quiet_one() {
     let quiet = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let mut busy = quiet.clone();
     busy["machine"]["busy"] = json!(true);

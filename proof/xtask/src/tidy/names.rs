@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_what_is_no_item_is_left_alone() {
+    fn what_is_there_or_no_item_is_left_alone() {
         for text in [
             "`Block::add` in `crates/a/src/b/raw.rs`\n",
             "`Block::add()` in `crates/a/src`, `E::One` in `crates/a/src/b/raw.rs`\n",

@@ -100,8 +100,9 @@ mod tests {
         assert_eq!(found("fn f() {\n    fence(order);\n}\n"), [2]);
     }
 
+    /// Or without an ordering.
     #[test]
-    fn a_comment_without_ordering_or_reason_does_not_count() {
+    fn a_comment_without_a_reason_does_not_count() {
         assert_eq!(found("fn f() {\n    // Loads it.\n    X.load(Ordering::Relaxed);\n}\n"), [3]);
         assert_eq!(found("fn f() {\n    // Relaxed\n    X.load(Ordering::Relaxed);\n}\n"), [3]);
         assert_eq!(found("fn f() {\n    // Relaxed:\n    X.load(Ordering::Relaxed);\n}\n"), [3]);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_about_another_ordering_does_not_count() {
+    fn a_comment_on_another_ordering_does_not_count() {
         let text =
             "fn f() {\n    // Relaxed: a statistic.\n    X.store(1, Ordering::Release);\n}\n";
         assert_eq!(found(text), [3]);
@@ -131,8 +132,9 @@ mod tests {
         }
     }
 
+    /// And comparisons.
     #[test]
-    fn imports_comparisons_strings_and_tests_are_left_alone() {
+    fn imports_strings_and_tests_are_left_alone() {
         for text in [
             "use std::sync::atomic::Ordering::{Relaxed, Release};\n",
             "fn f() { a.cmp(&b) == std::cmp::Ordering::Less; }\n",

@@ -71,8 +71,9 @@ fn over(packages: usize, most: usize) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    /// Each of its versions.
     #[test]
-    fn a_package_counts_once_and_each_of_its_versions() {
+    fn a_package_and_its_versions_count_once() {
         let tree = "submeter-cli v0.1.0 (/repo/programs/submeter-cli)\nserde v1.0.2\n\
                     serde_derive v1.0.2 (proc-macro)\nserde v1.0.2\nserde v2.0.0\n\n\
                     serde_derive v1.0.2 (proc-macro) (*)\n";

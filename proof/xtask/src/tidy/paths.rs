@@ -203,8 +203,9 @@ mod tests {
         assert_eq!(found(&[("crates/a/src/lib.rs", text)]).len(), 3);
     }
 
+    /// From the root, its directory, its crate and `src`.
     #[test]
-    fn a_live_path_is_found_from_root_directory_crate_and_src() {
+    fn a_live_path_is_found_from_each_start() {
         let text = "//! `crates/a/src/x/raw.rs:17` `x/raw.rs` `src/x/` `raw.rs` [r](../../../README.md#a)\n\
                     //! `crates/*/src/{x,y}/raw.rs` `crates/a/`\n";
         assert_eq!(found(&[("crates/a/src/lib.rs", text)]), Vec::<String>::new());

@@ -100,8 +100,9 @@ mod tests {
         );
     }
 
+    /// And other names.
     #[test]
-    fn tests_that_exist_other_names_and_records_are_left_alone() {
+    fn existing_tests_and_records_are_left_alone() {
         let text = "`a_charge_is_given_back_once`, `loom_a_2_finds_the_race`, `loom_a_2_finds_the_…`\n\
                     `try_get_many` `app_backend_info` `/a_b_c_d_e` `A_B_C_D_E`\n\
                     ```text\n`a_b_c_d_e`\n```\n";

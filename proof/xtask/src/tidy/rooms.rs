@@ -336,8 +336,9 @@ mod tests {
         assert!(alone("submeter", "") > 5, "what is shipped is of the workspace");
     }
 
+    /// A published one.
     #[test]
-    fn a_published_workspace_of_its_own_says_what_the_root_says() {
+    fn an_own_workspace_says_what_the_root_says() {
         let found_beside = |own: &str| {
             let root = "[workspace.package]\nversion = \"0.1.0\"\nlicense = \"MIT\"\n\
                         rust-version = \"1.88\"\n[workspace.lints.rust]\nmissing_docs = \"deny\"\n";
@@ -356,8 +357,9 @@ mod tests {
         }
     }
 
+    /// Or one that is published wrongly.
     #[test]
-    fn an_unknown_crate_or_one_wrongly_published_is_found() {
+    fn an_unknown_or_misplaced_crate_is_found() {
         assert_eq!(found("crates/x/Cargo.toml", &manifest_text("x", "")).len(), 1);
         assert_eq!(found("xtask/Cargo.toml", &manifest_text("xtask", "")).len(), 1);
         assert_eq!(found("crates/submeter/Cargo.toml", "[package\n").len(), 1);

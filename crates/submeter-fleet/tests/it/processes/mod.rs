@@ -102,7 +102,7 @@ fn run(mut engine: impl Engine, seed: u64) {
 }
 
 #[test]
-fn a_fleet_behind_a_socket_never_exceeds_its_limits() {
+fn a_fleet_behind_a_socket_keeps_its_limits() {
     run(engine::Host::start(), 16);
 }
 

@@ -183,7 +183,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_variant_counts_what_it_is_asked_on_all_cpus() {
+    fn every_variant_counts_as_asked_on_all_cpus() {
         let mut plan = plan().expect("this process may run somewhere");
         plan.rounds_max = 1;
         let cells: usize = plan.groups.iter().map(Vec::len).sum();
@@ -195,8 +195,9 @@ mod tests {
         assert!(measured.absent.iter().all(|absent| !absent.reason.is_empty()));
     }
 
+    /// In an error.
     #[test]
-    fn a_variant_that_loses_a_request_is_an_error_that_names_it() {
+    fn a_variant_that_loses_a_request_is_named() {
         assert!(counted("x", Case::Held, 7, &[7]).is_ok());
         assert!(counted("x", Case::Levels, 7, &[7; 4]).is_ok());
         for (case, totals) in
@@ -207,8 +208,9 @@ mod tests {
         }
     }
 
+    /// In each thousand.
     #[test]
-    fn every_tenant_comes_up_in_each_thousand_requests() {
+    fn every_tenant_comes_up_in_1000_requests() {
         let tenants = Tenants::new();
         let mut asked: Vec<&String> = Vec::new();
         for begin in (0..TENANTS as u64).step_by(50) {

@@ -58,8 +58,9 @@ mod tests {
         Turn { round, pipeline: 8 }
     }
 
+    /// Another than the first.
     #[test]
-    fn another_hit_ratio_in_the_same_round_is_an_error() {
+    fn a_rounds_second_hit_ratio_is_an_error() {
         let mut all = Hits::default();
         let mut add = |variant, turn, hits| all.check(variant, turn, &slice(100_000, hits));
         add(Variant::Submeter, turn(0), 90_000).expect("the first");

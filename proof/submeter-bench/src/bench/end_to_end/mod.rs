@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_yields_its_rate_and_the_time_of_a_request() {
+    fn a_slice_yields_its_rate_and_a_requests_time() {
         let readings = readings(&slice(10_000, 10_000));
         let values: Vec<(f64, &str)> =
             readings.iter().map(|reading| (reading.values[0], reading.unit)).collect();

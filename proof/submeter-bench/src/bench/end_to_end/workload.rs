@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_or_too_large_is_reported() {
+    fn a_missing_or_too_large_file_is_reported() {
         let none = Path::new("/nonexistent/tenants.csv");
         let error = Workload::new(Some(none), true).err().expect("no file").to_string();
         assert!(error.contains("/nonexistent/tenants.csv"), "{error}");

@@ -294,8 +294,9 @@ mod tests {
         assert!(many > few);
     }
 
+    /// In each that they come to.
     #[test]
-    fn a_few_threads_take_memory_in_each_row_that_they_come_to() {
+    fn a_few_threads_take_memory_in_each_row() {
         let [by_cpu, by_thread] = [Use::few_by_cpu(), Use::few_by_thread()]
             .map(|of| growth(of, Machine::add_all_over_time).expect("smaps"));
         // A sixteenth; but this process has other tests too.

@@ -40,7 +40,7 @@ fn every_cell_becomes_a_row_of_a_positive_value() {
 }
 
 #[test]
-fn a_quick_run_leaves_out_the_largest_tree_and_says_so() {
+fn a_quick_run_says_it_lacks_the_largest_tree() {
     let quick = plan(&Inputs { quick: true, ..Inputs::default() }).expect("CPUs");
     assert!(quick.notes.iter().any(|note| note.contains("1,000,000")), "{:?}", quick.notes);
     let has = |plan: &Plan, size: usize| {

@@ -7,8 +7,9 @@ use submeter_sys::cpu::affinity;
 use super::*;
 use crate::bench::runner::run;
 
+/// All of them.
 #[test]
-fn every_cell_becomes_a_row_and_every_limiter_passes_its_checks() {
+fn cells_become_rows_and_limiters_pass_checks() {
     let mut plan = plan().expect("this process may run somewhere");
     plan.rounds_max = 1;
     let cells = plan.groups.iter().flatten();
@@ -83,7 +84,7 @@ fn found<const ONE: u64, const MANY: u64, const LEAKED: u64>() -> String {
 }
 
 #[test]
-fn a_limiter_that_is_wrong_is_an_error_that_says_how() {
+fn a_wrong_limiter_is_an_error_that_says_how() {
     assert_eq!(found::<1, FILL, 0>(), "nothing");
     for (said, parts) in [
         (found::<2, FILL, 0>(), ["refused 0", "beyond the limit"]),

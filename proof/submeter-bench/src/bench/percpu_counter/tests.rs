@@ -39,7 +39,7 @@ fn every_test_has_every_variant_on_every_path() {
 }
 
 #[test]
-fn every_way_to_read_is_on_every_simulated_machine() {
+fn each_simulated_machine_has_each_way_to_read() {
     let mut notes = Vec::new();
     let groups = scaling::groups(0, &mut notes);
     if let [note] = &notes[..] {

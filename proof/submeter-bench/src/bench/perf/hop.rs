@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_counts_the_time_of_the_threads_by_tenant() {
+    fn the_kernel_counts_threads_time_by_tenant() {
         let mut notes = Vec::new();
         let world = World::new("task-clock", &mut notes).expect("made");
         if let Some(why) = world.refused() {

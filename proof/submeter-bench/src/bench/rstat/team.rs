@@ -59,14 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_pinned_and_their_results_are_in_order() {
+    fn threads_are_pinned_with_results_in_order() {
         let cpu = affinity().expect("this process may run somewhere")[0];
         let found = together(&[cpu, cpu, cpu], |index| Ok(index * 10), |index, ten| (index, ten));
         assert_eq!(found.expect("pinned"), [(0, 0), (1, 10), (2, 20)]);
     }
 
+    /// One thread.
     #[test]
-    fn a_thread_that_cannot_start_keeps_the_others_from_working() {
+    fn one_that_cannot_start_keeps_others_from_work() {
         let cpu = affinity().expect("this process may run somewhere")[0];
         let worked = AtomicBool::new(false);
         let prepare = |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };

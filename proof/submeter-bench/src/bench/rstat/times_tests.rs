@@ -27,8 +27,9 @@ fn buckets_are_the_document_s() {
     assert_eq!(times.len(), edges.len() as u64);
 }
 
+/// Together.
 #[test]
-fn quantiles_are_of_short_and_long_times_together() {
+fn quantiles_are_of_short_and_long_times() {
     let mut times = Times::new();
     let mut second = Times::new();
     (1..=990).for_each(|_| times.add(20));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_takes_time_here_and_in_its_peer() {
+    fn operations_take_time_here_and_in_a_peer() {
         let measured = Measured::new().expect("address space");
         for operation in Operation::ALL {
             for (all_cpus, naive) in [(false, false), (true, false), (false, true), (true, true)] {

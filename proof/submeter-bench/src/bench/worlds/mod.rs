@@ -161,8 +161,9 @@ mod tests {
         }
     }
 
+    /// Another than its row's.
     #[test]
-    fn a_process_in_another_world_than_its_row_is_told() {
+    fn a_process_in_another_world_is_told() {
         let world = |name| World::named(name).expect("known");
         let differs = |name, said: &Said| difference(world(name), said);
         assert_eq!(differs("best", &said("libc_rseq", true)), None);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_libc_is_looked_for_beside_this_one() {
+    fn another_libcs_program_is_sought_beside_this() {
         let error = built_for(Path::new("/nowhere/release/submeter-bench"), "musl");
         let error = error.expect_err("there is nothing");
         assert!(error.contains("rustup target add") && error.contains("-linux-musl"), "{error}");

@@ -42,8 +42,9 @@ const ROWS: [Row; 11] = [
     (9, 0, 2, 1, 100),
 ];
 
+/// At their position.
 #[test]
-fn records_are_split_by_cpu_and_flushes_keep_their_position() {
+fn records_are_split_by_cpu_and_flushes_stay() {
     let trace = read_bytes(&content(HEADER, &ROWS)).expect("well-formed");
     assert_eq!(trace.groups, 3);
     assert_eq!(trace.shape.paths, ["/a", "/a/b/c", "/", "/a/b"]);
@@ -55,7 +56,7 @@ fn records_are_split_by_cpu_and_flushes_keep_their_position() {
 }
 
 #[test]
-fn a_second_flush_of_the_same_group_is_a_new_flush() {
+fn a_groups_second_flush_is_a_new_flush() {
     let begin = |cpu| (3, 1, 0, cpu, 0);
     let end = |cpu| (3, 2, 0, cpu, 0);
     let rows = [begin(0), end(0), begin(1), end(1), begin(0), end(0), begin(0), end(0)];
@@ -91,7 +92,7 @@ fn errors_name_the_problem_and_its_offset() {
 }
 
 #[test]
-fn the_recording_that_comes_with_the_program_is_whole() {
+fn the_programs_own_recording_is_whole() {
     let trace = Trace::shipped();
     let updates: usize = trace.updates.iter().map(Vec::len).sum();
     assert_eq!((updates, trace.flushes.len(), trace.updates.len()), (352_931, 9, 2));
