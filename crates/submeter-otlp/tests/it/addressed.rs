@@ -74,7 +74,7 @@ fn a_request_names_its_sender_or_whom_a_header_names() {
 }
 
 #[test]
-fn what_is_wrong_with_an_address_is_said_without_its_secrets() {
+fn a_bad_address_is_said_without_its_secrets() {
     for (protocol, url, says) in [
         (Protocol::Http, "http://u:s3cret%@h:1", "\"http://h:1\": a % begins no escape"),
         (Protocol::Http, "http://u:s3cret%ff@h:1", "UTF-8"),

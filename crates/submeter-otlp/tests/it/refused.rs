@@ -126,7 +126,7 @@ fn a_mute_receiver_costs_the_timeout() {
 }
 
 #[test]
-fn rejected_points_are_counted_and_not_sent_again() {
+fn rejected_points_are_counted_and_not_resent() {
     // As much as a receiver may say, and more than there is room for in a buffer.
     let why = "no ".repeat(1 << 20);
     let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: why };
