@@ -48,11 +48,11 @@ fn the_first_hook_sees_all_misuse() {
     set_misuse_hook(note).expect("the first");
     let refused = set_misuse_hook(|_| ()).expect_err("the second");
     assert!(refused.to_string().contains("once"), "{refused}");
-    percpu_ref_misuse_is_reported_once_and_contained();
-    rcuref_misuse_is_reported_each_time_with_its_object();
+    percpu_ref_misuse_is_reported_and_contained();
+    rcuref_misuse_is_reported_with_its_object();
 }
 
-fn percpu_ref_misuse_is_reported_once_and_contained() {
+fn percpu_ref_misuse_is_reported_and_contained() {
     on_every_backend(|area| {
         let new = |options: Options, name: &'static str| {
             let releases = Arc::new(Mutex::new(0));
@@ -120,7 +120,7 @@ fn percpu_ref_misuse_is_reported_once_and_contained() {
     });
 }
 
-fn rcuref_misuse_is_reported_each_time_with_its_object() {
+fn rcuref_misuse_is_reported_with_its_object() {
     let guard = pin();
     let dead = RcuRef::new();
     assert!(dead.put(&guard) && !dead.put(&guard) && !dead.put(&guard));

@@ -53,8 +53,8 @@ fn users_and_a_kill<S: Modelled>() {
     user.join().unwrap();
     model.must_be_released();
 }
-on_both!(users_and_a_kill: loom_percpu_ref_1_release_runs_exactly_once,
-    loom_percpu_ref_1_release_runs_exactly_once_locked);
+on_both!(users_and_a_kill: loom_percpu_ref_1_releases_once,
+    loom_percpu_ref_1_releases_once_locked);
 
 /// Two users that each hold a reference which was taken elsewhere.
 fn each_put_meets_the_fold<S: Modelled>() {
@@ -68,8 +68,8 @@ fn each_put_meets_the_fold<S: Modelled>() {
     users.into_iter().for_each(|user| user.join().unwrap());
     model.must_be_released();
 }
-on_both!(each_put_meets_the_fold: loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early,
-    loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early_locked);
+on_both!(each_put_meets_the_fold: loom_percpu_ref_2_no_zero_too_early,
+    loom_percpu_ref_2_no_zero_too_early_locked);
 
 /// Finds that folding CPU by CPU reaches zero early.
 ///
@@ -165,21 +165,21 @@ macro_rules! finds_a_lost_get {
     )*};
 }
 finds_a_lost_get! {
-    loom_percpu_ref_4_finds_a_kill_without_its_barrier:
+    loom_percpu_ref_4_finds_a_barrierless_kill:
         Sequences, Kill, NoBarrier, "Kill, NoBarrier: a get was lost";
-    loom_percpu_ref_4_finds_a_kill_and_confirm_without_its_barrier:
+    loom_percpu_ref_4_finds_a_barrierless_confirm:
         Sequences, KillAndConfirm, NoBarrier, "KillAndConfirm, NoBarrier: a get was lost";
-    loom_percpu_ref_4_finds_a_kill_of_many_without_their_barrier:
+    loom_percpu_ref_4_finds_barrierless_kills:
         Sequences, KillMany, NoBarrier, "KillMany, NoBarrier: a get was lost";
-    loom_percpu_ref_4_finds_a_change_to_atomic_mode_without_its_barrier:
+    loom_percpu_ref_4_finds_a_barrierless_change:
         Sequences, ToAtomic, NoBarrier, "ToAtomic, NoBarrier: a get was lost";
-    loom_percpu_ref_4_finds_a_helper_without_a_barrier_of_its_own:
+    loom_percpu_ref_4_finds_a_barrierless_helper:
         Sequences, Help, NoBarrier, "Help, NoBarrier: a get was lost";
-    loom_percpu_ref_4_finds_a_barrier_before_the_gate_closes:
+    loom_percpu_ref_4_finds_an_early_barrier:
         Sequences, Kill, BarrierTooEarly, "Kill, BarrierTooEarly: a get was lost";
-    loom_percpu_ref_4_finds_a_mode_test_outside_of_the_section:
+    loom_percpu_ref_4_finds_a_mode_test_outside:
         Sequences, Kill, TestOutside, "Kill, TestOutside: a get was lost";
-    loom_percpu_ref_4_finds_a_row_that_is_summed_and_left_alive:
+    loom_percpu_ref_4_finds_a_row_left_alive:
         Locked, Kill, NoBarrier, "Kill, NoBarrier: a get was lost";
 }
 
@@ -219,10 +219,10 @@ fn confirm_per_cpu<S: Modelled>() {
 fn confirm_atomic<S: Modelled>() {
     confirm_against_tryget::<S>(true, true);
 }
-on_both!(confirm_per_cpu: loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm,
-    loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm_locked);
-on_both!(confirm_atomic: loom_percpu_ref_3_tryget_live_in_atomic_mode,
-    loom_percpu_ref_3_tryget_live_in_atomic_mode_locked);
+on_both!(confirm_per_cpu: loom_percpu_ref_3_confirm_ends_tryget,
+    loom_percpu_ref_3_confirm_ends_tryget_locked);
+on_both!(confirm_atomic: loom_percpu_ref_3_tryget_in_atomic,
+    loom_percpu_ref_3_tryget_in_atomic_locked);
 
 /// The mistake: death is not looked at.
 #[test]
@@ -261,8 +261,8 @@ fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
 fn a_late_fold_of_its_own_opening<S: Modelled>() {
     a_late_fold::<S>(|model, first| model.act(model.switch.finish(first)));
 }
-on_both!(a_late_fold_of_its_own_opening: loom_percpu_ref_5_a_late_fold_leaves_a_later_opening_alone,
-    loom_percpu_ref_5_a_late_fold_leaves_a_later_opening_alone_locked);
+on_both!(a_late_fold_of_its_own_opening: loom_percpu_ref_5_a_late_fold_is_void,
+    loom_percpu_ref_5_a_late_fold_is_void_locked);
 
 /// The mistake: the number of the opening is not looked at.
 #[test]
@@ -325,8 +325,8 @@ fn kill_against_resurrect<S: Modelled>() {
     }
     model.must_be_released();
 }
-on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_the_last_put,
-    loom_percpu_ref_5_resurrect_meets_the_last_put_locked);
+on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_put,
+    loom_percpu_ref_5_resurrect_meets_put_locked);
 
 /// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old
 /// one.
@@ -346,8 +346,8 @@ fn lookup_against_reinit<S: Modelled>() {
     }
     model.end();
 }
-on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted,
-    loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
+on_both!(lookup_against_reinit: loom_percpu_ref_5_lookup_meets_reinit,
+    loom_percpu_ref_5_lookup_meets_reinit_locked);
 
 /// A thread that took a reference in a new life, and takes another after that life stopped counting
 /// per CPU: the count that it then meets is not that of the life before.
@@ -374,15 +374,15 @@ fn holder_takes_another<S: Modelled>() {
         model.put();
     });
 }
-on_both!(holder_takes_another: loom_percpu_ref_5_a_holder_in_a_new_life_takes_another,
-    loom_percpu_ref_5_a_holder_in_a_new_life_takes_another_locked);
+on_both!(holder_takes_another: loom_percpu_ref_5_new_life_takes_more,
+    loom_percpu_ref_5_new_life_takes_more_locked);
 
 /// The same, of one that asks about the count.
 fn holder_asks<S: Modelled>() {
     holder_of_a_new_life::<S>(|model| model.must_be_alive());
 }
-on_both!(holder_asks: loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before,
-    loom_percpu_ref_5_a_holder_in_a_new_life_is_not_told_of_the_one_before_locked);
+on_both!(holder_asks: loom_percpu_ref_5_new_life_is_not_old,
+    loom_percpu_ref_5_new_life_is_not_old_locked);
 
 /// Finds a get that is not ordered after the opening.
 ///
@@ -465,8 +465,8 @@ fn writes_before_puts<S: Modelled>() {
     user.join().unwrap();
     model.must_be_released();
 }
-on_both!(writes_before_puts: loom_percpu_ref_6_writes_before_a_put_are_visible_in_release,
-    loom_percpu_ref_6_writes_before_a_put_are_visible_in_release_locked);
+on_both!(writes_before_puts: loom_percpu_ref_6_release_sees_writes,
+    loom_percpu_ref_6_release_sees_writes_locked);
 
 /// A killer that a fork leaves behind after closing: two that help, and a put.
 fn helpers_of_a_vanished_killer<S: Modelled>() {
@@ -491,8 +491,8 @@ fn helpers_of_a_vanished_killer<S: Modelled>() {
     user.join().unwrap();
     model.must_be_released();
 }
-on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_vanished_killer_is_helped_once,
-    loom_percpu_ref_a_vanished_killer_is_helped_once_locked);
+on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_lost_killer_helped,
+    loom_percpu_ref_a_lost_killer_helped_locked);
 
 /// Users, a change of mode, and a kill that is taken back: the mix that no model above has.
 fn changes_of_mode_against_resurrect<S: Modelled>() {
