@@ -15,7 +15,7 @@ use across::across;
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
-/// And those after it known, or sampled.
+/// Blocks from before the choice are nobody's and those after it known or sampled.
 #[test]
 fn blocks_before_the_choice_are_nobodys() {
     const SMALL: usize = 2_000;

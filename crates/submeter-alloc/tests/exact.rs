@@ -56,7 +56,7 @@ fn a_block_is_its_groups_wherever_it_is_freed() {
     books.must_balance();
 }
 
-/// Once it is aligned.
+/// A size that no layout has, once it is aligned, is refused.
 #[test]
 fn a_size_beyond_any_layout_is_refused() {
     let (books, _alone) = books();
@@ -132,7 +132,7 @@ fn nobodys_block_in_a_groups_place_stays_so() {
     }
 }
 
-/// From whichever thread.
+/// What the usual types hold is their group's from whichever thread.
 #[test]
 fn the_usual_types_are_held_by_their_groups() {
     let (books, _alone) = books();
@@ -151,7 +151,7 @@ fn the_usual_types_are_held_by_their_groups() {
     assert_eq!((books.of(&a), books.of(&b)), (0, 0));
 }
 
-/// It is the parent's until it is freed.
+/// Memory that outlives its tenant is the parent's until it is freed.
 #[test]
 fn memory_that_outlives_its_tenant_goes_up() {
     let (books, _alone) = books();
@@ -179,7 +179,7 @@ fn memory_that_outlives_its_tenant_goes_up() {
 /// A group and its blocks.
 type Tenant = (Group, [Vec<u8>; 3]);
 
-/// And those beyond one byte count as well.
+/// The numbers of ended groups come back and those beyond one byte count as well.
 #[test]
 fn numbers_of_ended_groups_come_back() {
     const TENANTS: usize = if cfg!(miri) { 2 } else { 700 };
@@ -239,7 +239,7 @@ thread_local! {
     static LAST: Late = const { Late(RefCell::new(None)) };
 }
 
-/// They allocate for whom the thread works, or for nobody.
+/// Destructors of thread-local values allocate for whom the thread works or nobody.
 #[test]
 fn destructors_of_thread_locals_have_an_owner() {
     let (books, _alone) = books();
@@ -284,7 +284,7 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     }
 }
 
-/// While their groups are killed.
+/// Threads that free what others allocated are exact while their groups are killed.
 #[test]
 fn frees_by_other_threads_are_exact_stress() {
     let (books, _alone) = books();

@@ -10,7 +10,7 @@ use submeter_alloc::{Live, StartError};
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
-/// What there was is taken off still.
+/// A thread counts for nobody once the heap is gone and what there was is taken off still.
 #[test]
 fn no_thread_counts_once_the_heap_is_gone() {
     let mut schema = Schema::builder();

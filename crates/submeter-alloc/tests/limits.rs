@@ -60,7 +60,7 @@ async fn takes(size: usize, polls: usize) -> usize {
     poll_fn(poll).await
 }
 
-/// And its neighbour never.
+/// A runaway tenant ends with the poll that crosses its limit and its neighbour never.
 #[test]
 fn a_runaway_ends_with_the_poll_over_its_limit() {
     const POLL: usize = 100_000;

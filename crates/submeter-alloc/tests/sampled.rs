@@ -36,7 +36,7 @@ fn resize(block: &mut Vec<u8>, size: usize) {
     assert_eq!(block.capacity(), size);
 }
 
-/// Of the allocator that is linked.
+/// A process has one heap of the allocator that is linked.
 #[test]
 fn a_process_has_one_heap_as_linked() {
     let (samples, _alone) = samples();
@@ -46,7 +46,7 @@ fn a_process_has_one_heap_as_linked() {
     assert!(!Exact::<System>::is_linked());
 }
 
-/// Wherever they are freed.
+/// Large blocks are known to the byte, wherever they are freed.
 #[test]
 fn large_blocks_are_known_to_the_byte() {
     let (samples, _alone) = samples();
@@ -84,7 +84,7 @@ fn a_block_is_known_as_long_as_it_is_large() {
     assert_eq!((samples.of(&a), samples.count(&a)), (0, 0));
 }
 
-/// Those of every size.
+/// Small blocks of every size are near and gone when they are.
 #[test]
 fn small_blocks_are_near_and_gone_when_they_are() {
     const BYTES: usize = if cfg!(miri) { 100_000 } else { 20_000_000 };
@@ -160,7 +160,7 @@ fn bytes_stay_the_same_wherever_a_block_goes() {
     }
 }
 
-/// It is the parent's until it is freed.
+/// Memory that outlives its tenant is the parent's until it is freed.
 #[test]
 fn memory_that_outlives_its_tenant_goes_up() {
     let (samples, _alone) = samples();

@@ -40,7 +40,7 @@ fn the_intended_allocator_is_linked() {
     assert!(submeter_alloc::is_linked());
 }
 
-/// And nothing that was not.
+/// A group is charged what was asked for in it and nothing that was not.
 #[test]
 fn a_group_is_charged_what_was_asked_for_in_it() {
     let (tree, heap) = tree();
@@ -284,7 +284,7 @@ fn storm(threads: usize, operations: usize) {
     assert_eq!(sums(tree.root(), heap), all, "and all of them, dead and alive");
 }
 
-/// While their groups are killed.
+/// Threads that free what others allocated are exact while their groups are killed.
 #[test]
 fn frees_by_other_threads_are_exact_stress() {
     storm(4, operations(480));

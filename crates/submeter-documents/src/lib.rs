@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(held.bytes(), 0);
     }
 
-    /// Wherever its parts end.
+    /// A text is read as it was written, wherever its parts end.
     #[test]
     fn a_text_in_parts_is_read_as_it_was_written() {
         let whole: Vec<u8> = (0..3 * PART_BYTES + 7).map(|at| (at % 251) as u8).collect();

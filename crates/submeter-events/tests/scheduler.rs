@@ -88,7 +88,7 @@ fn events_for_all_are_not_touched_by_switches() {
     assert_eq!(t.events.pmu().operations() - before, 4);
 }
 
-/// Pinned and flexible ones.
+/// Pinned and flexible events count in their group alone.
 #[test]
 fn events_count_in_their_group_alone() {
     let mut t = Thread::new(8);
@@ -159,7 +159,7 @@ fn software_events_need_no_counter() {
     assert_eq!(t.state(late), State::Active, "not behind one that waits for a counter");
 }
 
-/// For them.
+/// Pinned events go first and flexible ones leave for them.
 #[test]
 fn pinned_events_go_first_flexible_ones_leave() {
     let mut t = Thread::new(2);
@@ -326,7 +326,7 @@ fn what_is_not_supported_is_said_and_never_zero() {
     assert_eq!((counts.scaled(0), counts.enabled_ns), (None, 10));
 }
 
-/// However many groups have events.
+/// A switch costs the same, however many groups have events.
 #[test]
 fn a_switch_costs_the_same_beside_many_groups() {
     let cost = |groups: u64| {

@@ -93,7 +93,7 @@ fn frames<E>(
     StreamBody::new(stream::iter(0..n).map(move |index| frame(index).map(Frame::data)))
 }
 
-/// And are in the group.
+/// Both bodies are in the group and counted to the last byte.
 #[test]
 fn both_bodies_are_counted_to_the_last_byte() {
     let fixture = Fixture::new();
@@ -525,7 +525,7 @@ fn a_throttled_request_is_told_when_to_retry() {
     assert_eq!(nothing.body(), "the rate of requests is reached: try again later\n");
 }
 
-/// They are answered, and counted.
+/// Requests over the rate are answered, counted and not served.
 #[test]
 fn requests_over_the_rate_are_not_served() {
     let mut schema = Schema::builder();

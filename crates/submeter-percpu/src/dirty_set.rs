@@ -220,7 +220,7 @@ mod tests {
         DirtySet::new(10).mark(0, 10);
     }
 
-    /// While marks are taken.
+    /// Every change is found while marks are taken.
     #[test]
     fn every_change_is_found_stress() {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

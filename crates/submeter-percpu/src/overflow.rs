@@ -75,7 +75,7 @@ pub(crate) fn in_flight(count: &AtomicU64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Whatever its path.
+    /// Overflows add up to the word rounded down, whatever the path.
     #[test]
     fn overflows_add_up_to_the_word_rounded_down() {
         for mask in [0, 1, 31, (1 << 48) - 1] {

@@ -33,7 +33,7 @@ mod tests {
         pub(super) static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// When it is made.
+    /// What looks at the time has it counted when it is made.
     #[test]
     fn what_needs_the_time_begins_to_count_it() {
         fn made<T>(make: impl FnOnce() -> T) {

@@ -4,7 +4,7 @@
 //! --target-dir target/inject`
 #![cfg(not(any(loom, miri)))]
 
-/// Where it is taken while it is given back.
+/// Stock that is taken while it is given back is not granted twice.
 #[cfg(not(submeter_inject))]
 #[test]
 fn stock_given_back_is_not_granted_twice() {
@@ -48,7 +48,7 @@ mod crossing {
         }
     }
 
-    /// Where it is taken while it is given back.
+    /// Stock that is taken while it is given back is not granted twice.
     #[test]
     fn stock_given_back_is_not_granted_twice() {
         if probe().rseq().is_none() {

@@ -127,7 +127,7 @@ mod tests {
         Kernel { release: release.to_owned(), version: version.to_owned(), signature }
     }
 
-    /// By kernels and distributions.
+    /// Releases parse as kernels and distributions write them.
     #[test]
     fn releases_parse_as_they_are_written() {
         let version = |major, minor, patch| Some(Version { major, minor, patch });
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(Kernel::running().upstream().is_some(), linux, "{:?}", Kernel::running());
     }
 
-    /// And in four series before.
+    /// Restarts are kept from 6.18 on and in four series before.
     #[test]
     fn restarts_are_kept_from_6_18_on() {
         let keeps = |release| kernel(release, "#1 SMP", "").keeps_restarts();

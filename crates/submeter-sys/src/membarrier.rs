@@ -81,7 +81,7 @@ pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
-    /// And the barrier then works.
+    /// Registering twice is harmless and the barrier then works.
     #[test]
     fn registering_twice_is_harmless() {
         let Ok(mask) = query() else {

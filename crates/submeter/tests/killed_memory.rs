@@ -38,7 +38,7 @@ fn live_and_die(tree: &Tree, counters: &[Counter<Count>]) -> Option<u64> {
     most
 }
 
-/// And reused.
+/// The words of groups that are gone are given back and reused.
 #[test]
 fn words_of_gone_groups_are_given_back() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -120,7 +120,7 @@ fn keys_follow_zipf() {
     }
 }
 
-/// As long as the statistics say.
+/// Keys are distinct, valid and as long as the statistics say.
 #[test]
 fn keys_are_distinct_valid_and_of_such_lengths() {
     for (index, tenant) in tenants().into_iter().enumerate() {

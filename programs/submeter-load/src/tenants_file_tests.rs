@@ -74,7 +74,7 @@ fn an_error_names_file_line_field_and_remedy() {
     }
 }
 
-/// Repeated tenants, missing columns, empty files.
+/// Repeated tenants, missing columns and empty files are refused.
 #[test]
 fn bad_tenants_files_are_refused() {
     let line = "c,1,1,1,1,1,1,get=1,1d:1";

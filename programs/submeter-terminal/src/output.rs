@@ -83,7 +83,7 @@ pub fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// And what is shown once stays.
+    /// A line controls no terminal and what is shown once stays.
     #[test]
     fn a_line_controls_no_terminal() {
         let shown = plain("\u{1b}[2J /a\u{202e}b\n");

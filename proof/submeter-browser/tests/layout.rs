@@ -9,7 +9,7 @@ use submeter::Rate;
 
 use shown::{Outcome, shown};
 
-/// Above the table.
+/// One pile above the table shows all tenants on one scale.
 #[tokio::test]
 async fn one_pile_shows_all_tenants_on_one_scale() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
@@ -105,7 +105,7 @@ async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     browser.close().await
 }
 
-/// None is a bar that is always full.
+/// Each tile has its line and none is a bar that is always full.
 #[tokio::test]
 async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };

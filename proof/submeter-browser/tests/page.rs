@@ -65,7 +65,7 @@ async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
     browser.close().await
 }
 
-/// It moves through time.
+/// The keyboard moves through time, pauses and limits.
 #[tokio::test]
 async fn the_keyboard_moves_pauses_and_limits() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
@@ -204,7 +204,7 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.close().await
 }
 
-/// With its times, to its tenant.
+/// What was said is kept with its times and leads to its tenant.
 #[tokio::test]
 async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
@@ -236,7 +236,7 @@ async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
     browser.close().await
 }
 
-/// And the table says how long it is.
+/// Each control has a name and the table says how long it is.
 #[tokio::test]
 async fn each_control_has_a_name() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
@@ -288,7 +288,7 @@ async fn decimal_points_of_a_column_align() -> Outcome {
     browser.close().await
 }
 
-/// And hits what it aims at.
+/// A phone needs no sideways scrolling and hits what it aims at.
 #[tokio::test]
 async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };

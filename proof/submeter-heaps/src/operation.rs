@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::{Rung, groups};
 
-    /// Each of its own.
+    /// Each operation takes time and has a name of its own.
     #[test]
     fn operations_take_time_and_have_own_names() {
         let (_tree, _charges, tenants) = groups(Rung::Bare).expect("address space");

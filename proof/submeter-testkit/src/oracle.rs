@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(oracle.find("/a"), Some(second));
     }
 
-    /// Their count.
+    /// A refused charge changes only the count of refusals.
     #[test]
     fn a_refused_charge_changes_only_refusals() {
         let mut oracle = Oracle::new("/");
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(oracle.set_limit(parent, 0, Some(5)), 2);
     }
 
-    /// Both are forgotten.
+    /// A group without holders is forgotten with its parents.
     #[test]
     fn a_group_without_holders_goes_with_parents() {
         let mut oracle = Oracle::new("/");

@@ -29,7 +29,7 @@ proptest! {
     }
 }
 
-/// Beside others.
+/// A failed pinned event group stays failed beside others.
 ///
 /// A fixed script, because random ones rarely reach this order: a pinned event group fails while
 /// its queue is walked, the holder of its counters goes away, and the thread comes back.

@@ -56,7 +56,7 @@ fn random_operations_agree_with_the_oracle() {
     say("large tree", groups, stream.finish());
 }
 
-/// Random ones.
+/// Random operations on few groups agree with the oracle.
 ///
 /// Few groups: each operation meets the unfinished work of the last ones.
 #[test]

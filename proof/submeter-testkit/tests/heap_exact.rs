@@ -129,7 +129,7 @@ fn an_allocating_handler_is_exact_stress() {
     assert_eq!((books.of(&a) - before, books.of(&b)), (0, 0));
 }
 
-/// While others allocate.
+/// A forked child keeps books of its own while others allocate.
 #[test]
 fn a_forked_child_keeps_books_of_its_own() {
     const FORKS: usize = 50;

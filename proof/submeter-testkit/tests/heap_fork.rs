@@ -19,7 +19,7 @@ use fork::in_a_fork;
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
 
-/// While others allocate.
+/// A forked child counts for itself while others allocate.
 #[test]
 fn a_forked_child_counts_for_itself() {
     const FORKS: usize = 50;

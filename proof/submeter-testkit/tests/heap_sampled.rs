@@ -42,7 +42,7 @@ fn anywhere() {
     anywhere::anywhere(&ANYWHERE, Layout::new::<[u64; 16]>());
 }
 
-/// Wherever it goes.
+/// Every size and alignment is a block, wherever it goes.
 #[test]
 fn each_size_and_alignment_is_a_block_anywhere() {
     let (samples, _alone) = samples();
@@ -79,7 +79,7 @@ fn each_size_and_alignment_is_a_block_anywhere() {
     }
 }
 
-/// One that allocates.
+/// A handler that allocates in the middle spoils nothing.
 #[test]
 fn a_handler_in_the_middle_spoils_nothing_stress() {
     /// Frequent enough to interrupt every instruction of a sample.
@@ -124,7 +124,7 @@ fn a_handler_in_the_middle_spoils_nothing_stress() {
     assert_eq!((samples.count(&a), samples.count(&b)), (0, 0));
 }
 
-/// While others are sampled.
+/// A forked child estimates for itself while others are sampled.
 #[test]
 fn a_forked_child_estimates_for_itself() {
     const FORKS: usize = 50;

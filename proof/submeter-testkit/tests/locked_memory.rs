@@ -236,7 +236,7 @@ fn memory_locked_on_fault_is_what_was_written() {
     passed(&again(name, unlimited));
 }
 
-/// In locked memory.
+/// A tree in locked memory holds what was written and no more.
 #[test]
 fn a_locked_tree_holds_what_was_written_only() {
     if cfg!(submeter_portable) {
@@ -272,7 +272,7 @@ fn unlimited() -> i32 {
     0
 }
 
-/// With the remedy.
+/// A limit on locked memory refuses a tree with the remedy.
 #[test]
 fn a_limit_on_locked_memory_refuses_a_tree() {
     if is_child() {
@@ -300,7 +300,7 @@ fn a_limit_on_locked_memory_refuses_a_tree() {
     passed(&output);
 }
 
-/// With the remedy.
+/// A limit on addresses refuses a tree with the remedy.
 #[test]
 fn a_limit_on_addresses_refuses_a_tree() {
     if is_child() {
@@ -365,7 +365,7 @@ fn a_tree_that_may_not_grow_goes_on() {
     passed(&again_with_little_data(name));
 }
 
-/// As many as it may have.
+/// Many trees leave a process the mappings that it may have.
 #[test]
 fn many_trees_leave_a_process_its_mappings() {
     if is_child() {

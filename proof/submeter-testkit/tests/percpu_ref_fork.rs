@@ -38,7 +38,7 @@ fn soon() -> Duration {
     Duration::from_secs(60)
 }
 
-/// One that is forked while the parent kills.
+/// PercpuRef works in a child forked while killing.
 ///
 /// The parent's other threads get, put, kill, revive and switch all the time; the child must cope
 /// with the state that they left, and without them.

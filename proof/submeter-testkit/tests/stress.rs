@@ -132,7 +132,7 @@ fn updates_are_conserved_beside_flushes_stress() {
     assert_eq!(root.read_histogram(schema.histogram).value.count(), all.2);
 }
 
-/// While others add and flush.
+/// A read is within its bound while others add and flush.
 ///
 /// A read's value plus bound covers every add that had returned before it; its value includes no
 /// add that had not begun.
@@ -199,7 +199,7 @@ fn a_read_is_within_its_bound_stress() {
     }
 }
 
-/// In every ancestor.
+/// What killed groups counted stays in every ancestor.
 #[test]
 fn killed_groups_counts_stay_above_stress() {
     let (schema, tree) = tree();

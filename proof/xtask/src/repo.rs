@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// And directories exist.
+    /// Directories exist and the nearest manifest is found.
     #[test]
     fn the_nearest_manifest_is_found() {
         let repo = Repo::of(&[("Cargo.toml", ""), ("a/Cargo.toml", ""), ("a/src/x.rs", "")]);

@@ -204,7 +204,7 @@ mod tests {
         rust.tokens.iter().map(|token| token.text.as_str()).collect()
     }
 
-    /// In every form.
+    /// Comments and code are told apart in every form.
     #[test]
     fn comments_and_code_are_told_apart() {
         let rust = Rust::parse(

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(chosen(), rung);
     }
 
-    /// Whatever was chosen since.
+    /// A block goes back as it was asked for, whatever was chosen since.
     #[test]
     fn a_block_goes_back_as_it_was_asked_for() {
         static HEAP: Chosen<Strict> = Chosen::new(Strict);

@@ -125,7 +125,7 @@ pub(super) fn passes(call: impl FnOnce()) -> bool {
 mod tests {
     use super::*;
 
-    /// From a place.
+    /// A thread begins as far from a place as any byte.
     #[test]
     fn a_thread_begins_as_far_off_as_any_byte() {
         let first = || !pass(1_000) && is_due(1_000);
@@ -136,7 +136,7 @@ mod tests {
         assert!(met < 45 && (met > 0 || cfg!(miri)), "{met} of {threads}");
     }
 
-    /// And takes nothing off.
+    /// A handler in the middle samples nothing and takes nothing off.
     #[test]
     fn a_handler_in_the_middle_samples_nothing() {
         HERE.with(|here| here.left.set(10));

@@ -178,7 +178,7 @@ fn ask(bank: &EtcdBank, member: &str, sequence: u64, want: Want) -> (u64, bool) 
     (answer.leases[0].amount, answer.learns)
 }
 
-/// And sees who holds what.
+/// An operator sets limits of etcd and sees who holds what.
 #[test]
 fn an_operator_sets_limits_of_etcd() {
     let Some(server) = Server::start(&[]) else { return };
@@ -191,7 +191,7 @@ fn etcd_answers_as_a_ledger_in_memory_does() {
     crate::conformance::check(|fleet| server.bank(fleet));
 }
 
-/// And need not learn.
+/// An etcd that was killed forgets nothing and need not learn.
 #[test]
 fn a_killed_etcd_forgets_nothing() {
     let Some(mut server) = Server::start(&[]) else { return };
@@ -241,7 +241,7 @@ fn a_gone_members_part_is_free_after_its_lease() {
     }
 }
 
-/// Before it lends.
+/// A cluster without the ledger learns before it lends.
 #[test]
 fn a_cluster_without_the_ledger_learns_first() {
     let Some(server) = Server::start(&[]) else { return };
@@ -495,7 +495,7 @@ fn a_bad_url_is_refused_without_its_password() {
     assert!(!shown(&error).contains("sesame"), "{error:?}");
 }
 
-/// Of the cluster.
+/// A member of the cluster that is away is passed over.
 #[test]
 fn a_member_that_is_away_is_passed_over() {
     let Some(server) = Server::start(&[]) else { return };

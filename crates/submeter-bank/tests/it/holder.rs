@@ -33,7 +33,7 @@ fn cut_off_after_one_answer(outage: Outage) -> [(u64, Option<InForce>); 2] {
     })
 }
 
-/// And says so.
+/// A member without bank does as it declared and says so.
 #[test]
 fn a_member_without_bank_does_as_declared() {
     let lease = Some(InForce::Lease);

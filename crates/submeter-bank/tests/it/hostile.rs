@@ -96,7 +96,7 @@ fn a_lowered_cap_keeps_what_is_in_use() {
     assert_eq!(counted(&ledger)["web"], 10);
 }
 
-/// Whatever their sequence.
+/// No sequence of requests takes more than the cap or the limit.
 #[test]
 fn no_requests_take_more_than_cap_or_limit() {
     let mut rng = Rng::with_seed(16);

@@ -62,7 +62,7 @@ fn the_odd_unit_goes_to_the_smaller_wish() {
     assert_eq!(amounts(&mut ledger, &smaller), [1]);
 }
 
-/// And prolongs nothing.
+/// A repeated request gets the same answer and prolongs nothing.
 #[test]
 fn a_repeated_request_gets_the_same_answer() {
     let mut ledger = ledger(&[("/", 100)]);
@@ -80,7 +80,7 @@ fn a_repeated_request_gets_the_same_answer() {
     assert_eq!(answer.leases[0].amount, 0, "all is lent to the first");
 }
 
-/// The nearest one's.
+/// A lease is no larger than that of the nearest ancestor.
 #[test]
 fn a_lease_is_no_larger_than_an_ancestors() {
     let mut ledger = ledger(&[("/", 100), ("/acme", 60), ("/acme/web", 1_000)]);

@@ -198,7 +198,7 @@ impl Pair {
     }
 }
 
-/// And sees who holds what.
+/// An operator sets limits of Redis and sees who holds what.
 #[test]
 fn an_operator_sets_limits_of_redis() {
     let Some(server) = Server::start(&[]) else { return };
@@ -238,7 +238,7 @@ fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Wan
     wants
 }
 
-/// While time passes.
+/// Redis answers as the ledger in memory does while time passes.
 #[test]
 fn redis_answers_as_the_ledger_in_memory_does() {
     let Some(server) = Server::start(&[]) else { return };
@@ -310,7 +310,7 @@ fn what_is_below_a_scarce_budget_is_looked_at() {
     assert!(answer.leases.iter().all(|lease| lease.amount == 50), "{answer:?}");
 }
 
-/// Where the server learns.
+/// What does not change is looked at where the server learns.
 #[test]
 fn the_unchanged_is_looked_at_by_who_learns() {
     let Some(server) = Server::start(&[]) else { return };
@@ -328,7 +328,7 @@ fn the_unchanged_is_looked_at_by_who_learns() {
     assert_eq!(answer.leases[0].amount, 0, "no more than it has");
 }
 
-/// What is held beyond it is counted once there is room.
+/// What is held beyond a lease is counted once there is room.
 #[test]
 fn what_is_beyond_a_lease_counts_once_it_fits() {
     let Some(server) = Server::start(&[]) else { return };

@@ -16,7 +16,7 @@ fn schedules() -> u64 {
     asked.map_or(if cfg!(miri) { 1 } else { ENOUGH }, |n| n.parse().expect("a number"))
 }
 
-/// In any schedule.
+/// No schedule of faults exceeds a limit or strands a lease.
 #[test]
 fn no_faults_exceed_a_limit_or_strand_a_lease() {
     let (next, admitted) = (AtomicU64::new(0), AtomicU64::new(0));

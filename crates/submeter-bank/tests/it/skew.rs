@@ -66,7 +66,7 @@ impl Fleet {
     }
 }
 
-/// After load has moved.
+/// A fleet uses 95 % two periods after load has moved.
 #[test]
 fn a_fleet_uses_95_percent_after_two_periods() {
     for members in [2, 10] {

@@ -95,7 +95,7 @@ fn a_socket_exchanges_as_the_ledger_does() {
     assert_eq!(bank.exchange(&request("other", 8, 1)).expect("an answer").leases[0].amount, 1);
 }
 
-/// It is refused.
+/// What is no request is refused and nothing of it is kept.
 #[test]
 fn what_is_no_request_leaves_nothing() {
     let host = host(0o600);
@@ -155,7 +155,7 @@ fn an_operator_sets_limits_and_sees_holders() {
     crate::operate::check(&SocketBank::new(&path));
 }
 
-/// And lists nothing.
+/// A user who does not serve the bank sets and lists nothing.
 ///
 /// The test's process asks by the name of another user, which takes root.
 #[test]
@@ -189,7 +189,7 @@ fn who_does_not_serve_the_bank_sets_nothing() {
     assert_eq!(host.bank.limits().expect("it cannot fail")[0].most, 1000);
 }
 
-/// A member's name is its user.
+/// Where other users may ask, a member's name is its user.
 #[test]
 fn where_others_may_ask_names_are_users() {
     if !cfg!(target_os = "linux") {

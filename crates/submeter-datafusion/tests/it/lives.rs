@@ -47,7 +47,7 @@ fn queries_are_numbered_and_names_are_checked() {
     pools.query().expect_err("the tenant was killed");
 }
 
-/// And gives all back.
+/// A query outlives its tenant's kill and gives all back.
 #[test]
 fn a_query_outlives_its_tenants_kill() {
     let world = World::new();
@@ -64,7 +64,7 @@ fn a_query_outlives_its_tenants_kill() {
     assert_eq!(world.current(world.tree.root()), 0);
 }
 
-/// By a program.
+/// What a program made below a query ends with it.
 #[test]
 fn what_was_made_below_a_query_ends_with_it() {
     let world = World::new();
@@ -76,7 +76,7 @@ fn what_was_made_below_a_query_ends_with_it() {
     assert!(stage.is_killed() && group.is_killed());
 }
 
-/// The group of a pool, that the program made.
+/// The group of a pool that the program made lives on.
 #[test]
 fn a_programs_own_group_outlives_its_pool() {
     let world = World::new();

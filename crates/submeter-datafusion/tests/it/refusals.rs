@@ -43,7 +43,7 @@ fn a_refusal_names_the_largest_holders() {
     join.try_grow(100).expect("it fits exactly");
 }
 
-/// One by its own limit.
+/// A refusal by the query's own limit names its operators.
 #[test]
 fn a_querys_own_refusal_names_its_operators() {
     let world = World::new();
@@ -111,7 +111,7 @@ fn a_refusals_text_tells_nothing_of_others() {
     }
 }
 
-/// It holds up others.
+/// What cannot be refused is an overdraft that holds up others.
 #[test]
 fn the_irrefusable_is_an_overdraft() {
     let world = World::new();
@@ -130,7 +130,7 @@ fn the_irrefusable_is_an_overdraft() {
     assert_eq!(acme.usage(world.memory).overdrafts, 1);
 }
 
-/// And a soft one never.
+/// A limit that is lowered refuses at once and a soft one never.
 #[test]
 fn a_lowered_limit_refuses_at_once() {
     let world = World::new();

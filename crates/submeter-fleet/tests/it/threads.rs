@@ -127,7 +127,7 @@ fn a_stopping_process_leaves_its_lease() {
     until("all is lent to the second", || worlds[1].limit("/acme") == Some(1000));
 }
 
-/// Or one that refuses.
+/// A bank whose client panics or refuses is reported.
 #[test]
 fn a_banks_panicking_client_is_reported() {
     let budget = memory_of("/acme");

@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(doc.series["failures"][0], Figure(None));
     }
 
-    /// And an idle one costs nothing.
+    /// A late comer has nothing before it came and an idle one costs nothing.
     #[test]
     fn a_late_comer_has_nothing_before_it_came() {
         let mut history = history();

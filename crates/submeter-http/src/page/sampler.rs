@@ -428,7 +428,7 @@ mod tests {
     use super::*;
     use crate::page::tests::Program;
 
-    /// And each has one version.
+    /// All answers together have one bound and each has one version.
     #[tokio::test]
     async fn all_answers_together_have_one_bound() {
         let program = Program::new();

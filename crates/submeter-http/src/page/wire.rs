@@ -554,7 +554,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&list).expect("JSON"), "[7,7,7]");
     }
 
-    /// And all are read as written.
+    /// Whole figures have no fraction and all are read as written.
     #[test]
     fn whole_figures_have_no_fraction() {
         let figures = [Some(64_000.0), Some(-1.0), Some(0.25), Some(1e300), None].map(Figure);

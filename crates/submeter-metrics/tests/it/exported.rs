@@ -6,7 +6,7 @@ use submeter_metrics::Slots;
 
 use super::{recorder, text};
 
-/// And descriptions.
+/// The text has the program's names, labels and descriptions.
 #[test]
 fn the_text_has_the_programs_names_and_labels() {
     let (tree, recorder) = recorder(Slots::new().buckets(1000, Buckets::powers(2, 12)));

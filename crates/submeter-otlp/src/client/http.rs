@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// In any form of a date.
+    /// When to try again is a number or a date of any of its forms.
     #[test]
     fn when_to_try_again_is_a_number_or_a_date() {
         // Sun, 06 Nov 1994 08:49:37 GMT

@@ -221,7 +221,7 @@ fn counts_are_exact_over_restarts() {
     }
 }
 
-/// What it is asked in vain.
+/// What a collector is asked in vain is answered with a remedy.
 #[test]
 fn what_a_collector_refuses_has_a_remedy() {
     let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {

@@ -116,7 +116,7 @@ fn sums_are_exact_where_exports_are_divided() {
     }
 }
 
-/// Larger than receivers take.
+/// No request is larger than receivers take unless a group is.
 #[test]
 fn no_request_is_too_large_unless_a_group_is() {
     let mut keys = None;
@@ -166,7 +166,7 @@ fn restored_counts_are_not_sent_again() {
     }
 }
 
-/// Where its part was.
+/// The end of a level is sent again where its part was refused.
 #[test]
 fn the_end_of_a_level_is_sent_again_if_refused() {
     let (tree, n, open) = with_gauge();

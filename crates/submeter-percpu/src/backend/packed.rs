@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Wherever it lands.
+    /// Every add counts once, wherever it lands.
     #[test]
     fn every_add_counts_once_stress() {
         let Some(rseq) = probe().rseq() else {

@@ -65,7 +65,7 @@ impl MarkedRows {
 mod tests {
     use super::*;
 
-    /// Whatever their order.
+    /// Rows are listed and counted once, whatever their order.
     #[test]
     fn rows_are_listed_and_counted_once() {
         let (rows, count) = (MarkedRows::new(130), AtomicU64::new(0));

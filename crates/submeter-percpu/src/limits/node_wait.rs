@@ -256,7 +256,7 @@ mod tests {
     use crate::limits::wait::Queue;
     use crate::storage::Area;
 
-    /// Not even where the handler interrupted the queue.
+    /// What a handler releases that interrupted the queue is not missed.
     #[test]
     fn no_release_by_a_handler_is_missed() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(mail.poll_charge(third, 20, &mut context), Poll::Ready(Ok(())));
     }
 
-    /// Until there is some, or none is to be had.
+    /// A timeout asks for room until there is some or none is to be had.
     #[test]
     fn a_timeout_asks_for_room_again_and_again() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!((root.usage().refused, root.charge_uncounted(10)), (1, Ok(())));
     }
 
-    /// Whether there was no room, or another before it.
+    /// A charge that gives up says whether there was no room or another before it.
     #[test]
     fn a_charge_that_gives_up_says_why() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(timeout(&web, 10), Ok(()));
     }
 
-    /// And they wake their owners.
+    /// Waits that end are those of the groups named and wake their owners.
     #[test]
     fn only_waits_of_the_groups_named_end() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -512,7 +512,7 @@ mod tests {
         }
     }
 
-    /// One that ends with its last waker.
+    /// A task that ends with its last waker leaves the queue.
     #[test]
     fn a_task_that_ends_leaves_the_queue() {
         for another_waker in [true, false] {

@@ -139,7 +139,7 @@ fn a_forks_unfinished_move_keeps_nothing_waiting() {
     charging.join().expect("each backend answers");
 }
 
-/// Until then it makes reads inexact.
+/// An opening that a fork left under way makes reads inexact until a fold only.
 ///
 /// A fork in the middle of an opening leaves one that never ends.
 #[test]
@@ -191,7 +191,7 @@ impl Stock for Still {
     }
 }
 
-/// A fold whose barrier takes too long is a refusal.
+/// A fold whose barrier takes too long is a refusal and ended by the next.
 #[test]
 fn a_late_fold_refuses_and_is_ended_by_the_next() {
     on_each(|Flat { leaf, .. }| {
@@ -215,7 +215,7 @@ fn a_late_fold_refuses_and_is_ended_by_the_next() {
     });
 }
 
-/// What began after a look at the clock.
+/// What began after a look at the clock is not 49 days old.
 #[test]
 fn a_later_start_is_not_49_days_old() {
     on_each(|flat| {
@@ -233,7 +233,7 @@ fn a_later_start_is_not_49_days_old() {
     });
 }
 
-/// A fold whose barrier takes too long is ended in time, though nothing is refused any more.
+/// A fold whose barrier takes too long is ended in time though nothing is refused any more.
 #[test]
 fn a_late_fold_is_ended_without_a_refusal() {
     on_each(|Flat { leaf, .. }| {
@@ -297,7 +297,7 @@ impl Path for Awaited {
     }
 }
 
-/// Before a fold that was left is taken up.
+/// Those that wait are told of a charge before a fold that was left is taken up.
 #[test]
 fn waits_are_told_of_a_charge_before_an_old_fold() {
     let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
@@ -360,7 +360,7 @@ fn cpus_move_a_sixteenth_of_the_room_at_once() {
     });
 }
 
-/// One of more than is moved at once.
+/// Nothing is moved for a charge of more than is moved at once.
 ///
 /// What is moved at once would not do for the next charge, and would keep the word from taking what
 /// is released.

@@ -488,7 +488,7 @@ fn start(more: &[Act]) -> Vec<Act> {
     START.iter().chain(more).copied().collect()
 }
 
-/// Once there is no stock.
+/// What was charged at least rises without the peak once there is no stock.
 #[test]
 fn the_least_charged_rises_without_the_peak() {
     let tree = Tree::new();
@@ -525,7 +525,7 @@ fn a_refill_beside_a_fold_leaves_no_stock_behind() {
     at_every_step(&start(&[Limit(1000), Uncharge(0, 1)]), Charge(0, 4), &[Charge(1, 899)]);
 }
 
-/// One that a fold was faster than holds nothing that others are refused for.
+/// A refill that a fold was faster than holds nothing that others are refused for.
 #[test]
 fn a_refill_behind_a_fold_refuses_nobody() {
     const FOLD: &[Act] = &[Limit(100), Limit(200)];
@@ -534,7 +534,7 @@ fn a_refill_behind_a_fold_refuses_nobody() {
     at_two_steps(&start(&[Limit(1000)]), Charge(0, 3), [FOLD, &[Charge(1, 97)]], both_fit);
 }
 
-/// What another fold closed after its own barrier.
+/// A fold lets be what another fold closed after its own barrier.
 #[test]
 fn a_fold_lets_a_later_folds_leaves_be() {
     // Another completes it, time goes by, the leaf opens again, and a third begins to close it.

@@ -129,7 +129,7 @@ fn what_is_small_reaches_no_number() {
     });
 }
 
-/// However far apart collections are.
+/// Nothing counts too little, however far apart collections are.
 ///
 /// As where billions of flushes are of other parts.
 #[test]

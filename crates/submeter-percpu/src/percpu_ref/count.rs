@@ -284,7 +284,7 @@ mod tests {
         assert!(!count.bias(0), "stays as it is");
     }
 
-    /// While misuse is about to take itself back.
+    /// A life starts although misuse is about to take itself back.
     #[test]
     fn a_life_starts_while_misuse_is_undone() {
         let count = Count::new(0, true);

@@ -321,7 +321,7 @@ fn setting_a_rate_forgives_no_debt() {
     }
 }
 
-/// And a rate of nothing.
+/// A debt outlives the removal of its rate and one of nothing.
 ///
 /// It was forgotten: a rate that was removed for a moment, and set again, granted a burst.
 #[test]

@@ -36,7 +36,7 @@ fn loom_takes_are_granted_by_both_levels_or_none() {
     });
 }
 
-/// While others are set.
+/// A take goes by a whole rate while others are set.
 #[test]
 fn loom_a_take_goes_by_a_whole_rate() {
     explore_all(|| {
@@ -106,7 +106,7 @@ fn loom_what_is_spent_beside_takes_is_owed() {
     });
 }
 
-/// Those of a period.
+/// All that contend in a period are weighed once.
 #[test]
 fn loom_all_contenders_are_weighed_once() {
     explore_all(|| {

@@ -324,7 +324,7 @@ fn an_impossible_rate_is_refused_with_a_remedy() {
     assert!(rate(1, year, 1).terms().is_ok());
 }
 
-/// Together, burst included.
+/// Threads together get no more than burst and rate.
 #[test]
 fn threads_get_no_more_than_the_rate_stress() {
     use std::time::Instant;

@@ -311,7 +311,7 @@ fn both_may_miss(get: fn(&Count) -> bool) {
     });
 }
 
-/// With a second look.
+/// A get with a second look meets the remover.
 #[test]
 fn loom_rcuref_ordered_get_meets_the_remover() {
     both_may_miss(|count| count.get_ordered(unexpected));

@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// However many rows there are.
+    /// A read visits no more tallies, however many rows there are.
     #[test]
     fn a_read_visits_eight_tallies_at_most() {
         assert_eq!([1, 8, 512].map(|rows| Tallies::new(rows).data.len()), [1, 8, 8]);

@@ -85,7 +85,7 @@ fn a_sum_counts_what_cpus_that_are_gone_counted() {
     assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
 }
 
-/// While others add.
+/// Read tells every add that returned while others add.
 #[test]
 fn read_has_every_add_that_returned_stress() {
     on_every_backend(|area| {
@@ -235,7 +235,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
     });
 }
 
-/// That of one of them.
+/// Sets that race leave the value of one of them.
 ///
 /// Two threads that meet before each set, so that most sets race. A loom model has the proof.
 #[test]

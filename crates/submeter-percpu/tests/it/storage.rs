@@ -265,7 +265,7 @@ fn only_lines_that_were_added_to_are_marked() {
     });
 }
 
-/// Or marked again.
+/// Some lines are taken and the others left or marked again.
 #[test]
 fn some_lines_are_taken_and_the_others_left() {
     on_every_backend(|area| {

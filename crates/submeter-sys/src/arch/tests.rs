@@ -121,7 +121,7 @@ fn every_sequence_adds_on_the_areas_cpu() {
     }
 }
 
-/// And the CPU is as it was.
+/// At rest, no sequence is armed and the CPU is as it was.
 #[test]
 fn at_rest_no_sequence_is_armed() {
     let mut fake = Fake::new();

@@ -114,7 +114,7 @@ fn a_short_wait_is_made_up_for() {
     }
 }
 
-/// For each interval.
+/// Workers that wait for each interval ask once a millisecond.
 #[test]
 fn workers_that_wait_ask_once_a_millisecond() {
     for mut thread in both() {

@@ -162,7 +162,7 @@ fn burn_a_little() {
     std::hint::black_box((0..50u64).sum::<u64>());
 }
 
-/// However it was made.
+/// A child, however made, goes on without the parent's page.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_child_goes_on_without_the_parents_page() {

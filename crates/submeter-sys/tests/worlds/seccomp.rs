@@ -126,7 +126,7 @@ fn self_test_is_inconclusive_without_affinity() {
     again_under(NAME, &[TRUST], &deny(libc::SYS_sched_setaffinity, None, libc::EPERM));
 }
 
-/// One that was offered.
+/// A barrier that is offered and refused leaves locked adds.
 #[test]
 fn a_refused_barrier_leaves_locked_adds() {
     const NAME: &str = "seccomp::a_refused_barrier_leaves_locked_adds";

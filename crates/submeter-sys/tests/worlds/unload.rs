@@ -49,7 +49,7 @@ fn closing_a_library_of_sequences_kills_nobody() {
     }
 }
 
-/// More often than static TLS would allow.
+/// Plugins load more often than static TLS would allow.
 #[test]
 fn plugins_load_beyond_static_tls() {
     const NAME: &str = "unload::plugins_load_beyond_static_tls";

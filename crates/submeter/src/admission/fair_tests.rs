@@ -112,7 +112,7 @@ impl Wake for Bell {
     }
 }
 
-/// And leaves nothing.
+/// A storm among ten thousand tenants loses nobody and leaves nothing.
 ///
 /// Weights change, groups are killed and waits given up in a crowd, while places come free. None is
 /// polled again that was not woken.
@@ -203,7 +203,7 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
     assert!((9..=11).contains(&turns_of_idle), "they take turns from the start");
 }
 
-/// And no debt.
+/// A weight that changes while work is in flight is no credit and no debt.
 ///
 /// What it counted for at one weight was given back at another: 1000 at 10,000 for 1000 at 1.
 #[test]
@@ -241,7 +241,7 @@ fn a_weight_changed_in_flight_is_no_credit() {
     }
 }
 
-/// Also to a group that wanted nothing before.
+/// Work that came by the open way is charged in full to one that wanted nothing before.
 ///
 /// What it had not used while it wanted nothing paid for it.
 #[test]
@@ -309,7 +309,7 @@ fn a_groups_cpu_time_is_what_its_turns_cost() {
     assert!(turns[0].abs_diff(100) <= 2, "ten of the quick for one of the slow: {turns:?}");
 }
 
-/// It is what its group had, once others wait.
+/// What was let in before others waited is what its group had once they do.
 ///
 /// Nothing charged for them until the next of their group ended, which had gone first.
 #[test]
@@ -330,7 +330,7 @@ fn what_was_let_in_before_a_wait_counts_in_it() {
     assert_eq!(let_in.len(), 4, "the other has used four turns, and it none");
 }
 
-/// Before its first work ends.
+/// A group that comes anew does not have all places before its first work ends.
 ///
 /// What it has in flight counted for nothing until the first of it ended.
 #[test]
@@ -463,7 +463,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Whatever it cost what ends before it.
+/// One that comes anew waits for few turns of others, whatever ends before it cost.
 ///
 /// A newcomer begins a turn behind; one end that cost a billion made that millions of turns.
 #[test]
@@ -491,7 +491,7 @@ fn a_newcomer_waits_for_few_turns_of_others() {
     }
 }
 
-/// Soon after those that come anew cost a billion times as much.
+/// A group has its turn soon after those that come anew cost a billion times as much.
 ///
 /// The other way round: before the average is as much, those that come anew are before those that
 /// have had a turn.
@@ -533,7 +533,7 @@ fn a_newcomer_is_behind_by_a_siblings_turn() {
     }
 }
 
-/// Whatever its siblings weigh.
+/// One that comes anew is behind by a turn, whatever its siblings weigh.
 ///
 /// It waited for a turn at the usual weight: a hundred of those that weigh the most.
 #[test]

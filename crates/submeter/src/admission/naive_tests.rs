@@ -324,7 +324,7 @@ impl Naive {
     }
 }
 
-/// And nothing is lost.
+/// Each place goes to whom a naive queue gives it and nothing is lost.
 ///
 /// Arrivals, ends, deadlines, cancellations before and after the grant, bounds, weights, limits and
 /// kills in any order. `SUBMETER_STRESS=N` tries as many times the seeds.

@@ -151,7 +151,9 @@ impl Untaken {
 mod tests {
     use super::*;
 
-    /// One whose ends cost nothing is no end of its growth. As of a line at which no time goes by.
+    /// An average of ends that cost nothing is no end of its growth.
+    ///
+    /// As of a line at which no time goes by.
     #[test]
     fn an_average_of_nothing_can_grow_again() {
         let mut average = Average::of(0);

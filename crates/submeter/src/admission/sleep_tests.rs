@@ -216,7 +216,7 @@ fn fair_a_sleeper_delays_no_more_than_a_worker() {
     }
 }
 
-/// For each place of work that does not sleep.
+/// Work that sleeps has eight places for each of work that does not.
 #[test]
 fn fair_sleepers_have_eight_places_for_each() {
     for held in [10 * MS, 100 * MS] {
@@ -255,7 +255,7 @@ fn fair_those_that_sleep_share_places_by_weight() {
     assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
 }
 
-/// However long it takes them.
+/// Those that work share CPU time by weight, however long it takes them.
 ///
 /// Preempted for most of its time, which is not its fault.
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn admitted(acquire: &mut Pin<Box<Admitting>>) -> Option<Admitted> {
 
 // ---- faces -------------------------------------------------------------------------------------
 
-/// And a drop hands it on.
+/// A place that comes free is for who waits and a drop hands it on.
 #[test]
 fn a_free_place_is_for_who_waits() {
     let (tree, admission) = (tree(), Admission::new(1));
@@ -78,7 +78,7 @@ fn bounds_on_waits_refuse_nobody_who_need_not() {
     assert!(admission.try_acquire(&other).is_ok());
 }
 
-/// And hold up no release.
+/// Waits end with the kill of their group and hold up no release.
 #[test]
 fn waits_end_with_the_kill_of_their_group() {
     let (tree, admission) = (tree(), Admission::new(1));
@@ -183,7 +183,7 @@ fn a_deadline_that_is_set_while_it_waits_is_kept() {
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
 }
 
-/// It leaves places to others.
+/// A limit of a group holds below it and leaves places to others.
 #[test]
 fn a_groups_limit_holds_below_it_only() {
     let (tree, admission) = (tree(), Admission::new(8));
@@ -254,7 +254,7 @@ fn a_refusal_says_how_fast_places_come_free() {
 
 // ---- threads -----------------------------------------------------------------------------------
 
-/// And give up.
+/// Threads that come, go and give up lose nothing.
 #[test]
 fn threads_that_come_and_go_lose_nothing_stress() {
     const THREADS: usize = 8;

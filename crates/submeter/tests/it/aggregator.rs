@@ -68,7 +68,7 @@ fn total(aggregator: &Aggregator<Sum>, group: &Group) -> u64 {
     aggregator.read(group, |seen| seen.total.n).expect("whole")
 }
 
-/// Every one.
+/// What is collected reaches every ancestor and nobody else.
 #[test]
 fn what_is_collected_reaches_ancestors_only() {
     let tree = tree();
@@ -372,7 +372,7 @@ fn racing_updates_and_kills_lose_nothing_stress() {
     assert_eq!(plain(&sum, &group(&tree, "/p")), expected);
 }
 
-/// A numeric one, of the same group.
+/// A numeric metric and an aggregator of one group agree.
 #[test]
 fn a_metric_and_an_aggregator_agree() {
     let mut schema = Schema::builder();

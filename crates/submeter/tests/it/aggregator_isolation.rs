@@ -182,7 +182,7 @@ fn a_panicking_callback_breaks_only_its_group() {
     assert_eq!(value(&aggregator, tree.root()).expect("whole"), (330, 1));
 }
 
-/// The group that was merged into.
+/// A merge that panics breaks the group that was merged into.
 #[test]
 fn a_merge_that_panics_breaks_its_target() {
     let (tree, _) = tree();
@@ -203,7 +203,7 @@ fn a_merge_that_panics_breaks_its_target() {
     assert_eq!(value(&aggregator, &root).expect("whole"), (108, 2), "whole, and says who is not");
 }
 
-/// And the panic is the caller's.
+/// An update that panics keeps what it did and is the caller's.
 #[test]
 fn a_panicking_update_keeps_what_it_did() {
     let (tree, _) = tree();

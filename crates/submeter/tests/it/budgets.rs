@@ -148,7 +148,7 @@ fn ended_groups_are_spent_to_the_nanosecond() {
     assert!((used.saturating_sub(earned)..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// And refuses its own.
+/// A budget below another refuses its own and spends of both.
 ///
 /// As an operator writes them: each level has its own, and the one above is for all below it.
 #[test]
@@ -269,7 +269,7 @@ fn restored_cpu_time_is_not_spent() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// And forgives none.
+/// CPU time that a program takes from the counter is no debt and forgives none.
 ///
 /// A counter wraps around, so that any code may take from it. A year was owed then, up to the root,
 /// and nothing was spent after that.
@@ -339,7 +339,7 @@ struct Late {
     other: RateLimit<Nanoseconds>,
 }
 
-/// Beside the counter.
+/// A schema takes one budget of CPU time beside the counter.
 #[test]
 fn a_schema_takes_one_budget_of_cpu_time() {
     let mut schema = Schema::builder();

@@ -198,7 +198,7 @@ fn totals_not_restored_are_not_overwritten() {
     assert_eq!(exact(after.tree.root(), after.requests), 3);
 }
 
-/// A process that said it was the end.
+/// A process that said it was the end leaves nothing unknown.
 #[test]
 fn a_clean_end_leaves_nothing_unknown() {
     let directory = Directory::new("complete");
@@ -412,7 +412,7 @@ impl Reader {
     }
 }
 
-/// However processes end.
+/// Who adds up totals has each count once, however processes end.
 #[test]
 fn added_up_totals_have_each_count_once() {
     let mut rng = fastrand::Rng::with_seed(11);

@@ -32,7 +32,7 @@ fn one_of_several_threads_sets_data() {
     }
 }
 
-/// Its successor has none.
+/// A killed group keeps its data and its successor has none.
 #[test]
 fn a_killed_group_keeps_its_data_for_itself() {
     let tree = tree();

@@ -61,7 +61,7 @@ impl Metrics for Http {
     }
 }
 
-/// Of their names.
+/// Fields become metrics of their names in their order.
 #[test]
 fn fields_become_metrics_in_their_order() {
     let mut schema = Schema::builder();

@@ -271,7 +271,7 @@ fn overdrafts_count_where_the_limit_is() {
     drop(fits);
 }
 
-/// One that exceeds a soft limit.
+/// A waiting charge that exceeds a soft limit is an overdraft.
 #[test]
 fn a_waiting_charge_can_be_an_overdraft() {
     let w = world();

@@ -164,7 +164,7 @@ fn fewer_buckets_are_some_of_all() {
     assert!(buckets(2).iter().all(|bucket| all.contains(bucket)), "{all:?}");
 }
 
-/// Exact at their bounds.
+/// Histogram buckets are cumulative and exact at their bounds.
 #[test]
 fn histogram_buckets_are_cumulative_and_exact() {
     let families = parse(&sample());
@@ -401,7 +401,7 @@ fn buckets_beyond_64_bits_are_capped() {
     assert!(text.lines().any(|line| line == count), "{count} in {text}");
 }
 
-/// The first ones.
+/// Help says where the first counts of a new group are.
 #[test]
 fn help_says_where_a_new_groups_counts_are() {
     let mut schema = Schema::builder();

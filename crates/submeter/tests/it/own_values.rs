@@ -95,7 +95,7 @@ fn own_values_of_changing_lines_are_current() {
     }
 }
 
-/// While threads count.
+/// Own values add up to the total while threads count.
 #[test]
 fn own_values_add_up_to_the_total_stress() {
     let f = fixture();

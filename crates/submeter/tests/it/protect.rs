@@ -107,7 +107,7 @@ fn unused_protection_is_lent_until_wanted() {
     assert_eq!(lows(), [100, 0]);
 }
 
-/// Its parent's covers it.
+/// A killed group claims nothing and is covered by its parent.
 #[test]
 fn a_killed_group_claims_no_protection() {
     let (tree, memory) = tree();
@@ -166,7 +166,7 @@ fn random(
     (naive, made)
 }
 
-/// In random trees.
+/// Protection of random trees is what a naive division gives.
 #[test]
 fn protection_is_what_a_naive_division_gives() {
     let mut rng = Rng::with_seed(14);

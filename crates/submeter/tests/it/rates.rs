@@ -48,7 +48,7 @@ fn a_take_counts_at_every_level_or_at_none() {
     web.try_take(requests, 2).expect("its own rate has it");
 }
 
-/// And what for.
+/// A refusal says whose rate, when to retry and what for.
 #[test]
 fn a_refusal_says_whose_rate_and_when_to_retry() {
     let Fixture { tree, requests, .. } = fixture();
@@ -217,7 +217,7 @@ fn a_rate_limit_of_another_schema_panics() {
     _ = here.tree.root().try_take(there.sent, 1);
 }
 
-/// And the refusal says so.
+/// Children share a rate by weight and the refusal says so.
 #[test]
 fn children_share_a_rate_by_weight() {
     let Fixture { tree, requests, .. } = fixture();
@@ -249,7 +249,7 @@ fn children_share_a_rate_by_weight() {
     assert_eq!(web.weight(requests), None);
 }
 
-/// It is refused.
+/// A weight out of range is refused and changes nothing.
 #[test]
 fn a_weight_out_of_range_changes_nothing() {
     let Fixture { tree, requests, .. } = fixture();

@@ -37,7 +37,7 @@ fn it_flushes_every_period() {
     assert_eq!(flusher.panics(), 0);
 }
 
-/// And not before.
+/// It flushes when more is pending than was said and not before.
 #[test]
 fn it_flushes_once_more_is_pending_than_was_said() {
     let (tree, requests) = tree();
@@ -62,7 +62,7 @@ fn dropping_it_ends_the_thread_in_any_wait() {
     assert!(group.is_killed(), "the last clone of the tree went");
 }
 
-/// And what panics is run again.
+/// What panics is counted and run again and stops nothing.
 #[test]
 fn panics_are_counted_and_stop_nothing() {
     let (tree, requests) = tree();
@@ -86,7 +86,7 @@ fn panics_are_counted_and_stop_nothing() {
     assert!(flusher.panics() >= 3);
 }
 
-/// It does not wait for itself.
+/// A closure that drops the guard does not wait for itself.
 #[test]
 fn a_closure_may_drop_its_guard() {
     let (tree, _) = tree();

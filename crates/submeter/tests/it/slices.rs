@@ -143,7 +143,7 @@ fn outside_of_groups_nothing_yields() {
     }
 }
 
-/// And ends with the last.
+/// A slice goes on in nested groups and ends with the last.
 #[test]
 fn a_slice_goes_on_in_nested_groups() {
     let tree = tree(true);

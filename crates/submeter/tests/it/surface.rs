@@ -236,7 +236,7 @@ fn set_limit_answers_about_its_own_limit_stress() {
     drop(held);
 }
 
-/// The excess of a lowered limit.
+/// A limit error names the quota and a lowered limit the excess.
 #[test]
 fn limit_errors_name_the_quota_and_the_excess() {
     let f = fixture();

@@ -29,7 +29,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("threads")
 }
 
-/// Between workers.
+/// Tasks that move between workers are charged to their groups.
 #[test]
 fn tasks_that_move_are_charged_to_their_groups() {
     let (tree, cpu, a, b) = fixture();

@@ -127,7 +127,7 @@ fn an_ended_future_is_dropped_in_its_last_poll() {
     assert_eq!(dropped.try_recv(), Ok(Some(a)), "with the last poll, in the group");
 }
 
-/// Whichever way it came.
+/// A panic leaves the group, whichever way it came.
 #[test]
 fn a_panic_leaves_the_group_from_anywhere() {
     let (_tree, a, b) = fixture();

@@ -29,7 +29,7 @@ fn fixture() -> Fixture {
     Fixture { tree, requests, sent, items, latency, memory }
 }
 
-/// To every one.
+/// A flush carries updates to every ancestor and nowhere else.
 #[test]
 fn a_flush_carries_updates_to_ancestors_only() {
     let f = fixture();
@@ -156,7 +156,7 @@ fn deletions_under_load_lose_nothing_stress() {
     assert!(f.tree.group_count() <= 3, "/, /p and at most one /p/t");
 }
 
-/// A parent once its children are killed.
+/// A group with children cannot be killed and the root never.
 #[test]
 fn neither_parents_nor_the_root_can_be_killed() {
     let f = fixture();
@@ -191,7 +191,7 @@ fn names_are_checked() {
     assert!(f.tree.create("/twice").expect_err("exists").is_already_exists());
 }
 
-/// And says so before.
+/// A full tree says so and takes more once the dead are flushed.
 #[test]
 fn a_full_tree_takes_more_once_the_dead_go() {
     let mut schema = Schema::builder();
@@ -332,7 +332,7 @@ fn a_metric_of_another_schema_is_refused() {
     f.tree.root().add(g.requests, 1);
 }
 
-/// By its name.
+/// A group that was seen killed is not found by name.
 #[test]
 fn a_group_seen_killed_is_not_found_stress() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");

@@ -103,7 +103,7 @@ fn only_granted_charges_are_woken() {
     assert!(poll(&mut first).is_ready());
 }
 
-/// And says whose.
+/// What alone exceeds a limit fails at once and says whose.
 #[test]
 fn what_exceeds_a_limit_alone_fails_at_once() {
     let (tree, memory) = tree(100);
@@ -339,7 +339,7 @@ fn killed_groups_keep_their_data() {
     assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
-/// And the limit holds.
+/// Threads that wait are all served and the limit holds.
 #[test]
 fn waiting_threads_are_all_served_stress() {
     let (tree, memory) = tree(100);

@@ -126,7 +126,7 @@ impl switch::Observer for Fragile {
     }
 }
 
-/// One that panics while its thread does.
+/// An observer that panics while its thread does ends nothing.
 #[test]
 fn an_observers_second_panic_ends_nothing() {
     let f = fixture();

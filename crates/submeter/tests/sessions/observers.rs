@@ -128,7 +128,7 @@ fn observers_are_told_the_time_they_want() {
     assert!(made.lock().expect("no panic").iter().all(|&now_ns| now_ns > 0));
 }
 
-/// In whatever order they are dropped.
+/// Guards dropped in any order are told as they take effect.
 #[test]
 fn guards_are_told_as_they_take_effect() {
     let (f, seen) = (fixture(), Seen::default());
@@ -140,7 +140,7 @@ fn guards_are_told_as_they_take_effect() {
     assert_eq!(take(&seen), ["- > /a", "/a > /b", "/b > -"]);
 }
 
-/// In whatever order.
+/// Leaving for the same group is no switch in whatever order.
 #[test]
 fn leaving_for_the_same_group_is_no_switch() {
     let (f, seen) = (fixture(), Seen::default());
@@ -194,7 +194,7 @@ impl Drop for Fragile {
     }
 }
 
-/// And harms nobody.
+/// An observer that panics harms nobody and is not called again.
 #[test]
 fn a_panicking_observer_is_not_called_again() {
     let (f, seen) = (fixture(), Seen::default());

@@ -150,7 +150,7 @@ impl Walk {
     }
 }
 
-/// Whatever a thread does.
+/// Sessions agree with a ledger, whatever a thread does.
 #[test]
 fn sessions_agree_with_a_ledger_stress() {
     const CASES: u64 = if cfg!(miri) { 2 } else { 150 };

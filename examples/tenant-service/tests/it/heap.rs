@@ -17,7 +17,7 @@ fn words(n: u32) -> Vec<u8> {
     (0..n).flat_map(|n| format!("word{n} ").into_bytes()).collect()
 }
 
-/// And the tenant goes on.
+/// A runaway request ends within a poll and the tenant goes on.
 #[test]
 fn a_runaway_request_ends_within_a_poll() {
     let service = Service::start("heap");

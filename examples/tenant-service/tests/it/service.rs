@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::client::{Service, of, text};
 
-/// And fetched.
+/// Documents are stored, listed, fetched and counted.
 #[test]
 fn documents_are_stored_listed_and_counted() {
     let service = Service::start("documents");
@@ -138,7 +138,7 @@ fn a_deleted_tenant_leaves_after_its_downloads() {
     assert_eq!(service.call(&key, "GET", "/documents", &[]).2, b"[]");
 }
 
-/// And half an upload does not.
+/// What was stored outlives a crash and half an upload does not.
 #[test]
 fn what_was_stored_outlives_a_crash() {
     let mut service = Service::start("crash");

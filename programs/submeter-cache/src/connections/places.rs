@@ -303,7 +303,7 @@ mod tests {
         assert!(connections.take_place(0, true).is_none());
     }
 
-    /// A user of it.
+    /// A user of a version that nobody saw is ended by the next.
     #[test]
     fn a_version_nobody_saw_is_ended_by_the_next() {
         let connections = connections(8);

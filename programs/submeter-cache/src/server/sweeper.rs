@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Neither deadlines nor the end.
+    /// Deadlines and the end do not wait for what expired at once.
     #[test]
     fn nothing_waits_for_what_expired_at_once() {
         let config = Config { login_timeout: Duration::from_millis(1), ..Config::default() };

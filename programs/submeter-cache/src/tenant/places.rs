@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((places.taken(), places.ledger.lock().held.len()), (0, 0));
     }
 
-    /// They are refused.
+    /// More named than places are refused and nothing changes.
     #[test]
     fn more_named_than_places_change_nothing() {
         let places = Places::new(2);

@@ -92,7 +92,7 @@ fn a_killed_tenant_anew_is_not_counted_twice() {
     assert!(!second.is_killed());
 }
 
-/// More than are remembered.
+/// More tenants than are remembered are still told apart.
 #[test]
 fn tenants_beyond_memory_are_told_apart() {
     let cache = cache(Config::default());
@@ -379,7 +379,7 @@ fn a_search_for_children_counts_the_dying() {
     assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
 
-/// What it holds.
+/// What a killed tenant below a killed one holds is found once.
 #[test]
 fn a_killed_tenant_below_a_killed_is_found_once() {
     let cache = cache(Config::default());

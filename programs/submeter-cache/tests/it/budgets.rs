@@ -126,7 +126,7 @@ fn a_tenant_that_owes_waits_where_it_is_to() {
     }
 }
 
-/// And grants it.
+/// A soft budget grants and counts what it would refuse.
 #[test]
 fn a_soft_budget_counts_what_it_would_refuse() {
     let (path, limits) = budget("/a", little());

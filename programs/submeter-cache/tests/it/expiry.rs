@@ -55,7 +55,7 @@ fn others_expired_go_before_what_lives() {
     fill("/p", "p:big:live", "p:small:dead", "p:big:new");
 }
 
-/// In either direction.
+/// A touch in either direction decides when an item goes.
 #[test]
 fn a_touch_decides_when_an_item_goes() {
     let server = start(Config::default());

@@ -60,7 +60,7 @@ fn http_in_a_value_is_a_value() {
     assert_eq!(client.ask("mn\r\n"), "MN");
 }
 
-/// At once, and it is told of.
+/// A client of another protocol is closed at once and told of.
 #[test]
 fn a_client_of_another_protocol_is_closed() {
     let (tell, told) = std::sync::mpsc::channel();

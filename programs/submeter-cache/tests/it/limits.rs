@@ -165,7 +165,7 @@ fn a_limit_of_nothing_is_told_as_such() {
     }
 }
 
-/// One that finds no room.
+/// Without evictions, a store that finds no room is refused.
 #[test]
 fn without_evictions_a_store_can_be_refused() {
     let server = start(Config {

@@ -134,7 +134,7 @@ fn a_tenant_below_its_low_grows_at_others_cost() {
     assert!(held(&server, "/") <= 300_000);
 }
 
-/// Only when nothing else is left.
+/// What is below low goes only when nothing else is left.
 #[test]
 fn what_is_below_low_goes_last() {
     let server = server(300_000, &[("/a", low(200_000)), ("/b", low(200_000))]);
@@ -187,7 +187,7 @@ fn what_has_expired_goes_though_it_is_protected() {
     assert_eq!(evictions(&server, "/kept"), 0, "they expired");
 }
 
-/// Whatever is protected of it.
+/// A tenant over its own limit pays, whatever is protected of it.
 #[test]
 fn over_its_limit_a_tenant_pays_itself() {
     let limits = TenantLimits { memory: Some(100_000), min: Some(90_000), ..low(95_000) };

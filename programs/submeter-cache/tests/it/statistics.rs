@@ -140,7 +140,7 @@ fn what_nobody_fetched_is_counted_as_it_leaves() {
     eventually("both are reclaimed", || stats(&mut client, names) == [0, 2, 1]);
 }
 
-/// And begins at zero.
+/// A reset begins at zero and leaves the metrics alone.
 #[test]
 fn a_reset_leaves_the_metrics_alone() {
     let server = start_default();
@@ -199,7 +199,7 @@ fn a_tenant_deleted_amid_detail_counts_from_zero() {
     assert_eq!(client.talk("stats detail dump\r\n"), "PREFIX a get 2 hit 0 set 0 del 0\r\nEND\r\n");
 }
 
-/// And what each waits for.
+/// Conns says who is connected and what each waits for.
 #[test]
 fn conns_says_who_is_connected_and_waits() {
     let server = start_default();

@@ -191,7 +191,7 @@ fn what_is_not_there_is_not_deleted() {
     assert!(matches!(error, DeleteError::NotFound(_)) && error.to_string().contains("/acme"));
 }
 
-/// It is named.
+/// Who holds a deleted tenant is named and sees it emptied.
 #[test]
 fn a_deleted_tenants_holder_sees_it_emptied() {
     let server = start_default();
@@ -212,7 +212,7 @@ fn a_deleted_tenants_holder_sees_it_emptied() {
     groups(&server, 2);
 }
 
-/// To a slow client.
+/// A value on its way to a slow client is waited for.
 #[test]
 fn a_value_on_its_way_is_waited_for() {
     let server = start_default();

@@ -221,7 +221,7 @@ fn a_login_is_the_connections_and_never_stored() {
     assert_eq!(server.connect_as("ops tr0ub4dor").get("auth"), None);
 }
 
-/// With line and remedy.
+/// A file that is none names line and remedy and no password.
 #[test]
 fn a_bad_file_is_named_without_a_password() {
     for (text, parts) in [
@@ -265,7 +265,7 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<(tokio::runtime::Runtime, S
     Ok((runtime, server))
 }
 
-/// It is gone after the server.
+/// A socket has its permissions and is gone after the server.
 #[test]
 fn a_socket_has_its_permissions_and_ends() {
     use std::io::{Read, Write};

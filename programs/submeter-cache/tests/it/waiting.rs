@@ -37,7 +37,7 @@ fn is_closed(client: &mut Client) -> bool {
     !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// And the others stay.
+/// One connection too many is told so and the others stay.
 #[test]
 fn a_connection_too_many_is_told_so() {
     let server = start(Config { connections_max: 2, ..Config::default() });
@@ -58,7 +58,7 @@ fn a_connection_too_many_is_told_so() {
     });
 }
 
-/// They hold the buffers.
+/// Uploads that never end hold the buffers and nobody else.
 #[test]
 fn endless_uploads_hold_up_nobody_else() {
     let server = small_buffers();

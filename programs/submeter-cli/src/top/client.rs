@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(client("h:1").expect("an address").page.authorization, None);
     }
 
-    /// With both formats.
+    /// A tree of another format is refused with both formats.
     #[test]
     fn a_tree_of_another_format_is_refused() {
         let why = read::<TreeDoc>("tree", FORMAT, r#"{"format":7,"groups":"elsewhere"}"#)

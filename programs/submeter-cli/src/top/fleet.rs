@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(doc.verdicts[0].kind, VerdictKind::Unknown);
     }
 
-    /// And takes bounded memory.
+    /// A hostile server hides no tenant and takes bounded memory.
     #[test]
     fn a_hostile_server_hides_no_tenant() {
         let mut hostile = member("x", &[("/", 9.0), ("/a", 9.0), ("/e", 9.0), ("/f", 9.0)]);

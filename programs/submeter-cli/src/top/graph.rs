@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(rows(&past, 16.0, (4, 2)), ["█   ", "█▇▁ "]);
     }
 
-    /// Or below zero.
+    /// Figures beyond the scale or below zero stay within it.
     #[test]
     fn figures_beyond_the_scale_stay_within_it() {
         assert_eq!(rows(&[Some(99.0), Some(-9.0)], 8.0, (2, 1)), ["█▁"]);

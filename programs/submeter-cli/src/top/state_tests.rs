@@ -263,7 +263,7 @@ fn a_filter_shows_matches_and_their_ancestors() {
     assert_eq!(paths(&state), ["/", "/a", "/b", "/c"], "folded as before");
 }
 
-/// And within the rows.
+/// The selection stays within the rows and with its tenant.
 #[test]
 fn the_selection_stays_with_its_tenant() {
     let mut state = state();
@@ -413,7 +413,7 @@ fn the_past_is_the_servers_or_what_was_seen() {
     assert_eq!(state.selected_past(7).len(), super::state::PAST);
 }
 
-/// The one that rows are ordered by.
+/// The graph is of the column that rows are ordered by.
 #[test]
 fn the_graph_is_of_the_ordering_column() {
     let mut state = state();

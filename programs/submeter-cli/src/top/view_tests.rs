@@ -143,7 +143,7 @@ fn the_selected_row_stands_out_and_stays_in_view() {
     assert!(is_inverted(7) && !is_inverted(6));
 }
 
-/// At the top.
+/// A lost server is reported at the top and the figures stay.
 #[test]
 fn a_lost_server_is_reported_and_figures_stay() {
     let mut state = state();
@@ -187,7 +187,7 @@ fn once_prints_the_tree_as_a_table() {
     assert!(lines[4].starts_with("    y"), "{text}");
 }
 
-/// Until its average is noise.
+/// Who waits for room has a colour until its average is noise.
 #[test]
 fn who_waits_for_room_has_a_colour() {
     let style = |share| {
@@ -245,7 +245,7 @@ fn refusals_have_a_column_where_few_have_room() {
     assert!(heading(9.0).contains("Requests/s"), "after the first");
 }
 
-/// And what happened there.
+/// The detail has every metric and what happened at its limit.
 #[test]
 fn the_detail_has_every_metric_and_its_limit() {
     let mut state = state();

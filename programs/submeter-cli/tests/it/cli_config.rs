@@ -163,7 +163,7 @@ fn an_empty_variable_is_none_or_closes_a_port() {
     }
 }
 
-/// On what it would not be without.
+/// An error is blamed on what it would not be without.
 #[test]
 fn an_error_is_blamed_on_its_cause() {
     let config = TempFile::new("blamed.toml", "memory = \"8m\"\nvalue-max = \"2k\"\n");

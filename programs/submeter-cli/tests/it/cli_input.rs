@@ -68,7 +68,7 @@ fn no_command_shows_the_help_and_help_succeeds() {
     assert!(commit.is_empty() || commit.trim_end().ends_with(')'), "{version:?}");
 }
 
-/// One with them.
+/// A build without manual pages says how to get one with them.
 #[cfg(not(feature = "manual"))]
 #[test]
 fn a_build_without_manuals_says_how_to_get_one() {

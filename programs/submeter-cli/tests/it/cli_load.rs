@@ -83,7 +83,7 @@ fn no_two_results_go_to_one_place() {
     both("some.json", "one file");
 }
 
-/// And is one error.
+/// A full disk is one error and leaves the earlier record.
 #[test]
 fn a_full_disk_leaves_the_earlier_record() {
     let fake = Fake::start(Lie::None);

@@ -111,7 +111,7 @@ fn status(bank: &str) -> Value {
 
 const LIMIT: [&str; 2] = ["--limit-fleet", "/acme=memory=1m,rate=100k/s"];
 
-/// And the operator sees who holds what.
+/// Servers lease one limit and the operator sees who holds what.
 #[test]
 fn servers_lease_one_limit() {
     let directory = Directory::new("share");
@@ -174,7 +174,7 @@ fn servers_lease_one_limit() {
     });
 }
 
-/// To the operator.
+/// The operator is told that a bank lends nothing yet.
 #[test]
 fn a_bank_that_lends_nothing_yet_says_so() {
     let directory = Directory::new("learns");
@@ -197,7 +197,7 @@ fn a_bank_that_lends_nothing_yet_says_so() {
     assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
 }
 
-/// Also for those that say otherwise.
+/// What the operator sets holds for servers that say otherwise.
 #[test]
 fn what_the_operator_sets_holds_for_all_servers() {
     let directory = Directory::new("set");
@@ -504,7 +504,7 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
 }
 
-/// One with it.
+/// A build without an engine says how to get one with it.
 #[test]
 fn a_build_without_an_engine_says_how_to_get_one() {
     let (redis, etcd) = (cfg!(feature = "redis"), cfg!(feature = "etcd"));

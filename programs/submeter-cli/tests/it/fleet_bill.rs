@@ -125,7 +125,7 @@ pub(crate) fn each_request_once(store: &[&str]) {
     }
 }
 
-/// It has each request once, whatever servers are killed.
+/// A file has each request once, whatever servers are killed.
 #[test]
 fn a_file_bills_once_though_servers_die() {
     let directory = Directory::new("bill");
@@ -164,7 +164,7 @@ pub(crate) fn readers_that_are_killed(store: &[&str], report: &Path) {
     assert_eq!(states(&invoice), ["open"]);
 }
 
-/// It has each request once, whatever readers are killed.
+/// A file has each request once, whatever readers are killed.
 #[test]
 fn a_file_bills_once_though_readers_die() {
     let directory = Directory::new("bill-killed");
@@ -172,7 +172,7 @@ fn a_file_bills_once_though_readers_die() {
     readers_that_are_killed(&["--file", &store.to_string_lossy()], &directory.0.join("report"));
 }
 
-/// Torn anywhere.
+/// A line that was torn anywhere is left out and repaired.
 #[test]
 fn a_torn_line_is_left_out_and_repaired() {
     let directory = Directory::new("bill-torn");

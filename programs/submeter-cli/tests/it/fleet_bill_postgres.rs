@@ -2,7 +2,7 @@
 
 use crate::support::SUBMETER;
 
-/// One with it.
+/// A build without PostgreSQL says how to get one with it.
 #[cfg(not(feature = "postgres"))]
 #[test]
 fn a_build_without_postgres_says_how_to_get_one() {
@@ -130,7 +130,7 @@ mod with {
         }
     }
 
-    /// One that takes connections and says nothing.
+    /// A server that takes connections and says nothing is given up.
     #[test]
     fn a_silent_server_is_given_up() {
         // The system takes them: nobody accepts.
@@ -144,7 +144,7 @@ mod with {
         SUBMETER.refuses(&args, &[&format!("postgres://{address}/bill: a % begins no escape")]);
     }
 
-    /// It has each request once, whatever servers are killed.
+    /// A database has each request once, whatever servers are killed.
     #[test]
     fn a_database_bills_once_though_servers_die() {
         let Some(postgres) = Postgres::start("bill-pg") else { return };
@@ -158,7 +158,7 @@ mod with {
         assert!(!err.contains("wrong") && !err.contains(PASSWORD), "{err}");
     }
 
-    /// It has each request once, whatever readers are killed.
+    /// A database has each request once, whatever readers are killed.
     #[test]
     fn a_database_bills_once_though_readers_die() {
         let Some(postgres) = Postgres::start("bill-pg-killed") else { return };

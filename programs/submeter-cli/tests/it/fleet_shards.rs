@@ -42,7 +42,7 @@ fn held(server: &Server) -> (u64, u64) {
     (memory["current"].as_u64().unwrap_or(0), memory["limit"].as_u64().unwrap_or(0))
 }
 
-/// On three servers.
+/// A client that shards by key uses one limit on three servers.
 #[test]
 fn a_sharding_client_uses_one_limit_on_three() {
     let known = Command::new(PYTHON)

@@ -11,7 +11,7 @@ use crate::support::{FREE, SUBMETER, cache_address, line};
 
 const NAMES: [&str; 4] = ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me"];
 
-/// Wherever people read them.
+/// Names that differ look different, wherever people read them.
 #[test]
 fn names_that_differ_look_different() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--verbose"]].concat());

@@ -64,7 +64,7 @@ fn a_manager_that_is_not_there_is_a_warning() {
     assert!(first.starts_with("warning: ") && first.contains("NOTIFY_SOCKET"), "{said}");
 }
 
-/// And JSON where that is wanted.
+/// The log is as long as asked for and JSON where wanted.
 #[test]
 fn the_log_is_as_long_as_asked_for() {
     let run = |flags: &[&str]| {

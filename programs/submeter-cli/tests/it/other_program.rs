@@ -59,7 +59,7 @@ fn top_shows_what_its_schema_suggests() {
     assert!(lines[1].starts_with('/') && lines[2].starts_with("acme"), "{out}");
 }
 
-/// Without a list of events.
+/// Stat counts its groups and needs no list of events.
 #[test]
 fn stat_counts_its_groups_without_a_list() {
     let output = beside_a_program(|url| {

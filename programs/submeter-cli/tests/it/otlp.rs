@@ -19,7 +19,7 @@ mod with {
 
     use super::{FREE, SUBMETER};
 
-    /// At the receiver.
+    /// What tenants did arrives at the receiver by the end.
     #[test]
     fn what_tenants_did_has_arrived_by_the_end() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -199,7 +199,7 @@ fn what_cannot_be_used_is_refused_and_stays() {
     assert!(!blocked.exists());
 }
 
-/// Once.
+/// A server goes on when it cannot save and says so once.
 #[test]
 fn a_server_that_cannot_save_goes_on_and_says_so() {
     let directory = Directory::new("checkpoint-full");

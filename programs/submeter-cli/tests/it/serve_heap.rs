@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// Until they are deleted.
+/// A tenant has what its items take until they are deleted.
 #[test]
 fn a_tenant_has_what_its_items_take() {
     let mut server = Server::start("exact");
@@ -94,7 +94,7 @@ fn a_tenant_has_what_its_items_take() {
     assert!(said.contains("heap    exact: tenants hold "), "{said}");
 }
 
-/// With the error beside it.
+/// A tenant has about what its items take with the error beside it.
 #[test]
 fn a_tenant_has_about_what_its_items_take() {
     const SMALL: usize = 3_000;

@@ -21,7 +21,7 @@ fn requests(summary: &str, tenant: &str) -> u64 {
     number.replace(',', "").parse().expect("a number")
 }
 
-/// Of two tenants.
+/// A load of two tenants ends by itself with exact sums.
 #[test]
 fn a_load_ends_by_itself_with_exact_sums() {
     let (code, out) = serve(&["--load", "2", "--seconds", "0.4"]);
@@ -160,7 +160,7 @@ fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
     [upload, deaf]
 }
 
-/// Whoever hangs.
+/// A signal under load ends it in time whoever hangs.
 #[test]
 fn a_signal_under_load_ends_it_in_time() {
     for name in ["INT", "TERM"] {
@@ -209,7 +209,7 @@ fn what_other_clients_did_is_in_the_summary() {
     assert!(out.contains("sums    exact: "), "{out}");
 }
 
-/// In two processes.
+/// Load and serve count the same in two processes.
 #[test]
 fn load_and_serve_count_the_same() {
     let mut server = SUBMETER.start(&FREE);

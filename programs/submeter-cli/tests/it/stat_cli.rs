@@ -65,7 +65,7 @@ fn ran(args: &[&str]) -> (String, String) {
     (out, err)
 }
 
-/// And intervals add up.
+/// CPU time is the busy tenant's, and intervals add up.
 #[test]
 fn cpu_time_is_the_busy_tenants() {
     let (_server, page, addr) = server();
@@ -94,7 +94,7 @@ fn cpu_time_is_the_busy_tenants() {
     assert!(acme > 0.0 && acme <= web * 1.01 + 0.1 && all >= acme * 0.5, "{sums:?}");
 }
 
-/// They name what is not supported.
+/// Totals look like perf's and name what is not supported.
 #[test]
 fn totals_look_like_perfs_with_the_unsupported() {
     let (_server, page, addr) = server();
@@ -135,7 +135,7 @@ fn runs_are_one_table_with_their_variance() {
     assert!(elapsed.is_some_and(|seconds| one.contains(&seconds)), "{took:?}: {table}");
 }
 
-/// Also by Ctrl-C.
+/// JSON is an object a line and Ctrl-C ends with the totals.
 #[test]
 fn json_is_an_object_a_line_and_ends_with_totals() {
     let (_server, page, addr) = server();

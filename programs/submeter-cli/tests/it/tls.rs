@@ -230,7 +230,7 @@ mod with {
         assert_eq!(code, Some(0), "{out}");
     }
 
-    /// Of the page.
+    /// One client of the page too many is told so in TLS.
     #[test]
     fn a_client_too_many_is_told_so_in_tls() {
         let server = server("crowded", &[]);

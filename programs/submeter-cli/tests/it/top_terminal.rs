@@ -140,7 +140,7 @@ fn any_signal_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// One that moves none, with what to add.
+/// A terminal that moves no cursor is refused with what to add.
 #[test]
 fn a_terminal_without_a_cursor_is_refused() {
     for command in [&["top"][..], &["fleet", "top"]] {
@@ -153,7 +153,7 @@ fn a_terminal_without_a_cursor_is_refused() {
     }
 }
 
-/// With or without a signal.
+/// A terminal that is gone ends it with or without a signal.
 #[test]
 fn a_terminal_that_is_gone_ends_it() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");

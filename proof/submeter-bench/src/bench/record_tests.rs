@@ -6,7 +6,7 @@ fn reading(measure: &'static str, unit: &'static str, value: f64) -> Reading {
     Reading::of(unit, vec![value]).with("measure", measure)
 }
 
-/// Whichever was read first.
+/// Rows of one kind follow each other, whichever was read first.
 #[test]
 fn rows_of_one_kind_follow_each_other() {
     let mut record = Record::default();

@@ -126,7 +126,7 @@ mod tests {
         text.replace(JOIN, " ")
     }
 
-    /// The one that fits.
+    /// Amounts have three digits and the prefix that fits.
     #[test]
     fn amounts_have_three_digits_and_a_prefix() {
         for (value, unit, text) in [

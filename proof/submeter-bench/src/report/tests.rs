@@ -177,7 +177,7 @@ fn ratios_match_the_values_beside_them() {
     }
 }
 
-/// And one variant is shown by size.
+/// One variant is shown by size and operations share a plot.
 #[test]
 fn operations_of_one_variant_share_a_plot() {
     let page = plain(&html(&small().0, &[bare("sizes")]));
@@ -259,7 +259,7 @@ fn each_workload_answers_a_documents_histogram() {
     }
 }
 
-/// Also where it is not submeter.
+/// The report says who is ahead also where it is not submeter.
 #[test]
 fn the_report_says_who_is_ahead() {
     let record = Record::parse(ANSWERS).expect("a record");
@@ -277,7 +277,7 @@ fn the_report_says_who_is_ahead() {
     assert!(text.contains("3 µs | base | 4 µs | 0.750 × | base |"), "{text}");
 }
 
-/// And not of histograms.
+/// A contest is of all our rows and not of histograms.
 #[test]
 fn a_contest_is_of_all_our_rows() {
     let record = Record::parse(ANSWERS).expect("a record");
@@ -318,7 +318,7 @@ fn the_page_says_what_the_markdown_says() {
     assert!(!page.contains("not shown"), "notes of other tables");
 }
 
-/// Since the record was made.
+/// What was removed since a record was made is not reported.
 #[test]
 fn what_was_removed_is_not_reported() {
     let row = |params: &str, variant: &str| {
@@ -359,7 +359,7 @@ fn text_that_is_no_record_is_refused_in_a_line() {
     }
 }
 
-/// Each of their cells.
+/// Definitions parse and each of their cells is in the report.
 #[test]
 fn definitions_parse_and_cells_are_reported() {
     for text in TEXTS {

@@ -87,7 +87,7 @@ fn two_records_gated_ratios_stand_side_by_side() {
     );
 }
 
-/// One that cannot be read, or written.
+/// A file that cannot be read or written is a one-line error.
 #[test]
 fn a_bad_file_is_an_error_of_one_line() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));

@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Then it says how to build it.
+    /// Each pool grants what fits or says how to build it.
     #[test]
     fn each_pool_grants_what_fits_or_is_unbuilt() {
         let program = match DataFusion::find() {

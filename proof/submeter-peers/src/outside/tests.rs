@@ -35,7 +35,7 @@ fn a_folder_is_removed_with_its_last_program() {
     assert!(!path.exists());
 }
 
-/// Or one that is missing.
+/// A compiler that is missing or fails is reported in one line.
 #[test]
 fn a_failing_compiler_is_reported_in_one_line() {
     let missing = succeeds(Command::new("/nonexistent/cc"), "no compiler: get one");

@@ -105,7 +105,7 @@ fn some(path: &str) -> Option<String> {
     Some(path.to_owned())
 }
 
-/// The key of paths.
+/// A process announces its resource and the key of paths once.
 #[test]
 fn a_process_announces_resource_and_key_once() {
     let mut writer = Writer::start("announced");

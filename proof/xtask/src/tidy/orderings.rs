@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(found("fn f() {\n    fence(order);\n}\n"), [2]);
     }
 
-    /// Or without an ordering.
+    /// A comment without ordering or reason does not count.
     #[test]
     fn a_comment_without_a_reason_does_not_count() {
         assert_eq!(found("fn f() {\n    // Loads it.\n    X.load(Ordering::Relaxed);\n}\n"), [3]);
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// And comparisons.
+    /// Imports, comparisons, strings and tests are left alone.
     #[test]
     fn imports_strings_and_tests_are_left_alone() {
         for text in [

@@ -71,7 +71,7 @@ fn over(packages: usize, most: usize) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// Each of its versions.
+    /// A package counts once and each of its versions.
     #[test]
     fn a_package_and_its_versions_count_once() {
         let tree = "submeter-cli v0.1.0 (/repo/programs/submeter-cli)\nserde v1.0.2\n\

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(found(&[("crates/a/src/lib.rs", text)]).len(), 3);
     }
 
-    /// From the root, its directory, its crate and `src`.
+    /// A live path is found from the root, its directory, its crate and `src`.
     #[test]
     fn a_live_path_is_found_from_each_start() {
         let text = "//! `crates/a/src/x/raw.rs:17` `x/raw.rs` `src/x/` `raw.rs` [r](../../../README.md#a)\n\

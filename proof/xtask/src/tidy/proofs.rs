@@ -100,7 +100,7 @@ mod tests {
         );
     }
 
-    /// And other names.
+    /// Tests that exist, other names and records are left alone.
     #[test]
     fn existing_tests_and_records_are_left_alone() {
         let text = "`a_charge_is_given_back_once`, `loom_a_2_finds_the_race`, `loom_a_2_finds_the_…`\n\

@@ -336,7 +336,7 @@ mod tests {
         assert!(alone("submeter", "") > 5, "what is shipped is of the workspace");
     }
 
-    /// A published one.
+    /// A published workspace of its own says what the root says.
     #[test]
     fn an_own_workspace_says_what_the_root_says() {
         let found_beside = |own: &str| {
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Or one that is published wrongly.
+    /// An unknown crate or one wrongly published is found.
     #[test]
     fn an_unknown_or_misplaced_crate_is_found() {
         assert_eq!(found("crates/x/Cargo.toml", &manifest_text("x", "")).len(), 1);

@@ -228,7 +228,7 @@ fn hostile_names_arrive_as_they_are() {
     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
 }
 
-/// By the program.
+/// Metrics are of the groups that the program chose.
 #[test]
 fn metrics_are_of_the_groups_chosen() {
     let world = World::with(|shown| shown.version("").export(|export| export.depth(1)));
@@ -325,7 +325,7 @@ fn a_body_that_is_waited_for_is_asked_for() {
     assert_eq!(connection.line().as_deref(), Some("/a=1k"));
 }
 
-/// The header, the group, and what the program thinks of it.
+/// A limit of one group takes the header, the group, and what the program thinks of it.
 #[test]
 fn a_limit_of_one_group_takes_header_and_consent() {
     let set = async |path: String, limits: String| match limits.as_str() {
@@ -400,7 +400,7 @@ fn every_route_says_which_methods_it_has() {
     }
 }
 
-/// And the others stay.
+/// One client too many is told so and the others stay.
 #[test]
 fn a_client_too_many_is_told_so() {
     let world = World::start();

@@ -72,7 +72,7 @@ async fn over_http_2_the_host_is_that_of_the_target() {
     }
 }
 
-/// Another server. Addresses are not.
+/// Where another server listens, names are refused and addresses are not.
 #[tokio::test]
 async fn names_are_refused_where_another_listens() {
     let app = router(Program::new().shown().host("ops.lan"));
@@ -175,7 +175,7 @@ async fn sampling_ends_with_the_last_router() {
     panic!("the sampler outlives its routers");
 }
 
-/// And begins metrics as it may.
+/// Any name is shown as it is and begins metrics as it may.
 #[test]
 fn any_name_is_shown_as_it_is() {
     let tree = Program::new().tree;

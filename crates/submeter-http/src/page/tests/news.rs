@@ -41,7 +41,7 @@ fn a_page_told_of_other_metrics_loads_anew() {
         ");
 }
 
-/// And a burst that lasts is not cut.
+/// A spike does not flatten its line and a burst that lasts is not cut.
 #[test]
 fn a_spike_flattens_no_line() {
     run(r"
@@ -101,7 +101,7 @@ fn a_filter_leaves_rows_out_and_moves_none() {
         ");
 }
 
-/// And a rate has its limit beside it.
+/// What is refused is one column and a rate has its limit beside it.
 #[test]
 fn what_is_refused_is_one_column() {
     run(r"
@@ -119,7 +119,7 @@ fn what_is_refused_is_one_column() {
         ");
 }
 
-/// However many samples there were.
+/// A line has a point for each second, however many samples there were.
 #[test]
 fn a_line_has_a_point_for_each_second() {
     run(r"
@@ -162,7 +162,7 @@ fn names_are_shown_as_the_library_shows_them() {
     ));
 }
 
-/// And none looks like another.
+/// A name turns no sentence around and none looks like another.
 #[test]
 fn a_name_turns_no_sentence_around() {
     run(r"
@@ -192,7 +192,7 @@ fn a_name_turns_no_sentence_around() {
         ");
 }
 
-/// Where one is asked for.
+/// A copied command has the token's header where one is asked for.
 #[test]
 fn a_copied_command_has_the_tokens_header() {
     run(r#"

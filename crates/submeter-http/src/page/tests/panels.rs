@@ -89,7 +89,7 @@ fn a_tables_figures_are_metrics_with_its_labels() {
     }
 }
 
-/// Well-formed ones.
+/// A table without labels has well-formed metrics too.
 #[test]
 fn a_table_without_labels_has_metrics_too() {
     let columns = vec![

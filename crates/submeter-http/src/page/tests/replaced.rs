@@ -35,7 +35,7 @@ fn a_group_made_again_has_counted_since_nothing() {
     }
 }
 
-/// Not yet: it was made again.
+/// A group that was made again after the sample has no rates yet.
 #[tokio::test]
 async fn a_group_made_after_the_sample_has_no_rates() {
     let program = Program::new();
@@ -50,7 +50,7 @@ async fn a_group_made_after_the_sample_has_no_rates() {
     assert_eq!((overview["jobs_per_s"], rates.len()), (Figure(Some(0.0)), 0));
 }
 
-/// And no other is marked with it.
+/// What is said of a killed group is over and no other is marked with it.
 #[test]
 fn what_is_said_of_a_killed_group_is_over() {
     let program = Program::new();

@@ -76,7 +76,7 @@ fn id_of(list: &Value, name: &str) -> Option<u64> {
     group[0].as_u64()
 }
 
-/// And the next what changed.
+/// The first event is everything and the next what changed.
 #[test]
 fn the_first_event_is_everything() {
     let world = World::start();

@@ -185,7 +185,7 @@ impl Server {
     }
 }
 
-/// And who recovers is not blamed.
+/// A burst is named with whom it takes from and who recovers is not blamed.
 #[test]
 fn a_burst_is_named_with_whom_it_takes_from() {
     let mut server = Server::new(["/a", "/b", "/c"]);
@@ -258,7 +258,7 @@ fn other_work_of_the_machine_blames_no_tenant() {
     assert!(said(0.3).starts_with("/a waits"), "{}", said(0.3));
 }
 
-/// While another waits for it.
+/// A hog that is always one is named while another waits for it.
 #[test]
 fn a_constant_hog_is_named_while_one_waits() {
     let mut server = Server::new(["/load/tenant1", "/quiet"]);
@@ -291,7 +291,7 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
-/// And who has many is not.
+/// Who takes the processors with few requests is named and who has many is not.
 #[test]
 fn few_requests_that_take_the_cpus_are_named() {
     let mut server = Server::new(["/many", "/thief", "/other", "/large"]);
@@ -451,7 +451,7 @@ fn idle_all_day_and_half_at_night_is_a_burst() {
     assert!(said[1].starts_with("/a gets less"), "{said:?}");
 }
 
-/// And not for what it does to its own.
+/// A level whose tenants together take most is named and not for what it does to its own.
 #[test]
 fn a_level_that_takes_most_in_sum_is_named() {
     const NAMES: [&str; 8] =
@@ -509,7 +509,7 @@ fn a_partial_figure_is_never_shown_as_all() {
     assert!(said[0].starts_with("/hog takes most: 99.9 % of all requests"), "{said:?}");
 }
 
-/// Also where nothing is said.
+/// Every verdict has its metric also where nothing is said.
 #[test]
 fn every_verdict_has_its_metric() {
     use submeter::export::Format;

@@ -138,7 +138,7 @@ fn a_rate_of_nothing_is_a_limit() {
     assert_eq!(shown(), Some(0.5));
 }
 
-/// Whatever it holds.
+/// A group that does nothing is idle, whatever it holds.
 #[test]
 fn a_group_that_does_nothing_is_idle() {
     let program = Program::new();
@@ -223,7 +223,7 @@ fn undeclared_views_are_what_metrics_suggest() {
     assert!(figures[8].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
 }
 
-/// And its time is nobody's CPU time.
+/// A rate limit is shown with what it refuses and its time is nobody's CPU time.
 #[test]
 fn a_rate_limit_is_shown_with_what_it_refuses() {
     let mut s = Schema::builder();
@@ -302,7 +302,7 @@ fn times_beside_cpu_time_take_from_nobody() {
     );
 }
 
-/// As pressure.
+/// Who waits for room has pressure in views and in JSON.
 #[test]
 fn waits_for_room_show_in_views_and_json() {
     let program = Program::new();
@@ -384,7 +384,7 @@ fn what_an_older_server_says_of_a_quota_is_read() {
     };
 }
 
-/// And keys stay distinct.
+/// What does not fit on a screen is in the detail and keys stay distinct.
 #[test]
 fn what_fits_no_screen_is_in_the_detail() {
     let mut s = Schema::builder();

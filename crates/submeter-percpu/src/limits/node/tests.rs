@@ -64,7 +64,7 @@ fn a_limit_takes_back_stock_below_and_not_beside() {
     });
 }
 
-/// Not that of others, for its charges.
+/// A group without words takes no stock of others for charges.
 #[test]
 fn a_group_without_words_takes_no_stock() {
     on_each_backend(|root| {
@@ -118,7 +118,7 @@ fn a_crossing_gives_stock_back_to_each_parent() {
     });
 }
 
-/// Its charges do, while the child lives.
+/// A child's charges at its limit use its parent's stock while the child lives.
 #[test]
 fn a_child_at_its_limit_uses_its_parents_stock() {
     on_each_backend(|root| {
@@ -152,7 +152,7 @@ fn a_child_at_its_limit_uses_its_parents_stock() {
     });
 }
 
-/// Until it stays closed, or ends.
+/// The list has a node once until it stays closed or ends.
 #[test]
 fn the_list_has_an_open_node_once() {
     on_each_backend(|root| {
@@ -185,7 +185,7 @@ fn the_list_has_room_for_nodes_with_words_only() {
     });
 }
 
-/// A handler creates it.
+/// A child that a handler creates on top of a move does without stock.
 #[test]
 fn a_child_made_on_top_of_a_move_has_no_stock() {
     on_each_backend(|root| {

@@ -59,7 +59,7 @@ fn a_full_word_above_gives_half_back() {
     tree.check("at the end");
 }
 
-/// By a charge beside a fold above.
+/// A charge at a leaf's limit beside a fold above takes no stock twice.
 #[test]
 fn at_a_leafs_limit_no_stock_is_taken_twice() {
     for others in [
@@ -88,7 +88,7 @@ fn what_a_leafs_limit_refuses_goes_back_above() {
     }
 }
 
-/// Not even one into the stock above.
+/// A charge that waits for a leaf's limit misses no release into stock above.
 #[test]
 fn a_wait_at_a_leafs_limit_misses_no_release() {
     waits::nothing_waits_that_fits(&above(&[]), Wait(0, 3), &[Uncharge(0, 3)]);
@@ -101,7 +101,7 @@ fn a_wait_at_a_leafs_limit_misses_no_release() {
     waits::nothing_waits_that_fits(&above(&[]), Charge(0, 1), &[Own(0, 63), Wait(1, 900)]);
 }
 
-/// Once all levels have room, and have rested.
+/// A level above opens once all levels have room and have rested.
 #[test]
 fn a_level_above_opens_once_all_have_rested() {
     let tree = Tree::new();

@@ -5,7 +5,7 @@ use super::*;
 /// Soft, with the root's limit at what is held.
 const SOFT: [Act; 3] = [Limit(103), Mode(LimitMode::Soft), Rest];
 
-/// Below the limit that it exceeds.
+/// No stock lies below a limit that a forced charge exceeds.
 #[test]
 fn no_stock_lies_below_a_forced_charge() {
     for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
@@ -34,7 +34,7 @@ fn a_limit_enforced_amid_a_charge_holds() {
     }
 }
 
-/// Nothing from the stock that lies below what exceeds the limit.
+/// A limit that is enforced while stock lies below what exceeds it grants nothing from that.
 ///
 /// A leaf opens after the charge has found its level drained; then the limit is enforced before the
 /// charge has closed that leaf again.
@@ -48,7 +48,7 @@ fn a_limit_enforced_above_stock_grants_none() {
     });
 }
 
-/// A charge that would exceed a soft limit comes to an end.
+/// Below a handler, a charge that would exceed a soft limit comes to an end.
 #[test]
 fn below_a_handler_a_soft_excess_ends() {
     // Full at first; then leaves open, and no thread can close them.
@@ -104,7 +104,7 @@ fn only_charges_beyond_a_soft_limit_are_counted() {
     tree.check("at the end");
 }
 
-/// And nothing is overdrawn.
+/// An enforced limit above a soft one refuses and nothing is overdrawn.
 #[test]
 fn an_enforced_limit_above_a_soft_one_refuses() {
     let tree = Tree::new();
@@ -118,7 +118,7 @@ fn an_enforced_limit_above_a_soft_one_refuses() {
     assert_eq!([&tree.own[0], &tree.root].map(Level::held), [15, 15]);
 }
 
-/// Where leaves cannot be visited.
+/// A forced charge is held at every level where leaves cannot be visited.
 #[test]
 fn a_forced_charge_is_held_at_every_level() {
     let tree = Tree::new();
@@ -137,7 +137,7 @@ fn a_forced_charge_is_held_at_every_level() {
     tree.check("at the end");
 }
 
-/// And charges nothing.
+/// A forced charge of more than there are numbers panics and charges nothing.
 #[test]
 #[should_panic(expected = "no more than u64::MAX")]
 fn a_forced_charge_beyond_all_numbers_panics() {

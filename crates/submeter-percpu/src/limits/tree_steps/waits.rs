@@ -51,7 +51,7 @@ fn a_new_wait_misses_no_release() {
     }
 }
 
-/// And no barrier is issued.
+/// While somebody waits, no leaf opens and no barrier is issued.
 #[test]
 fn while_one_waits_no_leaf_opens() {
     let tree = Tree::new();
@@ -160,7 +160,7 @@ fn what_never_fits_does_not_wait_behind_others() {
     tree.check("at the end");
 }
 
-/// A limit above the one that is waited for.
+/// What a limit above the one that is waited for refuses for ever does not wait.
 #[test]
 fn what_a_limit_above_never_grants_does_not_wait() {
     let tree = Tree::new();

@@ -356,7 +356,7 @@ mod tests {
         arch::own_area_offset()
     }
 
-    /// After a preemption.
+    /// A kernel that does not abort after a preemption is found.
     #[test]
     fn a_kernel_that_does_not_abort_is_found() {
         assert_eq!(

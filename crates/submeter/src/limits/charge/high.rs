@@ -140,7 +140,7 @@ fn pause(current: u64, high: u64) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Between 10 ms and 2 s.
+    /// A pause grows with the square of the overage between 10 ms and 2 s.
     #[test]
     fn a_pause_grows_with_the_square_of_the_overage() {
         let ms = |current, high| pause(current, high).map(|pause| pause.as_millis());

@@ -50,7 +50,7 @@ mod tests {
         (Tree::new(schema.build().expect("valid")).expect("room"), quotas)
     }
 
-    /// Once it, or one below it, is charged or limited.
+    /// A group has nodes once it or one below it is charged or limited.
     #[test]
     fn a_group_has_nodes_once_they_are_needed() {
         let (tree, [memory, disk, cache]) = tree();
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!([disk, cache].map(current), [[0; 4]; 2]);
     }
 
-    /// Those of one group, by many threads.
+    /// First charges of one group by many threads meet at one node.
     #[test]
     fn first_charges_meet_at_one_node_stress() {
         const THREADS: usize = 4;
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// It has them above and below.
+    /// A snapshot beside first charges has them above and below.
     #[test]
     fn a_snapshot_beside_first_charges_agrees_stress() {
         let (tree, [memory, ..]) = tree();

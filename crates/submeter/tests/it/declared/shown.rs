@@ -43,7 +43,7 @@ fn sample<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
-/// And then has all.
+/// A set begins at zero for every scraper and then has all.
 #[test]
 fn a_set_begins_at_zero_for_every_scraper() {
     let (tree, requests) = world();

@@ -220,7 +220,7 @@ mod tests {
         assert!(remedies(&facts(BackendName::LibcRseq)).is_empty());
     }
 
-    /// On every backend.
+    /// A clock that could be better is told of on every backend.
     #[test]
     fn a_clock_that_could_be_better_is_told_of() {
         let costs = [(Source::Syscall, "each switch"), (Source::Ticks, "20 µs")];

@@ -294,7 +294,7 @@ mod tests {
         assert!(world.check().is_exact());
     }
 
-    /// Anywhere.
+    /// Children beyond their parent are a difference anywhere.
     #[test]
     fn children_beyond_their_parent_are_a_difference() {
         let world = agreeing();

@@ -173,7 +173,7 @@ mod tests {
         group.add(cache.metrics().cmd_get, n);
     }
 
-    /// It is deleted with all below it.
+    /// A group is deleted with all below it and its counts stay.
     #[tokio::test]
     async fn a_deleted_groups_counts_stay() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(deleted.deletions().count(), 0);
     }
 
-    /// Only the watched are.
+    /// Deletions are counted and only the watched are remembered.
     #[test]
     fn deletions_are_counted_and_watched_remembered() {
         let deleted = Deleted::watching(["/load", "/load/a", "/load/b"].map(str::to_owned).into());

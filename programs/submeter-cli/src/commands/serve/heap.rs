@@ -189,7 +189,7 @@ mod tests {
     use super::super::{Deleted, conclude};
     use super::*;
 
-    /// And it is said.
+    /// Books that the groups do not equal are said and make the exit code 1.
     #[test]
     fn books_that_differ_from_groups_exit_with_1() {
         let cache = Cache::new(Config::default()).expect("the default configuration");

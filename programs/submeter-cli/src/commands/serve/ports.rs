@@ -166,7 +166,7 @@ mod tests {
 
     const HOME: &str = "127.0.0.1:1";
 
-    /// To other machines.
+    /// Only doors that are open to other machines are warned of.
     #[test]
     fn only_ports_open_to_others_are_warned_of() {
         let page = port(HOME, false);

@@ -32,7 +32,7 @@ pub(crate) fn queries() -> Vec<String> {
         .collect()
 }
 
-/// Of the rules, and of the dashboard.
+/// Every metric of the rules and the dashboard is in a scrape.
 #[test]
 fn a_scrape_has_every_metric_of_rules_and_board() {
     // A bank that is away makes a member of a fleet, too.
@@ -100,7 +100,7 @@ fn dashboard_and_rules_are_those_of_the_views() {
     }
 }
 
-/// In the dashboard.
+/// Each view shows what its metrics in the dashboard say.
 #[test]
 fn each_view_shows_what_its_metrics_say() {
     let Server(tree) = &*LOADED;

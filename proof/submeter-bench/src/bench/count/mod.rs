@@ -195,7 +195,7 @@ mod tests {
         assert!(measured.absent.iter().all(|absent| !absent.reason.is_empty()));
     }
 
-    /// In an error.
+    /// A variant that loses a request is an error that names it.
     #[test]
     fn a_variant_that_loses_a_request_is_named() {
         assert!(counted("x", Case::Held, 7, &[7]).is_ok());
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// In each thousand.
+    /// Every tenant comes up in each thousand requests.
     #[test]
     fn every_tenant_comes_up_in_1000_requests() {
         let tenants = Tenants::new();

@@ -58,7 +58,7 @@ mod tests {
         Turn { round, pipeline: 8 }
     }
 
-    /// Another than the first.
+    /// Another hit ratio in the same round is an error.
     #[test]
     fn a_rounds_second_hit_ratio_is_an_error() {
         let mut all = Hits::default();

@@ -294,7 +294,7 @@ mod tests {
         assert!(many > few);
     }
 
-    /// In each that they come to.
+    /// A few threads take memory in each row that they come to.
     #[test]
     fn a_few_threads_take_memory_in_each_row() {
         let [by_cpu, by_thread] = [Use::few_by_cpu(), Use::few_by_thread()]

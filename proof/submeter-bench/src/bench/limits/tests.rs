@@ -7,7 +7,7 @@ use submeter_sys::cpu::affinity;
 use super::*;
 use crate::bench::runner::run;
 
-/// All of them.
+/// Every cell becomes a row and every limiter passes its checks.
 #[test]
 fn cells_become_rows_and_limiters_pass_checks() {
     let mut plan = plan().expect("this process may run somewhere");

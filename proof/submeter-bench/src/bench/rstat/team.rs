@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(found.expect("pinned"), [(0, 0), (1, 10), (2, 20)]);
     }
 
-    /// One thread.
+    /// A thread that cannot start keeps the others from working.
     #[test]
     fn one_that_cannot_start_keeps_others_from_work() {
         let cpu = affinity().expect("this process may run somewhere")[0];

@@ -27,7 +27,7 @@ fn buckets_are_the_document_s() {
     assert_eq!(times.len(), edges.len() as u64);
 }
 
-/// Together.
+/// Quantiles are of short and long times together.
 #[test]
 fn quantiles_are_of_short_and_long_times() {
     let mut times = Times::new();

@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Another than its row's.
+    /// A process in another world than its row is told.
     #[test]
     fn a_process_in_another_world_is_told() {
         let world = |name| World::named(name).expect("known");

@@ -247,13 +247,13 @@ fn hours_like_a_day_accuse_nobody_wrongly() {
     expect(Load { name: "a day", tenants: 24, of: day, restarts: None }, 0.7);
 }
 
-/// At the minute.
+/// Hours of jobs at the minute accuse nobody wrongly.
 #[test]
 fn hours_of_jobs_accuse_nobody_wrongly() {
     expect(Load { name: "jobs", tenants: 20, of: jobs, restarts: None }, 0.95);
 }
 
-/// And a restart.
+/// Hours of deploys and a restart accuse nobody wrongly.
 #[test]
 fn hours_of_deploys_accuse_nobody_wrongly() {
     expect(Load { name: "deploys", tenants: 16, of: deploys, restarts: Some(1800) }, 0.5);

@@ -2,7 +2,7 @@
 
 use super::{Second, Server, busy};
 
-/// It is named.
+/// Who is at a limit of its own is named and harms nobody.
 #[test]
 fn who_is_at_its_own_limit_harms_nobody() {
     let mut server = Server::new(["/a", "/b", "/c"]);
@@ -29,7 +29,7 @@ fn who_waits_for_itself_accuses_nobody() {
     assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
 }
 
-/// Those of its own limit: they are said of it.
+/// What a level's own limit refuses is said of it and of none below.
 #[test]
 fn a_levels_refusals_are_said_of_none_below() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
@@ -118,7 +118,7 @@ fn the_nearest_limit_is_why_its_tenants_wait() {
     assert_eq!(both, "/a is refused 50 times a second: over its rate; 1 more is refused.");
 }
 
-/// Those of several, for its limit.
+/// Several that wait for the limit of a level say nothing of the server.
 #[test]
 fn waits_at_a_level_say_nothing_of_the_server() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b", "/other"]);
@@ -140,7 +140,7 @@ fn waits_for_own_limits_hide_no_others_queue() {
     assert!(said[0].starts_with("/large takes most"), "{said:?}");
 }
 
-/// Or who gets less there.
+/// Who is slow or gets less at a limit accuses none that has no part in it.
 #[test]
 fn slow_at_a_limit_accuses_none_outside_of_it() {
     let calm = [3000.0, 0.0, 400.0, 300.0].map(busy);

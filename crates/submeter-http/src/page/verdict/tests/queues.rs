@@ -22,7 +22,7 @@ impl Crowd {
     }
 }
 
-/// While another bursts.
+/// Who is large as always is not why there is a queue while another bursts.
 #[test]
 fn as_large_as_always_is_no_reason_for_a_queue() {
     let mut crowd = Crowd::new();
@@ -56,7 +56,7 @@ fn who_is_served_late_is_not_why_it_waited() {
     assert!(said.contains("/large bursts"), "where there is a queue again: {said}");
 }
 
-/// While it is known to be another's.
+/// While a queue shrinks that is known to be another's, nobody new is to blame.
 #[test]
 fn a_shrinking_queue_blames_nobody_new() {
     let said = |waits_ms: [f64; 5]| {
@@ -71,7 +71,7 @@ fn a_shrinking_queue_blames_nobody_new() {
     assert!(stays.contains("/other bursts"), "{stays}");
 }
 
-/// To the rest of a queue, none that has waited in it.
+/// Who comes back to the rest of a queue accuses none that has waited in it.
 #[test]
 fn who_returns_to_a_queue_accuses_no_waiter() {
     let said = |rest_ms: f64| {
@@ -89,7 +89,7 @@ fn who_returns_to_a_queue_accuses_no_waiter() {
     assert!(said(79.0).contains("/large bursts"), "a queue that stays: {}", said(79.0));
 }
 
-/// While one sends all at once.
+/// While one sends all at once, a burst is not why others wait for moments.
 #[test]
 fn a_burst_is_not_why_others_wait_for_moments() {
     let said = |at_once: Second| {

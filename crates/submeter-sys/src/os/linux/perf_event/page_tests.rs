@@ -43,7 +43,7 @@ fn a_counter_below_zero_is_extended_by_its_width() {
     assert_eq!(count(&page(0, 1, 7, 64), |_| u64::MAX), Some(6));
 }
 
-/// Nor without a counter.
+/// Without a counter or leave the instruction is not run.
 #[test]
 fn without_leave_the_instruction_is_not_run() {
     let never = |_| -> u64 { panic!("would trap") };
@@ -55,7 +55,7 @@ fn without_leave_the_instruction_is_not_run() {
     assert_eq!(count(&forbidden, never), None);
 }
 
-/// And the new counter is read.
+/// A switch in between is noticed and its new counter is read.
 #[test]
 fn a_switch_in_between_is_noticed() {
     let words = page(2, 1, 100, 48);

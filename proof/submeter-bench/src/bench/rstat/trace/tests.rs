@@ -42,7 +42,7 @@ const ROWS: [Row; 11] = [
     (9, 0, 2, 1, 100),
 ];
 
-/// At their position.
+/// Records are split by CPU and flushes keep their position.
 #[test]
 fn records_are_split_by_cpu_and_flushes_stay() {
     let trace = read_bytes(&content(HEADER, &ROWS)).expect("well-formed");
