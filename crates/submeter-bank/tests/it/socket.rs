@@ -260,7 +260,7 @@ fn processes_that_ask_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn all_places() {
+fn a_thousand_are_served_and_the_next_is_told() {
     let host = host(0o600);
     let Some(mut kept) = all_places(&host) else { return };
     for asks in &mut kept {
