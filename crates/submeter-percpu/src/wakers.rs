@@ -65,8 +65,9 @@ impl Wakers {
 mod tests {
     use super::*;
 
+    /// A child has nobody waiting, and gives nobody a ticket of its parent.
     #[test]
-    fn a_child_has_nobody_waiting_and_gives_nobody_a_ticket_of_its_parent() {
+    fn a_child_has_none_of_its_parents_waits() {
         let waiting = Wakers::default();
         let insert = |ticket| waiting.insert(ticket, Waker::noop().clone());
         let ([first, second], _) = ([0; 2].map(|_| insert(None).0), waiting.count());

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_editors_write_is_read_and_what_is_no_text_is_not() {
+    fn what_editors_write_is_read_if_it_is_text() {
         let with = |unit: fn(u16) -> [u8; 2]| "\u{feff}a\r\nä😀".encode_utf16().flat_map(unit);
         for bytes in [with(u16::to_le_bytes).collect(), with(u16::to_be_bytes).collect()] {
             let text = decode(bytes);

@@ -260,11 +260,13 @@ fn a_child_forked_amid_set_data_sets_own_stress() {
     assert!(set.into_iter().all(|data| data == "the parent's"));
 }
 
+/// A child that is forked while a gauge is set, or scraped, sets it and is told.
+///
 /// Another thread of the parent sets the gauge, or scrapes, at nearly every fork: with a lock that
 /// is nobody's in the child. What sets it there has to add what is lacking, whatever that thread
 /// had added; the state between two scrapes may be half-changed.
 #[test]
-fn a_child_forked_while_a_gauge_is_set_or_scraped_sets_it_and_is_told_stress() {
+fn a_child_forked_amid_a_gauge_sets_it_stress() {
     let _alone = alone();
     let mut schema = Schema::builder();
     let depth = schema.gauge::<Count>("depth", "Waiting");

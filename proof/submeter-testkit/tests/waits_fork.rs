@@ -107,9 +107,11 @@ fn amid_a_wait(group: &Group, test: impl FnOnce()) {
     });
 }
 
+/// A child that is forked amid a wait for a kill waits for it itself.
+///
 /// The lock of a group's waits was the parent's for ever, and asking for it a panic.
 #[test]
-fn a_child_forked_amid_a_wait_for_a_kill_waits_for_it_itself() {
+fn a_child_forked_amid_a_wait_waits_itself() {
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
     let group = tree.create("/acme").expect("room");
@@ -155,7 +157,7 @@ fn a_child_forked_amid_a_wait_for_a_kill_waits_for_it_itself() {
 
 /// Those that wait are of the parent's runtime, which is not there in the child.
 #[test]
-fn a_release_in_a_forked_child_wakes_nobody_of_its_parent() {
+fn a_forked_childs_release_wakes_no_parents_task() {
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
     let group = tree.create("/acme").expect("room");

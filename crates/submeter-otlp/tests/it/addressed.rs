@@ -58,7 +58,7 @@ fn user_and_path_of_an_address_are_sent() {
 }
 
 #[test]
-fn a_request_names_its_sender_or_whom_a_header_names() {
+fn a_request_names_its_sender_or_a_headers() {
     let receiver = Receiver::start(|_| Reply::Accept);
     let url = format!("http://{}", receiver.address());
     let own = concat!("otel-otlp-exporter-submeter/", env!("CARGO_PKG_VERSION"));

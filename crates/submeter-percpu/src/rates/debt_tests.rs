@@ -211,7 +211,7 @@ fn work_in_flight_alone_exceeds_a_budget() {
 
 /// Four CPUs that always want more have half of one, and no less: over each 10 s after the burst.
 #[test]
-fn half_a_cpu_is_had_to_within_two_percent_over_ten_seconds() {
+fn half_a_cpu_is_had_to_within_two_percent() {
     let bucket = bucket(half_a_cpu());
     let (mut cpus, mut rng) = ([None::<(u64, u64)>; 4], fastrand::Rng::with_seed(7));
     let (mut used, mut at) = (0, Vec::new());

@@ -496,7 +496,7 @@ fn learnt(pieces: u32, rounds: usize, ends: impl Fn(u32) -> (Duration, Duration)
 /// The first end took the cost of all, and of 63 that cost nothing the average soon knew no other:
 /// 0.06 ms of 3.9 ms.
 #[test]
-fn work_that_sleeps_and_ends_at_once_counts_for_what_it_costs() {
+fn sleepers_that_end_at_once_count_at_their_cost() {
     // Its part of two CPUs, by eight.
     let each = 2 * SECOND / 64 / 8;
     for rounds in [1, 8] {
@@ -508,8 +508,9 @@ fn work_that_sleeps_and_ends_at_once_counts_for_what_it_costs() {
     }
 }
 
+/// Work that overlaps, and ends at once, counts for what it used.
 #[test]
-fn work_that_overlaps_and_ends_at_once_counts_for_what_it_used() {
+fn overlapping_work_counts_for_what_it_used() {
     for rounds in [1, 8] {
         let cost = learnt(64, rounds, |_| (32 * MS, 64 * MS));
         assert!(cost.abs_diff(MS) < MS / 10, "{cost:?} each");
@@ -518,7 +519,7 @@ fn work_that_overlaps_and_ends_at_once_counts_for_what_it_used() {
 
 /// It is no 64th of it, as if the first that ends had used what all in flight have a part of.
 #[test]
-fn work_that_is_done_one_by_one_counts_for_what_it_used() {
+fn work_one_by_one_counts_for_what_it_used() {
     let cost = learnt(64, 8, |piece| (MS * piece / 2, MS * piece));
     assert!(cost.abs_diff(MS) < MS / 10, "{cost:?} each");
 }

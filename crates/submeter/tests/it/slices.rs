@@ -201,9 +201,11 @@ fn an_always_ready_stream_yields_between_polls() {
     assert_eq!(polls(future.in_group(tree.root())), 4);
 }
 
+/// A tower service yields between the polls of its answer.
+///
 /// As between the polls of a stream, and below the layer that enters the group.
 #[test]
-fn a_tower_service_yields_between_the_polls_of_its_answer() {
+fn a_tower_service_yields_between_its_polls() {
     let (tree, is_over) = (tree(true), Cell::new(false));
     let root = tree.root().clone();
     let answer = |()| async {
@@ -223,9 +225,11 @@ fn a_tower_service_yields_between_the_polls_of_its_answer() {
     assert!(is_over.get());
 }
 
+/// Jobs of rayon and of blocking threads are told when their slice is used up.
+///
 /// Jobs of pools that no runtime polls: each begins a slice as its thread enters the group.
 #[test]
-fn jobs_of_rayon_and_of_blocking_threads_are_told_when_their_slice_is_used_up() {
+fn jobs_are_told_when_their_slice_is_used_up() {
     let tree = tree(true);
     let web = tree.create("/web").expect("new");
     let job = move || {

@@ -231,8 +231,9 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
 }
 
+/// Another server's page is not printed, and has its remedy.
 #[test]
-fn another_servers_page_is_not_printed_and_has_its_remedy() {
+fn another_servers_page_is_not_printed() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", other.local_addr().expect("bound"));
     std::thread::spawn(move || {

@@ -110,8 +110,9 @@ mod with {
         assert_eq!(client.read(&mut [0]).expect("told of the end"), 0);
     }
 
+    /// A key with a passphrase is refused, with the remedy.
     #[test]
-    fn a_key_with_a_passphrase_is_refused_with_the_remedy() {
+    fn a_key_with_a_passphrase_has_a_remedy() {
         let certificate = secret("passphrase.pem", CERTIFICATE);
         for head in ["ENCRYPTED PRIVATE KEY-----", "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED"] {
             let key = secret("passphrase.key", &format!("-----BEGIN {head}\n\nMIIB\n"));
