@@ -132,7 +132,7 @@ fn nobodys_block_in_a_groups_place_stays_so() {
     }
 }
 
-/// What the usual types hold is their group's from whichever thread.
+/// Memory of the usual types is their group's from whichever thread.
 #[test]
 fn the_usual_types_are_held_by_their_groups() {
     let (books, _alone) = books();

@@ -33,7 +33,7 @@ mod tests {
         pub(super) static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// What looks at the time has it counted when it is made.
+    /// Each value that needs the time begins to count it as it is made.
     #[test]
     fn what_needs_the_time_begins_to_count_it() {
         fn made<T>(make: impl FnOnce() -> T) {

@@ -177,7 +177,7 @@ impl Tallies {
 mod tests {
     use super::*;
 
-    /// What was counted before is forgotten but what is corrupt.
+    /// Earlier counts are forgotten, but for corrupt values.
     #[test]
     fn only_the_corrupt_of_before_is_not_forgotten() {
         let mut tallies = Tallies::new(1).expect("bounds");

@@ -204,7 +204,7 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.close().await
 }
 
-/// What was said is kept with its times and leads to its tenant.
+/// Earlier verdicts stay with their times, and lead to their tenant.
 #[tokio::test]
 async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };

@@ -199,7 +199,7 @@ fn a_read_is_within_its_bound_stress() {
     }
 }
 
-/// What killed groups counted stays in every ancestor.
+/// Every ancestor keeps what killed groups counted.
 #[test]
 fn killed_groups_counts_stay_above_stress() {
     let (schema, tree) = tree();

@@ -310,7 +310,7 @@ fn what_is_below_a_scarce_budget_is_looked_at() {
     assert!(answer.leases.iter().all(|lease| lease.amount == 50), "{answer:?}");
 }
 
-/// What does not change is looked at where the server learns.
+/// A value that does not change is looked at where the server learns.
 #[test]
 fn the_unchanged_is_looked_at_by_who_learns() {
     let Some(server) = Server::start(&[]) else { return };
@@ -328,7 +328,7 @@ fn the_unchanged_is_looked_at_by_who_learns() {
     assert_eq!(answer.leases[0].amount, 0, "no more than it has");
 }
 
-/// What is held beyond a lease is counted once there is room.
+/// Use beyond a lease is counted once there is room.
 #[test]
 fn what_is_beyond_a_lease_counts_once_it_fits() {
     let Some(server) = Server::start(&[]) else { return };

@@ -95,7 +95,7 @@ fn a_socket_exchanges_as_the_ledger_does() {
     assert_eq!(bank.exchange(&request("other", 8, 1)).expect("an answer").leases[0].amount, 1);
 }
 
-/// What is no request is refused and nothing of it is kept.
+/// A line that is no request is refused, and nothing of it is kept.
 #[test]
 fn what_is_no_request_leaves_nothing() {
     let host = host(0o600);

@@ -64,7 +64,7 @@ fn a_query_outlives_its_tenants_kill() {
     assert_eq!(world.current(world.tree.root()), 0);
 }
 
-/// What a program made below a query ends with it.
+/// A group that a program made below a query ends with it.
 #[test]
 fn what_was_made_below_a_query_ends_with_it() {
     let world = World::new();

@@ -111,7 +111,7 @@ fn a_refusals_text_tells_nothing_of_others() {
     }
 }
 
-/// What cannot be refused is an overdraft that holds up others.
+/// A reservation that cannot be refused is an overdraft, and holds up others.
 #[test]
 fn the_irrefusable_is_an_overdraft() {
     let world = World::new();

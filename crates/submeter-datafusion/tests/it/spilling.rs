@@ -32,7 +32,7 @@ fn idle_operators_take_nothing_from_others() {
     assert_eq!(fill(&spillable("sort", &pool)), 9000 / 2);
 }
 
-/// Those at work share and leave room for the next.
+/// Operators at work share, and leave room for the next.
 #[test]
 fn who_works_shares_and_leaves_room_for_others() {
     let (_world, pool) = pool();

@@ -39,7 +39,7 @@ fn a_refusal_asks_for_more_until_it_is_granted() {
     assert!(exchanges < 40, "{exchanges} exchanges");
 }
 
-/// What is not used is returned and lent to others.
+/// A lease's unused part is returned, and lent to others.
 #[test]
 fn what_is_not_used_is_lent_to_others() {
     let budget = memory_of("/acme");

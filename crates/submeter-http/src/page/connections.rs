@@ -141,8 +141,8 @@ impl Endpoint {
     }
 }
 
-/// How many connections an [`Endpoint`] may have, and has: who is nearly out of places should say
-/// so before clients are turned away.
+/// The places that an [`Endpoint`] has for connections. A server that is nearly out of them should
+/// warn before it turns clients away. A look costs a few loads.
 ///
 /// # Examples
 /// ```

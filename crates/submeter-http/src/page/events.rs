@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::page::tests::Program;
 
-    /// Who falls behind is sent everything and then what follows.
+    /// A reader that falls behind is sent everything, and then what follows.
     #[tokio::test]
     async fn who_falls_behind_is_sent_everything_again() {
         let sampler = Sampler::new(Program::new().shown());

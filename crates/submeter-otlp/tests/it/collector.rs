@@ -221,7 +221,7 @@ fn counts_are_exact_over_restarts() {
     }
 }
 
-/// What a collector is asked in vain is answered with a remedy.
+/// A collector answers a request that it cannot serve with a remedy.
 #[test]
 fn what_a_collector_refuses_has_a_remedy() {
     let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {

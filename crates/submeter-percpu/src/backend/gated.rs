@@ -196,7 +196,7 @@ impl Adder<'_> {
 mod tests {
     use super::*;
 
-    /// What is dropped is given back and zero for the next.
+    /// A dropped value is given back, and is zero for the next.
     #[test]
     fn what_is_dropped_is_zero_for_the_next() {
         let area = Area::new(|_| 0).expect("address space");

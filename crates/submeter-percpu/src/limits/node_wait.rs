@@ -256,7 +256,7 @@ mod tests {
     use crate::limits::wait::Queue;
     use crate::storage::Area;
 
-    /// What a handler releases that interrupted the queue is not missed.
+    /// The queue does not miss a release by a handler that interrupts it.
     #[test]
     fn no_release_by_a_handler_is_missed() {
         let root = LimitNode::root(Area::common().expect("an area"));

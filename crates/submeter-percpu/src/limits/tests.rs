@@ -215,7 +215,7 @@ fn a_late_fold_refuses_and_is_ended_by_the_next() {
     });
 }
 
-/// What began after a look at the clock is not 49 days old.
+/// A fold that began after a look at the clock is not 49 days old.
 #[test]
 fn a_later_start_is_not_49_days_old() {
     on_each(|flat| {
@@ -297,7 +297,7 @@ impl Path for Awaited {
     }
 }
 
-/// Those that wait are told of a charge before a fold that was left is taken up.
+/// Waiters hear of a charge before a fold that was left is taken up.
 #[test]
 fn waits_are_told_of_a_charge_before_an_old_fold() {
     let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");

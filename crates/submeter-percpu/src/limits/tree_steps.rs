@@ -488,7 +488,7 @@ fn start(more: &[Act]) -> Vec<Act> {
     START.iter().chain(more).copied().collect()
 }
 
-/// What was charged at least rises without the peak once there is no stock.
+/// The least that was charged rises without the peak once there is no stock.
 #[test]
 fn the_least_charged_rises_without_the_peak() {
     let tree = Tree::new();

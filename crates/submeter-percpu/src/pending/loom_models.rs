@@ -230,7 +230,7 @@ fn loom_an_unfenced_collection_covers_its_misses() {
     explore(Mistake::NoFenceInCollection, [false, false], 1);
 }
 
-/// What is covered before it is in the total is nowhere.
+/// A value that is covered before it is in the total is nowhere.
 #[test]
 #[should_panic(expected = "returned")]
 fn loom_what_is_covered_too_early_is_nowhere() {

@@ -479,7 +479,7 @@ fn refused_time_leaves_out_the_time_between() {
     assert_eq!(reported, wait_ns - AHEAD_NS + next_ns);
 }
 
-/// What another rate would have refused is not reported.
+/// A refusal does not report what another rate would have refused.
 #[test]
 fn no_other_rates_refusal_is_reported() {
     let bucket = bucket(half_a_cpu());

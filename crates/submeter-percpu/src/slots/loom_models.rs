@@ -216,7 +216,7 @@ fn loom_slots_4_a_promised_place_is_had() {
     explore_all(|| one_leaves_and_comes_again(Joins::Closing));
 }
 
-/// Who joins looks before the way is closed.
+/// A newcomer looks before the way is closed.
 #[test]
 #[should_panic(expected = "it waits where nobody may")]
 fn loom_slots_4_fails_if_one_looks_too_early() {

@@ -63,7 +63,7 @@ fn a_disabled_leader_takes_its_group_along() {
     assert!(after.value > switches.value, "{after:?} after {switches:?}");
 }
 
-/// What joins others counts at once and is read with them.
+/// An event that joins others counts at once, and is read with them.
 #[test]
 fn what_joins_others_counts_at_once() {
     /// `PERF_COUNT_SW_PAGE_FAULTS`

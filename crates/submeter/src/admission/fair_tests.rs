@@ -309,7 +309,7 @@ fn a_groups_cpu_time_is_what_its_turns_cost() {
     assert!(turns[0].abs_diff(100) <= 2, "ten of the quick for one of the slow: {turns:?}");
 }
 
-/// What was let in before others waited is what its group had once they do.
+/// Work that was let in before others waited is its group's part once they do.
 ///
 /// Nothing charged for them until the next of their group ended, which had gone first.
 #[test]

@@ -255,7 +255,7 @@ fn fair_those_that_sleep_share_places_by_weight() {
     assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
 }
 
-/// Those that work share CPU time by weight, however long it takes them.
+/// Work shares CPU time by weight, however long it takes.
 ///
 /// Preempted for most of its time, which is not its fault.
 #[test]

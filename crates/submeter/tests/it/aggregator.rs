@@ -68,7 +68,7 @@ fn total(aggregator: &Aggregator<Sum>, group: &Group) -> u64 {
     aggregator.read(group, |seen| seen.total.n).expect("whole")
 }
 
-/// What is collected reaches every ancestor and nobody else.
+/// A collected value reaches every ancestor, and nobody else.
 #[test]
 fn what_is_collected_reaches_ancestors_only() {
     let tree = tree();

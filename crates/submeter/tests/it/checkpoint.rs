@@ -412,7 +412,7 @@ impl Reader {
     }
 }
 
-/// Who adds up totals has each count once, however processes end.
+/// A sum of totals has each count once, however processes end.
 #[test]
 fn added_up_totals_have_each_count_once() {
     let mut rng = fastrand::Rng::with_seed(11);

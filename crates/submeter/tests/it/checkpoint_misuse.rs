@@ -68,7 +68,7 @@ fn a_symbolic_link_is_the_file_that_it_leads_to() {
     drop(other);
 }
 
-/// What is no file is refused before anything is left beside it.
+/// A path that is no file is refused before anything is left beside it.
 #[test]
 fn what_is_no_file_leaves_nothing_beside_it() {
     let directory = Directory::new("no-file");

@@ -188,7 +188,7 @@ fn switches_of_this_thread() -> u64 {
     counts.map(|(_, count)| count.trim().parse::<u64>().expect("a number")).sum()
 }
 
-/// What user mode never sees is refused instead of zero.
+/// Events that user mode never sees are refused, and not shown as zero.
 #[test]
 fn what_user_mode_never_sees_is_refused() {
     for list in ["context-switches:u", "cpu-migrations:u"] {

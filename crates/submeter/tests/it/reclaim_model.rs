@@ -215,7 +215,7 @@ fn made(
     Made { group, held, _registered }
 }
 
-/// Who is asked, and for how much, is what a naive model says.
+/// A naive model says the same callbacks and the same amounts.
 #[test]
 fn what_is_asked_is_what_a_naive_model_says() {
     let mut rng = Rng::with_seed(41);

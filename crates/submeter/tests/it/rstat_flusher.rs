@@ -62,7 +62,7 @@ fn dropping_it_ends_the_thread_in_any_wait() {
     assert!(group.is_killed(), "the last clone of the tree went");
 }
 
-/// What panics is counted and run again and stops nothing.
+/// A panic is counted, stops nothing, and is followed by another run.
 #[test]
 fn panics_are_counted_and_stop_nothing() {
     let (tree, requests) = tree();

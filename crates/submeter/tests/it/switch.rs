@@ -38,7 +38,7 @@ fn assert_about(charged: u64, used: u64) {
     assert!(charged <= used + used / 20 + SLACK_NS, "{charged} charged for {used}");
 }
 
-/// What runs in a group is charged to it and its ancestors.
+/// Work in a group is charged to it and its ancestors.
 #[test]
 fn what_runs_in_a_group_is_charged_upward() {
     let f = fixture();

@@ -103,7 +103,7 @@ fn only_granted_charges_are_woken() {
     assert!(poll(&mut first).is_ready());
 }
 
-/// What alone exceeds a limit fails at once and says whose.
+/// A charge that alone exceeds a limit fails at once, and says whose.
 #[test]
 fn what_exceeds_a_limit_alone_fails_at_once() {
     let (tree, memory) = tree(100);

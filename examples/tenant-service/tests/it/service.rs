@@ -138,7 +138,7 @@ fn a_deleted_tenant_leaves_after_its_downloads() {
     assert_eq!(service.call(&key, "GET", "/documents", &[]).2, b"[]");
 }
 
-/// What was stored outlives a crash and half an upload does not.
+/// Stored documents outlive a crash, and half an upload does not.
 #[test]
 fn what_was_stored_outlives_a_crash() {
     let mut service = Service::start("crash");

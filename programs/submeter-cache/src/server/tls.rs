@@ -116,7 +116,7 @@ mod tests {
         (server, client)
     }
 
-    /// What the socket had no room for is flushed when it has.
+    /// Bytes that the socket had no room for are flushed when it has.
     #[tokio::test]
     async fn what_a_socket_had_no_room_for_is_flushed() {
         let (server, client) = configurations();

@@ -379,7 +379,7 @@ fn a_search_for_children_counts_the_dying() {
     assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
 
-/// What a killed tenant below a killed one holds is found once.
+/// A survey counts once the items of a killed tenant below a killed one.
 #[test]
 fn a_killed_tenant_below_a_killed_is_found_once() {
     let cache = cache(Config::default());

@@ -31,7 +31,7 @@ fn clients_that_never_log_in_keep_nobody_out() {
     assert!(ops.stat("login_pending") > 0);
 }
 
-/// Who does not log in in time is closed and who has stays.
+/// A client that does not log in in time is closed; one that has stays.
 #[test]
 fn who_does_not_log_in_in_time_is_closed() {
     let time = Duration::from_millis(300);

@@ -134,7 +134,7 @@ fn a_tenant_below_its_low_grows_at_others_cost() {
     assert!(held(&server, "/") <= 300_000);
 }
 
-/// What is below low goes only when nothing else is left.
+/// Memory below `low` goes only when nothing else is left.
 #[test]
 fn what_is_below_low_goes_last() {
     let server = server(300_000, &[("/a", low(200_000)), ("/b", low(200_000))]);

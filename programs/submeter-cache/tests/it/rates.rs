@@ -110,7 +110,7 @@ fn a_tenant_over_its_rate_waits_where_it_is_to() {
     assert!(throttled(&server, "/a") >= 4);
 }
 
-/// Who would wait longer than a request may take is refused.
+/// A request that would wait longer than it may take is refused.
 #[test]
 fn who_would_wait_too_long_is_refused() {
     let server = server(1, HOUR, OverRate::Wait);

@@ -191,7 +191,7 @@ fn what_is_not_there_is_not_deleted() {
     assert!(matches!(error, DeleteError::NotFound(_)) && error.to_string().contains("/acme"));
 }
 
-/// Who holds a deleted tenant is named and sees it emptied.
+/// A holder of a deleted tenant is named, and sees it emptied.
 #[test]
 fn a_deleted_tenants_holder_sees_it_emptied() {
     let server = start_default();

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(in_one_line(&Outer("h:1", refused())), "h:1: refused (111)");
     }
 
-    /// What a build lacks is named with the way to get it.
+    /// A build names what it lacks, and how to get it.
     #[test]
     fn what_a_build_lacks_is_named_with_a_remedy() {
         let (there, redis, tls) =

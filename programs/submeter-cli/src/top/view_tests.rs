@@ -187,7 +187,7 @@ fn once_prints_the_tree_as_a_table() {
     assert!(lines[4].starts_with("    y"), "{text}");
 }
 
-/// Who waits for room has a colour until its average is noise.
+/// A tenant that waits for room has a colour until its average is noise.
 #[test]
 fn who_waits_for_room_has_a_colour() {
     let style = |share| {

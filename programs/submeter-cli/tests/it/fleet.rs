@@ -197,7 +197,7 @@ fn a_bank_that_lends_nothing_yet_says_so() {
     assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
 }
 
-/// What the operator sets holds for servers that say otherwise.
+/// A limit of the operator's holds for servers that say otherwise.
 #[test]
 fn what_the_operator_sets_holds_for_all_servers() {
     let directory = Directory::new("set");

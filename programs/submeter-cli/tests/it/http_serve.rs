@@ -44,7 +44,7 @@ fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
     groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
 }
 
-/// What clients did is in the tree at once and adds up.
+/// The tree has at once all that clients did, and it adds up.
 #[test]
 fn what_clients_did_is_in_the_tree_at_once() {
     let mut server = SUBMETER.start(&FREE);

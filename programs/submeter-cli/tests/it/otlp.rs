@@ -19,7 +19,7 @@ mod with {
 
     use super::{FREE, SUBMETER};
 
-    /// What tenants did arrives at the receiver by the end.
+    /// The receiver has by the end all that tenants did.
     #[test]
     fn what_tenants_did_has_arrived_by_the_end() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

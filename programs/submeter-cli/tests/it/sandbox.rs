@@ -128,7 +128,7 @@ fn what_the_server_asks_for_is_in_systemds_list() {
     assert!(missing.is_empty(), "not in @system-service: {missing:?}");
 }
 
-/// What the server asks for is in Docker's default profile.
+/// Docker's default profile has every system call that the server makes.
 #[test]
 fn what_the_server_asks_for_docker_allows() {
     let Some(path) = std::env::var_os("DOCKER_SECCOMP") else {

@@ -168,7 +168,7 @@ fn a_hangup_reads_the_limits_again() {
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
 }
 
-/// Whatever an editor makes of a file is read as it was meant.
+/// A file is read as it was meant, whatever an editor makes of it.
 #[test]
 fn whatever_an_editor_makes_of_a_file_is_read() {
     let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";

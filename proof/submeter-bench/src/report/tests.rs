@@ -318,7 +318,7 @@ fn the_page_says_what_the_markdown_says() {
     assert!(!page.contains("not shown"), "notes of other tables");
 }
 
-/// What was removed since a record was made is not reported.
+/// Rows that were removed since a record was made are not reported.
 #[test]
 fn what_was_removed_is_not_reported() {
     let row = |params: &str, variant: &str| {

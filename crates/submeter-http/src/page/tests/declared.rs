@@ -33,7 +33,7 @@ fn keys(views: &Value) -> Vec<&str> {
     views.iter().map(|view| view["key"].as_str().expect("a key")).collect()
 }
 
-/// Who watches is sent everything anew and then what changes.
+/// A viewer is sent everything anew, and then what changes.
 #[test]
 fn who_watches_is_sent_everything_anew() {
     let world = World::start();

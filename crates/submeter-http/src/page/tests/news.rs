@@ -101,7 +101,7 @@ fn a_filter_leaves_rows_out_and_moves_none() {
         ");
 }
 
-/// What is refused is one column and a rate has its limit beside it.
+/// Refusals are one column, and a rate has its limit beside it.
 #[test]
 fn what_is_refused_is_one_column() {
     run(r"

@@ -50,7 +50,7 @@ async fn a_group_made_after_the_sample_has_no_rates() {
     assert_eq!((overview["jobs_per_s"], rates.len()), (Figure(Some(0.0)), 0));
 }
 
-/// What is said of a killed group is over and no other is marked with it.
+/// A verdict about a killed group is over, and marks no other.
 #[test]
 fn what_is_said_of_a_killed_group_is_over() {
     let program = Program::new();

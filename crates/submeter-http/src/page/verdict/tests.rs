@@ -291,7 +291,7 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
-/// Who takes the processors with few requests is named and who has many is not.
+/// A tenant that takes the processors with few requests is named; one with many is not.
 #[test]
 fn few_requests_that_take_the_cpus_are_named() {
     let mut server = Server::new(["/many", "/thief", "/other", "/large"]);

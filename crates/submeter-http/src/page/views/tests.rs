@@ -302,7 +302,7 @@ fn times_beside_cpu_time_take_from_nobody() {
     );
 }
 
-/// Who waits for room has pressure in views and in JSON.
+/// A group that waits for room has pressure in views and in JSON.
 #[test]
 fn waits_for_room_show_in_views_and_json() {
     let program = Program::new();
@@ -384,7 +384,7 @@ fn what_an_older_server_says_of_a_quota_is_read() {
     };
 }
 
-/// What does not fit on a screen is in the detail and keys stay distinct.
+/// The detail has what does not fit on a screen, and keys stay distinct.
 #[test]
 fn what_fits_no_screen_is_in_the_detail() {
     let mut s = Schema::builder();

@@ -167,7 +167,7 @@ fn loom_index_1_finds_a_relaxed_store() {
     });
 }
 
-/// What stays is found while the table is replaced.
+/// A value that stays is found while the table is replaced.
 #[test]
 fn loom_index_2_a_new_table_has_what_stays() {
     explore(|lingering| {

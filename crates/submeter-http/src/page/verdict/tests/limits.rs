@@ -2,7 +2,7 @@
 
 use super::{Second, Server, busy};
 
-/// Who is at a limit of its own is named and harms nobody.
+/// A tenant at a limit of its own is named, and harms nobody.
 #[test]
 fn who_is_at_its_own_limit_harms_nobody() {
     let mut server = Server::new(["/a", "/b", "/c"]);
@@ -29,7 +29,7 @@ fn who_waits_for_itself_accuses_nobody() {
     assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
 }
 
-/// What a level's own limit refuses is said of it and of none below.
+/// A level's refusals by its own limit are said of it, and of none below.
 #[test]
 fn a_levels_refusals_are_said_of_none_below() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
@@ -140,7 +140,7 @@ fn waits_for_own_limits_hide_no_others_queue() {
     assert!(said[0].starts_with("/large takes most"), "{said:?}");
 }
 
-/// Who is slow or gets less at a limit accuses none that has no part in it.
+/// A tenant that is slow, or gets less, at a limit accuses none that has no part in it.
 #[test]
 fn slow_at_a_limit_accuses_none_outside_of_it() {
     let calm = [3000.0, 0.0, 400.0, 300.0].map(busy);

@@ -22,7 +22,7 @@ impl Crowd {
     }
 }
 
-/// Who is large as always is not why there is a queue while another bursts.
+/// A tenant that is large as always is not why there is a queue while another bursts.
 #[test]
 fn as_large_as_always_is_no_reason_for_a_queue() {
     let mut crowd = Crowd::new();
@@ -71,7 +71,7 @@ fn a_shrinking_queue_blames_nobody_new() {
     assert!(stays.contains("/other bursts"), "{stays}");
 }
 
-/// Who comes back to the rest of a queue accuses none that has waited in it.
+/// A tenant that comes back to the rest of a queue accuses none that has waited in it.
 #[test]
 fn who_returns_to_a_queue_accuses_no_waiter() {
     let said = |rest_ms: f64| {
