@@ -103,9 +103,9 @@ impl Api {
     async fn turn(&self) -> Result<Option<Admitted>> {
         let Some(tenant) = switch::current() else { return Ok(None) };
         let since = Instant::now();
-        let turn = self.turns.acquire(&tenant).await;
+        let place = self.turns.acquire(&tenant).await.map_err(|error| not_admitted(&error));
         tenant.add(self.keys.turn_wait, since.elapsed().as_nanos() as u64);
-        Ok(Some(turn.map_err(|error| not_admitted(&error))?))
+        Ok(Some(place?))
     }
 }
 

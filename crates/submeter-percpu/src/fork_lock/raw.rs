@@ -47,7 +47,7 @@ impl<T: Default> ForkMutex<T> {
     }
 
     /// Makes it look as a fork leaves it whose parent is using the value.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(any(loom, miri))))]
     pub(crate) fn abandon(&self) {
         self.lock.abandon();
         // Relaxed: one thread.
