@@ -24,8 +24,8 @@ pub(crate) const FILES: [&str; 8] = [
     "proof/submeter-bench/record/x86_64-linux/2026-11-27-all.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-27-busy.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-28-worlds.md",
-    "proof/submeter-bench/record/x86_64-linux/2026-11-29-admission.md",
-    "proof/submeter-bench/record/x86_64-linux/2026-11-29-alloc.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-30-admission.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-11-30-alloc.md",
 ];
 
 /// Returns `document` with the table of claims that `write` makes, if it has a place for it.

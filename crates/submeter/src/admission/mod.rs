@@ -74,9 +74,9 @@
 //! [checkpoint](crate::switch::TimeSlice::checkpoint): that is its thread alone. So a light request
 //! may wait for as long as a heavy one takes. A [limit](Admission::set_group_limit) of the heavy
 //! group keeps a place for others, which is empty while they want none: on two CPUs, beside work of
-//! half a millisecond, requests of a light tenant took 1.26 times as long as alone in the median
-//! instead of 1.69 times, and the heavy one did a third less
-//! (`proof/submeter-bench/record/x86_64-linux/2026-11-29-admission.md`). Where heavy work could
+//! half a millisecond, requests of a light tenant took 1.24 times as long as alone in the median
+//! instead of 1.57 times, and the heavy one did a third less
+//! (`proof/submeter-bench/record/x86_64-linux/2026-11-30-admission.md`). Where heavy work could
 //! stop, it can give its place back and ask for another:
 //!
 //! ```
