@@ -6,6 +6,8 @@ use crate::repo::Repo;
 
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+/// A sentence as the name of a test is read twice before it is understood.
+const NAME_CHARACTERS_MAX: usize = 45;
 /// The most lines of files to which everybody would add some.
 const FILES: [(&str, usize); 9] = [
     ("README.md", 100),
@@ -72,6 +74,14 @@ fn check_but(repo: &Repo, exceptions: &[(&str, &str)]) -> Vec<Finding> {
                 );
                 findings.push(Finding::new(&file.path, *first, what));
             }
+            if name.len() > NAME_CHARACTERS_MAX && !excepted(&format!("{}:{name}", file.path)) {
+                let what = format!(
+                    "`{name}` has {} characters of {NAME_CHARACTERS_MAX} at most – say the rest in a \
+                     sentence above it",
+                    name.len()
+                );
+                findings.push(Finding::new(&file.path, *first, what));
+            }
         }
     }
     for ((name, _), _) in exceptions.iter().zip(&used).filter(|(_, used)| !**used) {
@@ -105,6 +115,14 @@ mod tests {
         let found = check(&Repo::of(&[("a.rs", &long(71)), ("b.rs", &long(70))]));
         assert_eq!(found.len(), 1);
         assert!(found[0].to_string().starts_with("a.rs:1: function `f` has 71 lines"));
+    }
+
+    #[test]
+    fn a_long_name_is_found() {
+        let named = |n: usize| format!("#[test]\nfn {}() {{}}\n", "f".repeat(n));
+        let found = check(&Repo::of(&[("a.rs", &named(46)), ("b.rs", &named(45))]));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].to_string().contains("has 46 characters of 45"), "{found:?}");
     }
 
     #[test]
