@@ -438,7 +438,8 @@ impl Fair {
             Used::Cost(cost) => (cost.max(1), 1),
         };
         self.charge(at, cost);
-        let usual = self.nearest(at, |node| node.average).unwrap_or(0);
+        // Not what is usual above: where that is more, the first end would take all.
+        let usual = self.nodes[at].average.map_or(0, |average| average.0);
         let (cost, mut weight) = (self.nodes[at].untaken.take(among, usual), WEIGHT_USUAL);
         self.on_path(at, |node| {
             let turn = cost / i128::from(weight);

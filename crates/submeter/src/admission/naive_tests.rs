@@ -292,7 +292,7 @@ impl Naive {
             counted.push(part.count(i128::from(cost) << 20, 0, weight));
             part.forget_most();
         });
-        let usual = self.known(index, |level| level.average).unwrap_or(0);
+        let usual = self.0[index].average.unwrap_or(0);
         let [held, used] = &mut self.0[index].untaken;
         *used += counted[0];
         let among = i128::from(among);

@@ -465,13 +465,20 @@ fn an_end_while_nobody_waits_pays_for_no_place() {
 }
 
 /// What work of one tenant counts for, of which so many pieces are let in one after the other and
-/// end as `ends` says: by when, and what the group had used by then.
+/// end as `ends` says: by when, and what the group had used by then. Another's work has cost a
+/// quarter of a second before.
 fn learnt(pieces: u32, rounds: usize, ends: impl Fn(u32) -> (Duration, Duration)) -> Duration {
     let tree = timed_tree();
-    let group = tree.create("/a").expect("new");
+    let [group, other] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
     let (mut now, mut used) = (Instant::now(), Duration::ZERO);
     let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 2);
     fair.configure(&group, Setting::Weight(Some(100)), &mut |_| Some(0));
+    let dear = fair.join(&other, Waker::noop().clone(), None, Some(0), false, &mut |_| Some(0));
+    let dear = dear.expect("room");
+    fair.admit();
+    let expected = fair.granted(dear).expect("let in");
+    assert!(fair.take_outcome(dear).is_some());
+    fair.complete(&other, expected, Used::CpuTime((250 * MS).as_nanos() as u64));
     for _ in 0..rounds {
         let mut join = |_| {
             let (waker, used) = (Waker::noop().clone(), Some(used.as_nanos() as u64));

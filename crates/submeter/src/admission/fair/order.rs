@@ -129,7 +129,7 @@ impl Fair {
     }
 
     /// Returns an average that a node has or, where nothing has ended yet, the next one above.
-    pub(super) fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
+    fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
         let up = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
         successors(Some(at), up).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
     }
