@@ -56,8 +56,8 @@ const STACK: usize = 256 << 10;
 /// Limits are set and listed by the user whose process this is, and by root.
 ///
 /// A request is bounded by 16 MiB, and 1,024 processes are served at a time. When all of these
-/// places are taken, a newcomer has that of a process that has asked nothing yet, or else one of
-/// the user who has the most, if that user has more than the newcomer's.
+/// places are taken, a newcomer has one of its own user or of a user who has more: that of a
+/// process that has asked nothing yet, or else one of the user who has the most.
 pub struct SocketServer {
     path: PathBuf,
     /// Keeps a second server from lending the same again.
@@ -85,6 +85,19 @@ struct Served {
     stream: UnixStream,
     thread: JoinHandle<()>,
     seat: Arc<Seat>,
+}
+
+/// Gives a place up when it is dropped, also where a bank panics. The other end of the connection
+/// would stay open for as long as there is a copy of this one.
+struct Leaves<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.shared.members.lock().served.remove(&self.id);
+    }
 }
 
 /// Who has a place, and how it is used.
@@ -118,16 +131,18 @@ impl Members {
 }
 
 /// Returns whose place of these, each with its user and its last request, one more of a user may
-/// have: that of the first who has asked nothing, as who is a member asks at once; or else that of
-/// the user with the most who has asked nothing for longest.
+/// have. It is one of the user's own or of a user who has more: that of the first who has asked
+/// nothing, as members ask at once; or else, of the user with the most, that of the one who has
+/// asked nothing for longest.
 fn displaced(seats: &[(u64, u32, u64)], user: u32) -> Option<u64> {
-    let strangers = seats.iter().filter(|(_, _, asked)| *asked == 0);
-    if let Some((id, ..)) = strangers.min_by_key(|(id, ..)| id) {
-        return Some(*id);
-    }
     let mut has: HashMap<u32, usize> = HashMap::new();
     seats.iter().for_each(|(_, user, _)| *has.entry(*user).or_default() += 1);
     let own = has.get(&user).copied().unwrap_or_default();
+    let may_take = |other: u32| other == user || has[&other] > own + 1;
+    let strangers = seats.iter().filter(|(_, other, asked)| *asked == 0 && may_take(*other));
+    if let Some((id, ..)) = strangers.min_by_key(|(id, ..)| id) {
+        return Some(*id);
+    }
     let (greediest, most) = has.into_iter().max_by_key(|(user, n)| (*n, Reverse(*user)))?;
     let theirs = seats.iter().filter(|(_, user, _)| *user == greediest);
     let silent = theirs.min_by_key(|(_, _, asked)| asked)?;
@@ -249,17 +264,19 @@ where
 {
     stream.set_write_timeout(Some(WRITE_MAX))?;
     let caller = Caller::of(&stream, by_user)?;
+    let kept = stream.try_clone()?;
     let mut members = shared.members.lock();
     if !members.make_room(caller.user) {
         drop(members);
         let why = format!("{MEMBERS_MAX} processes are connected: try again when one has ended");
         return wire::write(&mut stream, &Replied::Refused(why));
     }
-    let (bank, kept) = (Arc::clone(bank), stream.try_clone()?);
+    let bank = Arc::clone(bank);
     let thread = Builder::new().name("bank-member".to_owned()).stack_size(STACK);
     let seat = Arc::new(Seat { user: caller.user, asked: AtomicU64::new(0) });
     let (own, taken) = (Arc::clone(shared), Arc::clone(&seat));
     let thread = thread.spawn(move || {
+        let _leaves = Leaves { shared: &own, id };
         // Relaxed: a statistic.
         let asks = || {
             let number = own.asked.fetch_add(1, Ordering::Relaxed) + 1;
@@ -267,8 +284,6 @@ where
         };
         // A process that has ended or broken off is no error; one that sends nonsense is cut off.
         let _ = answer(stream, &*bank, &caller, asks);
-        // The other end would stay open for as long as there is a copy of this one.
-        own.members.lock().served.remove(&id);
     })?;
     members.served.insert(id, Served { stream: kept, thread, seat });
     Ok(())
@@ -391,7 +406,8 @@ mod tests {
             (0..).zip(asked).map(|(id, &(user, asked))| (id, user, asked)).collect()
         };
         let silent = seats(&[(1, 9), (2, 0), (1, 0), (1, 3)]);
-        assert_eq!([1, 2, 3].map(|user| displaced(&silent, user)), [Some(1); 3]);
+        // Users who come again and again take no place of one who has just come.
+        assert_eq!([1, 2, 3].map(|user| displaced(&silent, user)), [2, 1, 2].map(Some));
         let greedy = seats(&[(1, 9), (2, 1), (1, 7), (1, 8)]);
         assert_eq!([1, 2, 3].map(|user| displaced(&greedy, user)), [None, Some(2), Some(2)]);
         let even = seats(&[(1, 9), (2, 1), (1, 7), (2, 8)]);
