@@ -29,8 +29,8 @@ const ABANDONED: &str = "the process was forked while another thread was changin
 /// A lock for one thread at a time.
 #[derive(Debug)]
 pub struct ProcessMutex<T> {
-    /// The generation of the process that took it last; 0 if none did. Not set back: only of use
-    /// to those who find it held.
+    /// The generation of the process that took it last, or made it: there no holder can be missing.
+    /// Not set back: only of use to those who find it held.
     taken_in: AtomicU32,
     /// The generation of the process that has given up on it.
     abandoned_in: AtomicU32,
@@ -47,8 +47,8 @@ impl<T> ProcessMutex<T> {
     /// Makes a free lock.
     pub fn new(value: T) -> ProcessMutex<T> {
         watch();
-        let zero = || AtomicU32::new(0);
-        ProcessMutex { taken_in: zero(), abandoned_in: zero(), value: Mutex::new(value) }
+        let (taken_in, abandoned_in) = (AtomicU32::new(generation()), AtomicU32::new(0));
+        ProcessMutex { taken_in, abandoned_in, value: Mutex::new(value) }
     }
 
     /// Waits for the lock.

@@ -64,7 +64,25 @@ impl Wakers {
 // Not for Miri: a child leaves what its parent had where it is.
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
     use super::*;
+
+    struct OfTheParent;
+
+    impl Wake for OfTheParent {
+        fn wake(self: Arc<OfTheParent>) {}
+    }
+
+    #[test]
+    fn a_child_drops_no_waker_of_its_parent() {
+        let (waiting, task) = (Wakers::default(), Arc::new(OfTheParent));
+        waiting.insert(None, Waker::from(Arc::clone(&task)));
+        waiting.waiting.abandon();
+        drop(waiting);
+        assert_eq!(Arc::strong_count(&task), 2);
+    }
 
     /// A child has nobody waiting, and gives nobody a ticket of its parent.
     #[test]

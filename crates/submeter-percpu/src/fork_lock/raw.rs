@@ -1,6 +1,7 @@
 //! A value under the lock.
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 
 use super::{ForkLock, generation};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +12,7 @@ pub(crate) struct ForkMutex<T> {
     lock: ForkLock,
     /// The fork generation that the value is of. Writer: the lock's holder.
     since: AtomicU32,
-    value: UnsafeCell<T>,
+    value: UnsafeCell<ManuallyDrop<T>>,
 }
 
 // SAFETY: 1. The lock lets one thread at a time have the value. 2. It may be sent (`T: Send`).
@@ -37,7 +38,7 @@ impl<T: Default> ForkMutex<T> {
         if self.since.load(Ordering::Relaxed) != here {
             // SAFETY: 1. `_held` excludes every other thread until the end of this function. 2. The
             // old value, perhaps half-changed, is not dropped.
-            unsafe { self.value.get().write(T::default()) };
+            unsafe { self.value.get().write(ManuallyDrop::new(T::default())) };
             // Relaxed: as above. After the value, should the process be forked between the two.
             self.since.store(here, Ordering::Relaxed);
         }
@@ -52,6 +53,17 @@ impl<T: Default> ForkMutex<T> {
         self.lock.abandon();
         // Relaxed: one thread.
         self.since.store(generation() + 7, Ordering::Relaxed);
+    }
+}
+
+impl<T> Drop for ForkMutex<T> {
+    fn drop(&mut self) {
+        // Relaxed: nobody else has it.
+        if self.since.load(Ordering::Relaxed) == generation() {
+            // SAFETY: 1. It is dropped here alone, and is of this process. That of the parent stays
+            // as it is, perhaps half-changed.
+            unsafe { ManuallyDrop::drop(self.value.get_mut()) };
+        }
     }
 }
 

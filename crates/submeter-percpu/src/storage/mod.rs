@@ -175,14 +175,13 @@ impl Area {
     /// Returns the area that counters use by default, reserved on first use.
     ///
     /// # Errors
-    /// When the kernel refused the address space, the first time.
+    /// When the kernel refuses the address space. The next call asks again.
     pub fn common() -> io::Result<&'static Area> {
         // Two threads that are first together each reserve one, and one drops its own: with a lock,
-        // a fork could leave the child without one for ever.
-        static COMMON: OnceBox<Result<Area, io::ErrorKind>> = OnceBox::new();
-        let make = || Box::new(Area::new(|_| 0).map_err(|error| error.kind()));
-        let area = COMMON.get_or_init(make);
-        area.as_ref().map_err(|&kind| kind.into())
+        // a fork could leave the child without one for ever. There may be room for one alone.
+        static COMMON: OnceBox<Area> = OnceBox::new();
+        let made = COMMON.get_or_try_init(|| Area::new(|_| 0).map(Box::new));
+        made.or_else(|error| COMMON.get().ok_or(error))
     }
 
     /// Takes a block of `words` words, all zero, that starts a line of its own. Now and then it
