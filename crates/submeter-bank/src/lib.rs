@@ -54,7 +54,7 @@ mod redis;
 #[cfg(all(unix, feature = "socket"))]
 mod socket;
 #[cfg(any(feature = "etcd", feature = "redis"))]
-mod untrusted;
+mod unanswered;
 
 use std::error::Error;
 use std::fmt;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
-/// Without a lock: a thread that stayed behind at a fork would leave the child without it for ever.
+/// Without a lock, which a fork could leave locked in the child.
 static START: OnceBox<Instant> = OnceBox::new();
 
 /// Begins to count. Constructors of what reads the time call it, because a signal handler runs

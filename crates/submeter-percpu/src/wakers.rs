@@ -9,11 +9,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Those that wait for one event, by tickets: one that gives up leaves without a look at the
 /// others.
 ///
-/// A forked child has nobody here: those that waited in its parent may be of a runtime that it has
-/// not, whose wakers to wake or to drop could hang. One of them that is asked there, with the
-/// ticket that it has, waits there from then on.
+/// In a forked child nobody waits: the tasks of its parent may belong to a runtime that the child
+/// does not have, and to wake or to drop their wakers could hang. A task that is polled in the
+/// child, with the ticket that it has, waits there from then on.
 ///
-/// Wakers run a user's code: whoever takes one out wakes or drops it afterwards, without the lock.
+/// Wakers run a user's code. A caller that takes one out wakes or drops it afterwards, without the
+/// lock.
 ///
 /// # Examples
 /// ```
@@ -29,8 +30,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// ```
 #[derive(Debug, Default)]
 pub struct Wakers {
-    /// The next ticket. Not under the lock: a child goes on where its parent was, so that nobody
-    /// has the ticket of one that waited there.
+    /// The next ticket. Not under the lock: a child goes on where its parent was, so that no two
+    /// tasks have one ticket.
     next: AtomicU64,
     waiting: ForkMutex<BTreeMap<u64, Waker>>,
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::untrusted::untrusted;
+use crate::unanswered::remedy;
 
 /// The error of a bank that etcd keeps. Its text has no password in it.
 #[derive(Debug)]
@@ -46,13 +46,8 @@ impl fmt::Display for EtcdError {
         let server = &self.server;
         match &self.cause {
             Cause::Http(error) => {
-                let remedy = match &**error {
-                    ureq::Error::Timeout(_) => {
-                        "no answer in time: see whether it can be reached, and what keeps it busy"
-                    }
-                    error => untrusted(&error.to_string()).unwrap_or("start it, or wait for it"),
-                };
-                write!(f, "cannot ask {server}: {remedy}")
+                let is_timeout = matches!(**error, ureq::Error::Timeout(_));
+                write!(f, "cannot ask {server}: {}", remedy(is_timeout, &error.to_string()))
             }
             Cause::Answer(why) => write!(f, "{server} has not done it: {why}"),
             Cause::Token => write!(f, "{server} has forgotten this user: ask again"),

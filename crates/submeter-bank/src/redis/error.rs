@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::untrusted::untrusted;
+use crate::unanswered::remedy;
 
 /// The error of a bank that Redis keeps. Its text has no password in it.
 #[derive(Debug)]
@@ -41,10 +41,7 @@ impl From<redis::RedisError> for Cause {
             Some("LOADING") => "it loads its data: wait for it",
             Some("READONLY") => "it is a replica: name the primary",
             Some(_) => "it answers with an error",
-            None if error.is_timeout() => {
-                "no answer in time: see whether it can be reached, and what keeps it busy"
-            }
-            None => untrusted(&error.to_string()).unwrap_or("start it, or wait for it"),
+            None => remedy(error.is_timeout(), &error.to_string()),
         };
         Cause::Redis(remedy, error)
     }

@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Read and compare hold while adds are stuck before they post.
+    /// `read` and `compare` keep their bounds while adds are stuck before they post.
     ///
     /// A thread that crosses a boundary and loses the CPU before it posts hides later adds to the
     /// same word: they do not cross that boundary again, so they return without a post.

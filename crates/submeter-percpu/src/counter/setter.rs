@@ -2,8 +2,8 @@
 
 use crate::fork_lock::ForkLock;
 
-/// A lock that lets one set happen at a time. One that stayed behind at a fork has added or not:
-/// the next adds what is lacking then.
+/// A lock that lets one set happen at a time. A set that stayed behind at a fork has added or has
+/// not: the next one adds what is lacking by then.
 #[derive(Debug)]
 pub(super) struct Setter(ForkLock);
 

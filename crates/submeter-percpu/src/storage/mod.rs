@@ -177,8 +177,8 @@ impl Area {
     /// # Errors
     /// When the kernel refuses the address space. The next call asks again.
     pub fn common() -> io::Result<&'static Area> {
-        // Two threads that are first together each reserve one, and one drops its own: with a lock,
-        // a fork could leave the child without one for ever. There may be room for one alone.
+        // Without a lock, which a fork could leave locked in the child. Two threads that come first
+        // each reserve an area, and one drops its own, or finds no room beside the other's.
         static COMMON: OnceBox<Area> = OnceBox::new();
         let made = COMMON.get_or_try_init(|| Area::new(|_| 0).map(Box::new));
         made.or_else(|error| COMMON.get().ok_or(error))

@@ -13,7 +13,7 @@
 //! average, or of the next one above of which some has ended, so that a group cannot have all
 //! places before the first one ends; the end puts what it cost in the place of that. A group that
 //! is weighed anew is so for what is in flight as well. CPU time is known of a group and not of
-//! its work: what it used and what its places cost are divided among its ends, and all is.
+//! its work: what it used and what its places cost are divided among its ends, without a rest.
 //!
 //! Where CPU time is the cost, a group has two: what it used of the CPU, and an eighth of what it
 //! could have used in its places. It is moved on by the one that is ahead. So work that sleeps in

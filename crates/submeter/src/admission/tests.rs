@@ -45,7 +45,7 @@ pub(super) fn admitted(acquire: &mut Pin<Box<Admitting>>) -> Option<Admitted> {
 
 // ---- faces -------------------------------------------------------------------------------------
 
-/// A place that comes free is for who waits and a drop hands it on.
+/// A free place goes to a waiter, and a waiter that is dropped hands it on.
 #[test]
 fn a_free_place_is_for_who_waits() {
     let (tree, admission) = (tree(), Admission::new(1));

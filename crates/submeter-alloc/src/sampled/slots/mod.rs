@@ -188,7 +188,7 @@ impl Slot {
 mod tests {
     use super::*;
 
-    /// Each slot lies apart as aligned as it is large and is found again.
+    /// Slots lie apart, are as aligned as they are large, and are found again.
     #[test]
     fn slots_lie_apart_aligned_and_are_found_again() {
         assert_eq!((size_of_slot(0), size_of_slot(CLASSES - 1)), (LEAST, EXACT));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(end, LEN);
     }
 
-    /// The smallest class that is large and aligned enough.
+    /// A slot is of the smallest class that is large and aligned enough.
     #[test]
     fn the_smallest_class_that_fits_is_taken() {
         let of = |size, align| size_of_slot(class_of(size, align));

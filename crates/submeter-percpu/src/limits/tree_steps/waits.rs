@@ -160,7 +160,7 @@ fn what_never_fits_does_not_wait_behind_others() {
     tree.check("at the end");
 }
 
-/// A charge that a limit further up refuses for ever does not wait.
+/// A charge that can never fit within a limit further up does not wait.
 #[test]
 fn what_a_limit_above_never_grants_does_not_wait() {
     let tree = Tree::new();

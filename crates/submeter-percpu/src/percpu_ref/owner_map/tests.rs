@@ -99,7 +99,7 @@ impl Drop for Value<'_> {
     }
 }
 
-/// A value ends with its last pointer not with its memory.
+/// A value ends with its last pointer, and not with its memory.
 #[test]
 fn a_value_ends_with_its_last_pointer() {
     static DROPS: AtomicU64 = AtomicU64::new(0);

@@ -322,7 +322,8 @@ impl Export {
     /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
     ///
     /// # Panics
-    /// When the metric of [`top`](Export::top) is of another tree's schema.
+    /// When the metric of [`top`](Export::top) is of another tree's schema. In a forked child where
+    /// a thread of the parent was writing this export: make a new one there.
     pub fn write<W: Write>(&self, tree: &Tree, out: &mut W) -> fmt::Result {
         self.write_as(Format::OpenMetrics, tree, out)
     }
@@ -345,7 +346,8 @@ impl Export {
     /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
     ///
     /// # Panics
-    /// When the metric of [`top`](Export::top) is of another tree's schema.
+    /// When the metric of [`top`](Export::top) is of another tree's schema. In a forked child where
+    /// a thread of the parent was writing this export: make a new one there.
     pub fn write_as<W: Write>(&self, format: Format, tree: &Tree, out: &mut W) -> fmt::Result {
         // Scrapes come one after the other; `out` is the caller's code, and is not called between.
         out.write_str(&self.text(format, tree)?)

@@ -77,6 +77,8 @@ impl Group {
     /// When the group is [killed](Group::kill), its last value stays in the totals above, like
     /// everything else that it counted. Set it to 0 then, through a remaining handle.
     ///
+    /// Not for signal handlers, which would wait for a set that they interrupt: adjust there.
+    ///
     /// Either set a gauge or adjust it. If a thread's `+1` and `-1` run beside a set, one may count
     /// on top of it and the other be overwritten; the difference stays until the next set.
     ///

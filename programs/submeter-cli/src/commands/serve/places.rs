@@ -158,7 +158,7 @@ impl Watched {
     /// left of it. Returns what to say for as long as that is so.
     fn buffers(&self) -> Option<String> {
         let usage = self.cache.tree().root().usage(self.cache.metrics().buffers);
-        // A refusal is no shortage yet: who finds no room waits, and the slowest makes room.
+        // A refusal is no shortage yet: the client waits, and the slowest one makes room.
         let look = Look { refused: 0, ..Look::from(usage) };
         let mut watch = self.buffers.lock();
         let is_worse = watch.look(look, Instant::now()).is_some();
@@ -166,16 +166,16 @@ impl Watched {
             return None;
         }
         let [taken, max] = [look.taken, look.max].map(bytes);
-        let what = format!(
-            "clients that are slow to send or to read hold {taken} of {max} for requests and answers"
+        let hold = format!(
+            "that are slow to send or to read hold {taken} of {max} for requests and answers"
         );
         if is_worse {
             log::warn!(
-                "{what}: others may wait, and the slowest are closed. Look for them in stats \
+                "clients {hold}: others may wait, and the slowest are closed. Look for them in stats \
                  conns, or allow more (--buffers)"
             );
         }
-        Some(format!("{}{}.", what[..1].to_uppercase(), &what[1..]))
+        Some(format!("Clients {hold}."))
     }
 }
 

@@ -1,9 +1,17 @@
-//! Why the certificate of a bank's server is not trusted.
+//! What to do about a bank's server that gives no answer.
+
+/// Returns the remedy, by whether the time was up, and else by the text of the error.
+pub(crate) fn remedy(is_timeout: bool, error: &str) -> &'static str {
+    if is_timeout {
+        return "no answer in time: see whether it can be reached, and what keeps it busy";
+    }
+    untrusted(error).unwrap_or("start it, or wait for it")
+}
 
 /// Returns what is wrong with a server's certificate, in words that say what to do: nothing where
 /// something else is wrong. By the text of the error, which is the same whether a client or the
 /// system passes on what rustls says: they show its type to no one else.
-pub(crate) fn untrusted(error: &str) -> Option<&'static str> {
+fn untrusted(error: &str) -> Option<&'static str> {
     let (_, why) = error.split_once("invalid peer certificate")?;
     let causes = [
         (
