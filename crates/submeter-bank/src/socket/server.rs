@@ -5,15 +5,17 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, BufReader};
 use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::wire::{self, Asked, Holding, Replied, Term};
 use crate::{Budget, BudgetError, Limit, Operate, Request};
@@ -60,15 +62,18 @@ const STACK: usize = 256 << 10;
 /// process that has asked nothing yet, or else one of the user who has the most.
 pub struct SocketServer {
     path: PathBuf,
+    /// The device and number of the socket's file: another server's may stand at `path` by now.
+    file: (u64, u64),
     /// Keeps a second server from lending the same again.
     lock: File,
     shared: Arc<Shared>,
+    /// Ends `accept` when it is shut down. A connection to `path` may reach another server.
+    stop: UnixStream,
     accepts: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
-    ends: AtomicBool,
     members: Mutex<Members>,
     /// How many requests there were.
     asked: AtomicU64,
@@ -174,13 +179,14 @@ impl SocketServer {
             return Err(in_file(io::Error::new(io::ErrorKind::Unsupported, why)));
         }
         let lock = lock(&path).map_err(in_file)?;
-        let listener = listen(&path, mode).map_err(in_file)?;
+        let (listener, file) = listen(&path, mode).map_err(in_file)?;
+        let (stop, stopped) = UnixStream::pair()?;
         let shared = Arc::new(Shared::default());
         let serving = Arc::clone(&shared);
         let accepts = Builder::new().name("bank".to_owned()).spawn(move || {
-            accept(&listener, &serving, &bank, by_user);
+            accept(&listener, &stopped, &serving, &bank, by_user);
         })?;
-        Ok(Self { path, lock, shared, accepts: Some(accepts) })
+        Ok(Self { path, file, lock, shared, stop, accepts: Some(accepts) })
     }
 }
 
@@ -203,8 +209,8 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 /// Binds in a directory of this user's own, and renames: before its mode is set, others may connect
-/// to a socket if they find it.
-fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
+/// to a socket if they find it. Returns the device and number of the file, too.
+fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, (u64, u64))> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
             let why = "a file stands there that is no socket: remove it, or take another path";
@@ -222,31 +228,45 @@ fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     DirBuilder::new().mode(0o700).create(&private)?;
     let bound = private.join("s");
     let listener = UnixListener::bind(&bound).and_then(|listener| {
+        // One that gave up after `poll` saw it must not hold up `accept`.
+        listener.set_nonblocking(true)?;
         fs::set_permissions(&bound, Permissions::from_mode(mode))?;
+        let file = number(&bound)?;
         fs::rename(&bound, path)?;
-        Ok(listener)
+        Ok((listener, file))
     });
     fs::remove_dir_all(&private)?;
     listener
 }
 
-fn accept<B>(listener: &UnixListener, shared: &Arc<Shared>, bank: &Arc<B>, by_user: bool)
-where
+/// Returns the device and number of a file.
+fn number(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Serves each process that connects, until `stopped` is.
+fn accept<B>(
+    listener: &UnixListener,
+    stopped: &UnixStream,
+    shared: &Arc<Shared>,
+    bank: &Arc<B>,
+    by_user: bool,
+) where
     B: Operate + Send + Sync + 'static,
 {
     for id in 0.. {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // Out of descriptors, or a connection that was given up: others go on.
-                std::thread::sleep(Duration::from_millis(10));
-                continue;
-            }
-        };
-        // Acquire: pairs with the Release in `drop`, whose connection this is.
-        if shared.ends.load(Ordering::Acquire) {
+        let mut events = [listener.as_fd(), stopped.as_fd()]
+            .map(|from| PollFd::from_borrowed_fd(from, PollFlags::IN));
+        // If it fails, `accept` says so as well.
+        let _ = poll(&mut events, None);
+        if !events[1].revents().is_empty() {
             return;
         }
+        let Ok((stream, _)) = listener.accept() else {
+            // Out of descriptors, or the connection was given up: others go on.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
         // A process that is not served asks again.
         let _ = serve(id, stream, shared, bank, by_user);
     }
@@ -262,6 +282,8 @@ fn serve<B>(
 where
     B: Operate + Send + Sync + 'static,
 {
+    // Some systems have it from the listener.
+    stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_MAX))?;
     let caller = Caller::of(&stream, by_user)?;
     let kept = stream.try_clone()?;
@@ -367,15 +389,13 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `accept`, which the connection below wakes.
-        self.shared.ends.store(true, Ordering::Release);
-        // Whatever fails here leaves a file or a thread behind, which a next server replaces.
-        if UnixStream::connect(&self.path).is_ok()
-            && let Some(accepts) = self.accepts.take()
-        {
-            let _ = accepts.join();
+        // Not by closing it: a child of a fork may have a copy.
+        let _ = self.stop.shutdown(Shutdown::Both);
+        let _ = self.accepts.take().map(JoinHandle::join);
+        // Whatever fails here leaves a file behind, which the next server replaces.
+        if number(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
         }
-        let _ = fs::remove_file(&self.path);
         // Each thread takes the lock to leave.
         let Members { served, displaced } = std::mem::take(&mut *self.shared.members.lock());
         for served in served.into_values() {

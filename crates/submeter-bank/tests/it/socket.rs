@@ -226,6 +226,25 @@ fn a_second_server_only_replaces_a_killed_one() {
     client.exchange(&request("client", 4, 1)).expect("connects again");
 }
 
+/// A server that ends waits for none that has its place, and leaves that one's socket alone.
+///
+/// Such a one can start once somebody has removed the lock.
+#[test]
+fn an_end_leaves_anothers_socket_alone() {
+    let mut host = host(0o600);
+    let first = host.server.take();
+    fs::remove_file(host.path.with_extension("lock")).expect("a file");
+    host.server =
+        Some(SocketServer::start(&host.path, 0o600, Arc::clone(&host.bank)).expect("free"));
+    let (says, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(first);
+        says.send(()).expect("somebody waits");
+    });
+    ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    assert_eq!(host.amount(&request("web", 1, 5)), 5);
+}
+
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     let host = host(0o600);
