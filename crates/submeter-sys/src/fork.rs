@@ -21,7 +21,10 @@ static EARLY: AtomicU32 = AtomicU32::new(1);
 /// The largest number that was given in this process or those above it.
 static LAST: AtomicU32 = AtomicU32::new(1);
 
-/// Whether the handler is in place; see `watch`.
+/// The parent's number, as of its last fork.
+static FORKED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the handlers are in place; see `watch`.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the number of this process, which those that it was forked from do not have. Never 0.
@@ -79,7 +82,7 @@ pub fn watch() {
     // page too, if there was memory for one: `Home` keeps its word. Two threads that are first
     // together register two handlers, which does no harm.
     if WATCHED.load(Ordering::Acquire) == 0 {
-        os::fork::note_handler(in_child);
+        os::fork::note_handlers(in_parent, in_child);
         if let Ok(page) = wiped_page() {
             use_page(page);
         }
@@ -132,12 +135,21 @@ fn wiped_page() -> io::Result<Reservation> {
     Ok(page)
 }
 
+extern "C" fn in_parent() {
+    // Relaxed: the thread that forks reads it in the child. Every thread stores the same number.
+    FORKED.store(generation(), Ordering::Relaxed);
+}
+
+/// Does what the kernel does, where the kernel does not.
 extern "C" fn in_child() {
-    // Relaxed: the child has only one thread. This does what the kernel does, where the kernel does
-    // not; and to both words, because a thread that found no page may still look at the early one.
-    word().store(0, Ordering::Relaxed);
-    // Relaxed: as above.
-    EARLY.store(0, Ordering::Relaxed);
+    // Relaxed, all: the child has only one thread.
+    let (word, parent) = (word(), FORKED.load(Ordering::Relaxed));
+    // Not a store: a handler that was registered earlier may have asked for the child's number.
+    let _ = word.compare_exchange(parent, 0, Ordering::Relaxed, Ordering::Relaxed);
+    if !std::ptr::eq(word, &raw const EARLY) {
+        // A thread that found no page may still look here.
+        EARLY.store(0, Ordering::Relaxed);
+    }
 }
 
 #[cfg(all(test, target_os = "linux", not(miri)))]
@@ -178,6 +190,18 @@ pub(crate) mod tests {
             eprintln!("skipped: this kernel cannot wipe a page at a fork: take 4.14 or later");
         }
         wiped
+    }
+
+    /// A child keeps the number that an earlier handler was given.
+    #[test]
+    fn a_child_has_one_number() {
+        watch();
+        let status = status_of(fork, || {
+            let early = generation();
+            in_child();
+            generation() == early
+        });
+        assert_eq!(status, 0);
     }
 
     /// A child, however it is made, is of another generation, and so is its own child.

@@ -4,9 +4,9 @@
 //! another's. Its words stay. Number 0 is nobody, which has none.
 
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
+use once_cell::race::OnceBox;
 use submeter_percpu::{Area, Block};
 
 /// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
@@ -20,10 +20,9 @@ const CHUNK: usize = 256;
 /// What a thread may keep to itself before it posts it: as much as a batch of bytes.
 pub(super) const KEPT_MAX: i64 = 64 << 10;
 
-type Chunk = Box<[OnceLock<Block>; CHUNK]>;
-
-static CHUNKS: [OnceLock<Chunk>; OWNERS_MAX.div_ceil(CHUNK)] =
-    [const { OnceLock::new() }; OWNERS_MAX.div_ceil(CHUNK)];
+/// No `OnceLock`: if a thread sets one during a fork, the child waits for it forever.
+static CHUNKS: [OnceBox<[OnceBox<Block>; CHUNK]>; OWNERS_MAX.div_ceil(CHUNK)] =
+    [const { OnceBox::new() }; OWNERS_MAX.div_ceil(CHUNK)];
 
 /// The bytes of all blocks that there ever were, and of those that are no more: two words that only
 /// grow, because a sum over CPUs is of no one moment. See [`sum`].
@@ -74,12 +73,12 @@ pub(crate) fn samples(owner: u32) -> i64 {
 
 /// Makes an owner's words, unless it has them already.
 pub(crate) fn make(owner: u32) -> io::Result<()> {
-    let none = || Box::new([const { OnceLock::new() }; CHUNK]);
+    let none = || Box::new([const { OnceBox::new() }; CHUNK]);
     let chunk = CHUNKS[owner as usize / CHUNK].get_or_init(none);
     if chunk[owner as usize % CHUNK].get().is_none() {
         let block = Area::common()?.block(4)?;
         // Whichever thread was earlier made the same.
-        let _ = chunk[owner as usize % CHUNK].set(block);
+        let _ = chunk[owner as usize % CHUNK].set(Box::new(block));
     }
     Ok(())
 }

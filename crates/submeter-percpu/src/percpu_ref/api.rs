@@ -256,6 +256,7 @@ impl PercpuRef {
     /// Waits, on a task, until the release callback has returned. A count of zero comes earlier:
     /// the thread of the last put may still be in the callback, with what it uses.
     pub fn released(&self) -> Released<'_> {
+        self.act(self.core.help());
         self.core.view().released()
     }
 

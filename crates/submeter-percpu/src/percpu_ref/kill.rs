@@ -110,8 +110,13 @@ impl<C: Counted> Drop for Kills<C> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
     use submeter_sys::Backend;
 
+    use super::Counted;
     use crate::percpu_ref::raw::barriers_of_this_thread;
     use crate::percpu_ref::{Options, PercpuArc, PercpuOwner, PercpuRef, Start};
     use crate::storage::Area;
@@ -161,6 +166,21 @@ mod tests {
         let kept = count(Options::new());
         assert_eq!(barriers(|| kept.switch_to_atomic()), one());
         assert_eq!(barriers(|| assert!(kept.kill())), 0, "nothing is counted per CPU any more");
+    }
+
+    /// Waiters finish a kill whose thread a fork left behind at its barrier.
+    #[test]
+    fn waiters_finish_an_abandoned_kill() {
+        let abandoned = || {
+            let reference = count(Options::new());
+            assert!(Counted::switch(&&reference).begin_kill(false).is_some());
+            assert!(!reference.is_released());
+            reference
+        };
+        abandoned().released_blocking(Duration::ZERO).expect("finished");
+        let reference = abandoned();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(reference.released()).poll(&mut context).is_ready());
     }
 
     #[test]

@@ -184,6 +184,7 @@ impl<T> PercpuOwner<T> {
 
     /// Waits, on a task, until the value's drop has returned.
     pub fn released(&self) -> Released<'_> {
+        self.shared.help();
         self.shared.view().released()
     }
 

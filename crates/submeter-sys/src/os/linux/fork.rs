@@ -13,10 +13,11 @@ pub(crate) fn wipe(page: &Reservation) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets the C library call `in_child` in each child of its `fork`. `in_child` may do what a signal
-/// handler may.
-pub(crate) fn note_handler(in_child: extern "C" fn()) {
-    // SAFETY: 1. The handler may run in a child of a threaded process: its caller's part. 2. It is
-    // there as long as it may be called: a library that is unloaded takes its handlers with it.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+/// Lets the C library call `in_parent` before each of its forks, and `in_child` in the child, which
+/// may do what a signal handler may.
+pub(crate) fn note_handlers(in_parent: extern "C" fn(), in_child: extern "C" fn()) {
+    // SAFETY: 1. `in_child` may run in a child of a threaded process: the caller's part. 2. Both
+    // exist for as long as they may be called: a library that is unloaded takes its handlers with
+    // it.
+    unsafe { libc::pthread_atfork(Some(in_parent), None, Some(in_child)) };
 }
