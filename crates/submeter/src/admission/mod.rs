@@ -162,7 +162,8 @@
 //!
 //! **A kill** ends the waits of its group with an error at once; what is in flight ends by itself,
 //! and is all of the queue that a release waits for. **A fork** copies what is in flight, and not
-//! what waits: a future that is polled in the child begins to wait there anew.
+//! what waits: a future that is polled in the child begins to wait there again. A group that the
+//! child kills, and that has a weight or a limit here, is released once the child uses the queue.
 
 mod admitting;
 mod error;

@@ -313,8 +313,10 @@ impl Naive {
 
     /// Without a cost, it was cancelled.
     fn leave(&mut self, index: usize, expected: u64, ended: Option<(u64, u32)>) {
-        if let Some((cost, among)) = ended {
-            self.end(index, cost, among);
+        let in_flight = i128::from(self.0[index].own.in_flight());
+        match ended {
+            Some((cost, among)) => self.end(index, cost, among),
+            None => self.0[index].untaken[0] -= self.0[index].untaken[0] / in_flight,
         }
         self.parts(index, |part, _| {
             let found = part.expected.iter().position(|&one| one == i128::from(expected));

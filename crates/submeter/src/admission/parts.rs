@@ -120,7 +120,7 @@ impl Average {
 }
 
 /// What a group's own work was moved on by and none of its ends has taken yet, in parts. All ends
-/// together take all of it: an average is of nothing else.
+/// together take all of it, but for the places of cancelled work: an average is of nothing else.
 #[derive(Default)]
 pub(super) struct Untaken {
     /// By its places: each piece in flight has as much of that.
@@ -138,12 +138,17 @@ impl Untaken {
     /// 63 that cost nothing, of which an average soon forgets the one. If it took its part in any
     /// case, the first of 64 that work one after the other would have cost a 64th.
     pub(super) fn take(&mut self, among: u32, usual: i128) -> i128 {
-        let among = i128::from(among.max(1));
-        let held = self.held / among;
-        let used = (usual - held).max(self.used / among).min(self.used);
-        self.held -= held;
+        let held = self.take_held(among);
+        let used = (usual - held).max(self.used / i128::from(among.max(1))).min(self.used);
         self.used -= used;
         held + used
+    }
+
+    /// Takes what the place of one of `among` in flight cost.
+    pub(super) fn take_held(&mut self, among: u32) -> i128 {
+        let held = self.held / i128::from(among.max(1));
+        self.held -= held;
+        held
     }
 }
 

@@ -193,6 +193,13 @@ impl Fair {
         self.on_path(at, |node| _ = node.place.pay(held, node.weight()));
     }
 
+    /// Keeps what a place cost out of the average: its work was cancelled before it began.
+    pub(super) fn forget_place(&mut self, at: usize) {
+        self.count_held(at);
+        let node = &mut self.nodes[at];
+        node.untaken.take_held(node.own.in_flight);
+    }
+
     /// Has more or less be in flight in a node, which counts for so much until its end.
     pub(super) fn count_in_flight(
         &mut self,
