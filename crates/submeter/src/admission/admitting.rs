@@ -1,4 +1,4 @@
-//! Waiting for a place, and having one.
+//! Waiting for a place, and holding one.
 
 use std::fmt;
 use std::future::Future;
@@ -19,8 +19,8 @@ use crate::until::until;
 /// A future that is ready once its work may begin. Created by
 /// [`Admission::acquire`](super::Admission::acquire).
 ///
-/// It works on every runtime. Dropped before it is ready, it leaves nothing behind: a place that
-/// was its own by then goes to the next.
+/// It works on every runtime. Dropped before it is ready, it leaves nothing behind: if it had been
+/// given a place by then, the place goes to the next waiter.
 #[must_use = "it asks for no place unless it is polled"]
 pub struct Admitting {
     /// `None` once it is ready.
@@ -31,16 +31,16 @@ pub struct Admitting {
 struct Asks {
     shared: Arc<Shared>,
     group: Group,
-    /// Its number in the line.
+    /// Its number in the line, while it waits there.
     waits: Option<u64>,
 }
 
-/// A place, for as long as it is not dropped. Created by
-/// [`Admission::acquire`](super::Admission::acquire) and its like.
+/// A place, held until this is dropped. Created by
+/// [`Admission::acquire`](super::Admission::acquire) and its variants.
 ///
-/// It may be dropped anywhere. Its drop lets the next in: one exchange while nobody waits,
-/// otherwise a lock, and a wake. Drop it in its group, or after that was left, so that the next is
-/// chosen by what it cost.
+/// It may be dropped anywhere. Its drop admits the next waiter: one atomic exchange while nothing
+/// waits, otherwise a lock and a wake. Drop it in its group, or after the group has been left, so
+/// that the next is chosen with this cost included.
 ///
 /// # Examples
 /// ```
@@ -59,20 +59,20 @@ struct Asks {
 pub struct Admitted {
     shared: Arc<Shared>,
     group: Group,
-    /// What it counts for until its end, if it came by the line.
+    /// What it counts for until its end, if the line admitted it.
     expected: Option<u64>,
     cost: u64,
 }
 
 impl Admitted {
-    /// Returns the group that it is for.
+    /// Returns the group that the place is for.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Says what the work has cost, such as rows read or tokens made: 1 if nothing is said. Of no
-    /// effect where it is the CPU time that counts, and as 1 if it is 0: a turn is a turn.
+    /// Reports what the work has cost, such as rows read or tokens made; the default is 1. It has
+    /// no effect where CPU time is the cost. A cost of 0 counts as 1: a turn is a turn.
     ///
     /// # Examples
     /// ```
@@ -101,12 +101,12 @@ impl Admitting {
         Admitting { asks: Some(Asks { shared, group, waits: None }), deadline: None }
     }
 
-    /// Waits for `timeout` at most, from now on; with a timeout of zero it is let in at once or not
-    /// at all. The queue keeps the deadline: it never lets in what is late.
+    /// Waits for at most `timeout`, from now on. With a timeout of zero it is admitted at once or
+    /// not at all. The queue keeps the deadline: it never admits late work.
     ///
-    /// This crate has no timer. A future whose deadline passes is woken by the next that comes to
-    /// the queue or leaves a place. To be woken at that moment, wait [`until`](Self::until) a
-    /// runtime's timer as well.
+    /// This crate has no timer. A future whose deadline has passed is woken by the next work that
+    /// joins the queue or gives up a place. To be woken at the deadline itself, wait
+    /// [`until`](Self::until) a runtime's timer as well.
     ///
     /// # Examples
     /// ```
@@ -135,11 +135,11 @@ impl Admitting {
         self
     }
 
-    /// Waits until `timer` is ready at most: any future, such as the runtime's sleep. It is polled
-    /// only while this waits.
+    /// Waits until `timer` is ready, at most. The timer may be any future, such as the runtime's
+    /// sleep. It is polled only while this waits.
     ///
     /// # Errors
-    /// As those of [`acquire`](super::Admission::acquire), and when the timer was ready first.
+    /// The same as [`acquire`](super::Admission::acquire), and when the timer is ready first.
     #[doc(alias = "timeout")]
     #[doc(alias = "within")]
     pub async fn until(self, timer: impl Future) -> Result<Admitted, AdmissionError> {
@@ -152,10 +152,10 @@ impl Admitting {
         Err(asks.shared.refusal(&asks.group, Why::Late))
     }
 
-    /// Waits on this thread for `timeout` at most.
+    /// Waits on this thread for at most `timeout`.
     #[inline]
     pub(super) fn wait(mut self, timeout: Duration) -> Result<Admitted, AdmissionError> {
-        // Most need not wait: a clock is read, and a waker made, for those that do.
+        // Most need not wait: only those that do read a clock and make a waker.
         let asks = self.asks.as_mut().expect("it is new");
         if !asks.group.is_killed() && asks.shared.slots().try_enter() {
             return Ok(self.admitted(None));
@@ -167,7 +167,7 @@ impl Admitting {
     #[inline(never)]
     fn park(mut self) -> Result<Admitted, AdmissionError> {
         let deadline = self.deadline;
-        // What the thread has used by now is not to wait with it.
+        // What the thread has used so far should not stay uncharged during the wait.
         switch::park();
         let this_thread = ThisThread::new();
         let mut context = Context::from_waker(this_thread.waker());
@@ -175,14 +175,14 @@ impl Admitting {
             if let Poll::Ready(admitted) = Pin::new(&mut self).poll(&mut context) {
                 return admitted;
             }
-            // Of no time left, it asks once more: what is late is told so by the queue.
+            // With no time left, it asks once more: the queue itself reports what is late.
             let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
             this_thread.wait(deadline.map(left));
         }
     }
 
     fn admitted(&mut self, expected: Option<u64>) -> Admitted {
-        // Moved, as a clone of each would be another write to a line that all share.
+        // Moved: cloning either would be another write to a line that all threads share.
         let Asks { shared, group, .. } = self.asks.take().expect("it is ready once");
         Admitted { shared, group, expected, cost: 1 }
     }
@@ -223,7 +223,7 @@ impl Future for Admitting {
         if let Some(number) = asks.waits {
             match asks.ask(number, deadline, context) {
                 Asked::Waits => return Poll::Pending,
-                // It waited in the parent of a fork, and begins anew.
+                // It waited in the parent of a fork, and starts again here.
                 Asked::Unknown => asks.waits = None,
                 Asked::Done(Outcome::Granted(expected)) => {
                     return Poll::Ready(Ok(this.admitted(Some(expected))));

@@ -1,4 +1,4 @@
-//! Why work was not let in.
+//! Why work was refused.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::retry;
 use crate::tree::group::Group;
 
-/// The error of work that was not let in: see [`Admission`](super::Admission).
+/// The error of work that was not admitted: see [`Admission`](super::Admission).
 ///
-/// Its text (`Display`) may go to the tenant: of others it says nothing, not even how many there
-/// are. [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
+/// Its text (`Display`) may be shown to the tenant: it says nothing about others, not even how many
+/// there are. [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
 ///
 /// # Examples
 /// ```
@@ -27,7 +27,7 @@ use crate::tree::group::Group;
 /// # drop(admitted);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// In a box, as other refusals: what is let in is not to be copied with room for one.
+// Boxed, like other refusals: the `Ok` side should not be copied with room for an error.
 #[derive(Debug)]
 pub struct AdmissionError(pub(super) Box<Refused>);
 
@@ -54,47 +54,48 @@ pub(super) enum Why {
 }
 
 impl AdmissionError {
-    /// Returns whether as many waited as may, and the group had no fewer than others: too much is
-    /// asked for by all together.
+    /// Returns whether the queue was full and the group had no fewer waiters than the others: all
+    /// tenants together ask for too much.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.why == Why::Full
     }
 
-    /// Returns whether too many of the group waited: as many as may in one, or the most of all when
-    /// the queue was full, so that one of its own had to make room for one of another's.
+    /// Returns whether too many of the group waited: as many as one group may have, or more than
+    /// any other group when the queue was full, so that this one had to make room for another
+    /// group's.
     #[must_use]
     pub fn is_full_for_group(&self) -> bool {
         matches!(self.0.why, Why::FullForGroup | Why::Displaced)
     }
 
-    /// Returns whether it was let into the queue and had to leave it for another group's.
+    /// Returns whether it was queued and then had to make room for another group's.
     #[must_use]
     pub fn is_displaced(&self) -> bool {
         self.0.why == Why::Displaced
     }
 
-    /// Returns whether no place came free before the deadline.
+    /// Returns whether no place became free before the deadline.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.0.why == Why::Late
     }
 
-    /// Returns whether the group was killed before.
+    /// Returns whether the group was killed first.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.0.why == Why::Killed
     }
 
-    /// Returns whether this is a forked child in which a thread of the parent stayed behind with
-    /// the queue's lock: nobody can wait here.
+    /// Returns whether this is a forked child and a thread of the parent held the queue's lock at
+    /// the fork: nothing can wait here.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.why == Why::Abandoned
     }
 
-    /// Estimates when another try may have more luck, by how fast places came free of late; `None`
-    /// if that is not known, or never.
+    /// Estimates when another try is more likely to succeed, from how fast places became free
+    /// recently; `None` if that is unknown, or if no try can succeed.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -106,14 +107,14 @@ impl AdmissionError {
         &self.0.group
     }
 
-    /// Returns the whole text, for logs: whose work it was, and how much there is of others. Not
-    /// for tenants.
+    /// Returns the whole text, for logs: whose work it was, and how much others have. Not for
+    /// tenants.
     pub fn detail(&self) -> impl fmt::Display + '_ {
         Detail(self)
     }
 }
 
-/// For the tenant: of other groups it says nothing.
+/// For the tenant: it says nothing about other groups.
 impl fmt::Display for AdmissionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.why {

@@ -1,38 +1,38 @@
 //! Who goes next: start-time fair queueing over a tree of groups.
 //!
-//! Each group with work that waits or is in flight has a **node**. Its parent's node keeps, in
-//! **virtual time**, how far each child has got: what it used, divided by its weight. The one that
-//! has got least far goes next, at each level from the root down; the virtual time of a level is
-//! that of the last one that did. Whoever comes anew begins one turn after that time: it has no
-//! credit for when it wanted nothing, and groups that are made for one request each do not keep
-//! those from their turns that have had one. It is behind by a turn, whatever that comes to cost
-//! while it waits, and not by an amount. What waits in a group itself contends with the group's
-//! children, as one child of the usual weight.
+//! Each group whose work waits or is in flight has a **node**. Its parent's node keeps, in
+//! **virtual time**, how far each child has got: what it used, divided by its weight. The child
+//! that has got least far goes next, at each level from the root down. The virtual time of a level
+//! is the position of the last child that went. A newcomer starts one turn behind that time. Time
+//! in which it wanted nothing earns it no credit, and groups made for one request each do not keep
+//! those that have had a turn from their next one. It is behind by a turn, at whatever cost a turn
+//! has while it waits, not by a fixed amount. Work that waits in a group itself contends with the
+//! group's children, as one child of the usual weight.
 //!
-//! What work costs is known when it ends. Until then it counts for what work of its group cost on
-//! average, or of the next one above of which some has ended, so that a group cannot have all
-//! places before the first one ends; the end puts what it cost in the place of that. A group that
-//! is weighed anew is so for what is in flight as well. CPU time is known of a group and not of
-//! its work: what it used and what its places cost are divided among its ends, without a rest.
+//! The cost of work is known when it ends. Until then it counts for what work of its group cost on
+//! average, or of the nearest group above in which some has ended, so that a group cannot take all
+//! places before its first work ends; the end replaces this estimate by the real cost. A new weight
+//! applies to work in flight as well. CPU time is known of a group, not of single work: its usage
+//! and the cost of its places are divided among its ends, without a remainder.
 //!
-//! Where CPU time is the cost, a group has two: what it used of the CPU, and an eighth of what it
-//! could have used in its places. It is moved on by the one that is ahead. So work that sleeps in
-//! its places pays for them while it does, and work that runs for an eighth of the time or more
-//! pays for CPU time alone. By how much the one may be ahead when work ends is bounded by what its
-//! group has in flight: what a group slept through is no credit for the CPU.
+//! Where CPU time is the cost, a group has two costs: the CPU time it used, and an eighth of what
+//! it could have used in its places. It moves on by the larger one. So work that sleeps in its
+//! places pays for them meanwhile, and work that runs for an eighth of the time or more pays for
+//! CPU time alone. When work ends, the lead of one cost over the other is limited to what the group
+//! has in flight: a group that slept earns no credit for the CPU.
 //!
-//! Time in places goes on without an event, for all groups at once. A place in the order is brought
-//! up to date when its group changes, or is about to go next. It only ever moves back, so
-//! the first of those that are ready is farther than another by no more than it has moved since it
-//! was seen. A sixteenth of a turn is near enough.
+//! Time in places passes without an event, for all groups at once. A position in the order is
+//! brought up to date when its group changes, or is about to go next. Positions only ever move
+//! back, so the first of the ready groups is farther than another by no more than it has moved
+//! since it was last seen. A sixteenth of a turn is near enough.
 //!
-//! A level at which nothing waits nor is in flight has no past: its virtual time moves on to that
-//! of the farthest child, and nodes that nothing is left of are removed. So there are never more
-//! than groups that took part since, and those that have a weight or a limit of their own.
+//! A level at which nothing waits or is in flight has no past: its virtual time moves on to the
+//! position of the farthest child, and nodes without any state left are removed. So there are never
+//! more nodes than groups that took part since, and groups with a weight or a limit of their own.
 //!
-//! Lag-based queueing (EEVDF) was rejected: a lag needs to know beforehand how much is asked for.
-//! Deficit round robin visits all tenants for each round, of which most wait for nothing. A
-//! larger part of the time in places was rejected: work that is preempted would pay for being so.
+//! Lag-based queueing (EEVDF) was rejected: a lag requires the size of each request in advance.
+//! Deficit round robin visits all tenants in each round, most of which wait for nothing. A larger
+//! share for the time in places was rejected: preempted work would pay for being preempted.
 //! With half, on two CPUs that ten other threads wanted, weights of 1 and 3 shared as 37 to 63.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -51,43 +51,43 @@ use order::Place;
 
 mod order;
 
-/// What every group weighs that was given no weight, as in Linux.
+/// The weight of groups that were given none, as in Linux.
 pub(super) const WEIGHT_USUAL: u32 = 100;
 
-/// The place above the roots of all trees.
+/// The node above the roots of all trees.
 const ROOT: usize = 0;
 
-/// Among the children of a node: what waits in the node's group itself.
+/// As a child of a node: what waits in the node's group itself.
 const OWN: usize = usize::MAX;
 
-/// Bits of virtual time below what a unit of cost takes at weight 1.
+/// Fractional bits of virtual time, below one unit of cost at weight 1.
 const FRACTION_BITS: u32 = 20;
 
-/// How long a place must be held to cost as much as its use would, where each has a CPU.
+/// How long a place must be held to cost as much as using it would, where each place has a CPU.
 pub(super) const HELD_PER_USED: i128 = 8;
 
-/// The most that counts of the time between two events. If nobody comes, asks or leaves for longer,
-/// the process may have been stopped as a whole, and then no place kept anybody from a CPU. Work
+/// The longest time between two events that counts. If nothing joins, polls or leaves for longer,
+/// the process may have been stopped as a whole, and then no place kept anything from a CPU. Work
 /// that sleeps for longer while nothing else happens pays for this much.
 const GAP_MAX: Duration = Duration::from_secs(10);
 
 /// How far a turn gets before any has ended: cost 1 at the usual weight.
 const TURN_FIRST: i128 = (1 << FRACTION_BITS) / WEIGHT_USUAL as i128;
 
-/// Into how many parts a turn is divided. The next may have moved by one since it was seen last.
+/// The parts of a turn. The next group may have moved by one part since it was last seen.
 pub(super) const TURN_PARTS: i128 = 16;
 
-/// All that waits, and what it is decided by. Empty, it has one node.
+/// The queue, and everything that decides its order. An empty queue has one node.
 pub(super) struct Fair {
     bounds: Bounds,
     /// How many pieces of work the CPUs can run at once.
     cpus: u32,
     now: Instant,
-    /// What having a place has cost until now, in parts.
+    /// What holding a place has cost until now, in parts.
     held: i128,
-    /// What it was when the way was closed. Work that entered before is in no count here.
+    /// `held` when the fast path was closed. Work that entered before is not counted here.
     closed_at: i128,
-    /// Nodes without a group are free, but for the first.
+    /// Nodes without a group are free, except the first.
     nodes: Vec<Node>,
     free: Vec<usize>,
     places: HashMap<u64, usize, RandomState>,
@@ -95,10 +95,10 @@ pub(super) struct Fair {
     next_turn: u64,
     /// How many nodes have a limit.
     limited: usize,
-    /// The nodes in whose groups something waits, by how much.
+    /// The nodes in whose groups something waits, by the number of waiters.
     lengths: BTreeSet<(usize, usize)>,
     deadlines: BTreeSet<(Instant, u64, usize)>,
-    /// What has become of those that waited, until they ask.
+    /// The outcomes of waits, until the waiters ask for them.
     outcomes: HashMap<u64, Outcome, RandomState>,
     pace: Pace,
     effects: Effects,
@@ -125,24 +125,24 @@ struct Node {
     waiting: usize,
     /// How many nodes have this one as `up`.
     below: usize,
-    /// Where it is among its siblings, and what waits in the group itself among its children.
+    /// Its position among its siblings, and that of the group's own waiters among its children.
     place: Place,
     own: Place,
     now: i128,
-    /// The children of which something can go in, by where they are, and then by turn: those that
-    /// have had one, and those that are new, which are all behind by the same.
+    /// The children of which something can be admitted, by position and then by turn. First those
+    /// that have had a turn, then the new ones, which are all behind by the same distance.
     ready: [BTreeSet<(i128, u64, usize)>; 2],
-    /// The children of which nothing waits nor is in flight, and that are ahead of the time here.
+    /// The children in which nothing waits or is in flight, and that are ahead of the time here.
     resting: BTreeSet<(i128, usize)>,
     rests_at: Option<i128>,
-    /// Those of the group itself, by number.
+    /// Waiters of the group itself, by number.
     waiters: BTreeMap<u64, Waiter>,
     untaken: Untaken,
-    /// What work in it and below costs on average, once some has ended.
+    /// Average cost of work in it and below, once some has ended.
     average: Option<Average>,
     /// How far one of its children gets in a turn on average, once one has ended.
     turn: Option<Average>,
-    /// Up to which CPU time the group was charged.
+    /// The CPU time up to which the group was charged.
     seen: u64,
 }
 
@@ -151,12 +151,12 @@ impl Node {
         self.waiting == 0 && self.place.in_flight == 0
     }
 
-    /// Whether nothing is to be remembered of it but where it is.
+    /// Whether nothing but its position need be remembered.
     fn is_bare(&self) -> bool {
         self.is_idle() && self.below == 0 && self.weight.is_none() && self.limit.is_none()
     }
 
-    /// Whether work of its own waits, or is in flight that came by the line.
+    /// Whether work of its own waits, or is in flight and was admitted by the line.
     fn takes_part(&self) -> bool {
         !self.waiters.is_empty() || self.own.in_flight > 0
     }
@@ -194,12 +194,12 @@ impl Fair {
         std::mem::take(&mut self.effects)
     }
 
-    /// Has all that follows happen at `now`, with so many `places` in all until then; ends the
-    /// waits of those whose time is over.
+    /// Moves the clock to `now`, with so many `places` in all until then; ends the waits whose time
+    /// is over.
     pub(super) fn tick(&mut self, now: Instant, places: u32) {
         let time = now.saturating_duration_since(self.now).min(GAP_MAX).as_nanos().cast_signed();
         self.now = self.now.max(now);
-        // As many as can run; with more places than that, each is good for its part of them.
+        // As many as can run. If there are more places than that, each counts for its part of them.
         let parallel = i128::from(places.min(self.cpus));
         let places = i128::from(places.max(1));
         self.held += (time << FRACTION_BITS) * parallel / (places * HELD_PER_USED);
@@ -208,8 +208,8 @@ impl Fair {
 
     // ---- those that wait ---------------------------------------------------------------------
 
-    /// Has one more wait in `group`, whose CPU time is `used` if that is what its work costs; there
-    /// may be a place that is free, and remains so. Returns its number.
+    /// Adds a waiter to `group`, whose CPU time is `used` if that is what its work costs. With
+    /// `has_place`, a place is free and remains so. Returns the waiter's number.
     pub(super) fn join(
         &mut self,
         group: &Group,
@@ -238,7 +238,7 @@ impl Fair {
         let refusal = if self.nodes[at].kept.is_none() {
             Some(Why::Killed)
         } else if has_place && self.would_enter(at) {
-            // It will not wait, so that no bound on those that do is its.
+            // It will not wait, so no bound on waiters applies.
             None
         } else if deadline.is_some_and(|deadline| deadline <= self.now) {
             Some(Why::Late)
@@ -258,7 +258,7 @@ impl Fair {
         self.note_close();
         let node = &mut self.nodes[at];
         if !node.takes_part() {
-            // What it used before is not of this contention.
+            // What it used before is not part of this contention.
             node.seen = node.seen.max(used.unwrap_or(0));
         }
         node.waiters.insert(number, Waiter { waker, deadline });
@@ -270,15 +270,15 @@ impl Fair {
         Ok(number)
     }
 
-    /// Call it before a change that may close the way.
+    /// Must be called before a change that may close the fast path.
     fn note_close(&mut self) {
         if !self.is_needed() {
             self.closed_at = self.held;
         }
     }
 
-    /// Returns whether one that joins here takes the place that is free: no limit keeps it from it.
-    /// Nobody else is ready, who would have it by now.
+    /// Returns whether work that joins here takes the free place: no limit prevents it, and nothing
+    /// else is ready, or it would have the place already.
     fn would_enter(&self, at: usize) -> bool {
         debug_assert!(!self.is_ready(), "somebody waits beside a free place");
         let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
@@ -286,8 +286,8 @@ impl Fair {
         path.all(|node| node.limit.is_none_or(|most| node.place.in_flight < most))
     }
 
-    /// Throws out the latest of the group with most, if that has more than the one with `length`
-    /// will. So one that fills the queue takes no place of others.
+    /// Evicts the latest waiter of the longest group, if that group has more than the one with
+    /// `length` will have. So a tenant that fills the queue takes no places from others.
     fn make_room(&mut self, length: usize) -> bool {
         let Some(&(longest, at)) = self.lengths.last() else { return false };
         if longest <= length + 1 {
@@ -298,8 +298,8 @@ impl Fair {
         true
     }
 
-    /// Takes what has become of one that waits, until `deadline` from now on. If it still does,
-    /// `waker` is woken from now on, and the one before is dropped without the lock.
+    /// Takes the outcome of a wait, whose deadline is `deadline` from now on. If it still waits,
+    /// `waker` replaces the one before, which is dropped after the lock is released.
     pub(super) fn ask(
         &mut self,
         group: &Group,
@@ -312,7 +312,7 @@ impl Fair {
             self.set_deadline(at, number, deadline);
         }
         let outcome = self.outcomes.remove(&number);
-        // If it was late its node may be gone, or another group's that has no such number.
+        // If it was late its node may be gone, or be another group's, without that number.
         let waiter = at.and_then(|at| self.nodes.get_mut(at)?.waiters.get_mut(&number));
         let (asked, old) = match (outcome, waiter) {
             (Some(outcome), _) => (Asked::Done(outcome), waker),
@@ -339,8 +339,7 @@ impl Fair {
         self.outcomes.remove(&number)
     }
 
-    /// Has one wait no longer. Returns what it would have cost if it was let in, in which case its
-    /// place is free again.
+    /// Ends a wait. If it had been granted, returns its expected cost, and its place is free again.
     pub(super) fn cancel(&mut self, group: &Group, number: u64) -> Option<u64> {
         let at = self.places.get(&group.id()).copied();
         match self.outcomes.remove(&number) {
@@ -364,7 +363,7 @@ impl Fair {
         None
     }
 
-    /// Ends the waits of those whose time is over.
+    /// Ends the waits whose deadline has passed.
     pub(super) fn expire(&mut self) {
         while let Some(&(deadline, number, at)) = self.deadlines.first()
             && deadline <= self.now
@@ -373,7 +372,7 @@ impl Fair {
         }
     }
 
-    /// Ends all waits in a group that was killed, and lets go of it.
+    /// Ends all waits in a group that was killed, and releases the group.
     pub(super) fn kill(&mut self, id: u64) {
         let Some(&at) = self.places.get(&id) else { return };
         while let Some((&number, _)) = self.nodes[at].waiters.first_key_value() {
@@ -395,7 +394,7 @@ impl Fair {
         self.settle(at);
     }
 
-    /// Takes a waiter out; to be followed by `settle`.
+    /// Removes a waiter; `settle` must follow.
     fn unlink(&mut self, at: usize, number: u64) -> Option<Waiter> {
         let length = self.nodes[at].waiters.len();
         let waiter = self.nodes[at].waiters.remove(&number)?;
@@ -407,7 +406,7 @@ impl Fair {
         Some(waiter)
     }
 
-    /// Notes that as many wait in a node's group as there are now, and no longer `before`.
+    /// Updates `lengths` for a node's group, whose number of waiters was `before`.
     fn resize(&mut self, at: usize, before: usize) {
         self.lengths.remove(&(before, at));
         let length = self.nodes[at].waiters.len();
@@ -418,7 +417,7 @@ impl Fair {
 
     // ---- those that are in flight ------------------------------------------------------------
 
-    /// Counts the end of work that was let in by [`admit`](Line::admit).
+    /// Counts the end of work that [`admit`](Line::admit) admitted.
     pub(super) fn complete(&mut self, group: &Group, expected: u64, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
         let Some(&at) = self.places.get(&group.id()) else { return };
@@ -429,8 +428,8 @@ impl Fair {
     fn count_end(&mut self, at: usize, used: Used) {
         let node = &mut self.nodes[at];
         let (cost, among) = match used {
-            // Work that used nothing yet still has had its turn.
-            // No earlier than what was seen: ends look before they take the lock.
+            // Work that used nothing yet has still had its turn. Not below what was seen: ends read
+            // it before they take the lock.
             Used::CpuTime(used) => {
                 let seen = node.seen.max(used);
                 let more = seen - std::mem::replace(&mut node.seen, seen);
@@ -439,7 +438,7 @@ impl Fair {
             Used::Cost(cost) => (cost.max(1), 1),
         };
         self.charge(at, cost);
-        // Not what is usual above: where that is more, the first end would take all.
+        // Not the usual cost above: if that is more, the first end would take everything.
         let usual = self.nodes[at].average.map_or(0, |average| average.0);
         let (cost, mut weight) = (self.nodes[at].untaken.take(among, usual), WEIGHT_USUAL);
         self.on_path(at, |node| {
@@ -451,9 +450,9 @@ impl Fair {
         });
     }
 
-    /// Counts the end of work that was let in while nobody waited: what it used, and its place
-    /// since others wait, if its group takes part by now. If it does not, nothing says how much of
-    /// its CPU time is of this contention; it begins a turn behind when it comes again.
+    /// Counts the end of work that was admitted while nothing waited: what it used, and its place
+    /// since others wait, if its group takes part by then. If not, nothing tells how much of its
+    /// CPU time belongs to this contention; the group starts a turn behind when it comes again.
     pub(super) fn complete_other(&mut self, group: &Group, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
         let Some(&at) = self.places.get(&group.id()) else { return };
@@ -462,11 +461,11 @@ impl Fair {
             return;
         }
         self.begin(at);
-        // As all others that end.
+        // Like every other end.
         self.count_in_flight(at, |in_flight| in_flight + 1, 0);
         if is_timed {
-            // It may have come by the lock as one looked for a place, for whom the way was closed
-            // for that moment. Then nobody waits, and nobody has since an earlier close.
+            // Another may have closed the fast path for a moment to look for a place. Then nothing
+            // waits, and nothing has waited since an earlier close.
             self.note_close();
             self.charge_place(at);
         }
@@ -481,7 +480,7 @@ impl Fair {
 
     // ---- weights and limits ------------------------------------------------------------------
 
-    /// Changes what a group weighs, or how many may be in flight in it and below.
+    /// Changes a group's weight, or the limit on what is in flight in it and below.
     pub(super) fn configure(
         &mut self,
         group: &Group,
@@ -489,7 +488,7 @@ impl Fair {
         watch: &mut dyn FnMut(&Group) -> Option<u64>,
     ) {
         let at = self.node(group, watch);
-        // Nothing would end it in a group that is gone.
+        // In a group that is gone, nothing would ever remove the setting.
         if self.nodes[at].kept.is_some() {
             match setting {
                 Setting::Weight(weight) => self.set_weight(at, weight),
@@ -506,7 +505,7 @@ impl Fair {
         self.limited += usize::from(limit.is_some());
     }
 
-    /// Returns a group's weight and limit, and how many wait in it and below.
+    /// Returns a group's weight and limit, and the number of waiters in it and below.
     pub(super) fn state(&self, group: &Group) -> State {
         let node = self.places.get(&group.id()).map(|&at| &self.nodes[at]);
         node.map_or_else(State::default, |node| State {
@@ -520,11 +519,11 @@ impl Fair {
         self.nodes[ROOT].waiting
     }
 
-    /// Estimates when another try may have more luck.
+    /// Estimates when another try is more likely to succeed.
     pub(super) fn retry_after(&self, why: Why) -> Option<Duration> {
         let before = match why {
             Why::Killed | Why::Abandoned => return None,
-            // One of each group goes in before the next one of this.
+            // One of each group is admitted before the next one of this group.
             Why::FullForGroup | Why::Displaced => self.lengths.len(),
             Why::Full | Why::Late => self.waiting() + 1,
         };
@@ -532,8 +531,8 @@ impl Fair {
         Some(after)
     }
 
-    /// In a child of a fork: forgets those that waited in the parent, whose wakers may be of a
-    /// runtime that is not here, and has kills told anew.
+    /// In a child of a fork: forgets the parent's waiters, whose wakers may belong to a runtime
+    /// that does not exist here, and subscribes to kills again.
     pub(super) fn forget_waiting(&mut self, watch: &mut dyn FnMut(&Group) -> Option<u64>) {
         while let Some(&(_, at)) = self.lengths.last() {
             let (&number, _) = self.nodes[at].waiters.first_key_value().expect("it has a length");
@@ -552,7 +551,7 @@ impl Fair {
         killed.into_iter().for_each(|id| self.kill(id));
     }
 
-    /// All groups that are kept, for the end.
+    /// Takes all kept groups, for the end.
     pub(super) fn take_kept(&mut self) -> Vec<Kept> {
         self.nodes.iter_mut().filter_map(|node| node.kept.take()).collect()
     }

@@ -15,7 +15,7 @@ use super::{Admission, Admitted, Admitting};
 use crate::switch::clock;
 use crate::{Group, Schema, Tree};
 
-/// Works off what always waits in `groups`, of random costs around each group's own; returns what
+/// Works off what always waits in `groups`, at random costs around each group's own. Returns what
 /// each used.
 fn saturated(admission: &Admission, groups: &[(&Group, u64)], ends: usize) -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(7);
@@ -41,8 +41,7 @@ fn saturated(admission: &Admission, groups: &[(&Group, u64)], ends: usize) -> Ve
     used
 }
 
-/// Says whether `used` is divided by `weights` to within what `most` pieces of the largest cost
-/// are.
+/// Returns whether `used` is divided by `weights`, to within `most` pieces of the largest cost.
 fn is_divided(used: &[u64], weights: &[u64], most: u64) -> bool {
     let (all, sum) = (used.iter().sum::<u64>(), weights.iter().sum::<u64>());
     used.iter().zip(weights).all(|(used, weight)| used.abs_diff(all * weight / sum) <= most)
@@ -53,7 +52,7 @@ fn fair_weights_decide_whatever_requests_cost() {
     let (tree, admission) = (tree(), Admission::new(4));
     let [small, large] = ["/small", "/large"].map(|path| tree.create(path).expect("new"));
     admission.set_weight(&large, Some(300)).expect("in range");
-    // One asks for little at once, the other for much.
+    // One asks for a little at a time, the other for a lot.
     let used = saturated(&admission, &[(&small, 10), (&large, 1000)], 4_000);
     assert!(is_divided(&used, &[1, 3], 5 * 2000), "{used:?}");
     let used = saturated(&admission, &[(&small, 1000), (&large, 10)], 4_000);
@@ -70,7 +69,7 @@ fn fair_a_groups_part_is_divided_below_it() {
     admission.set_weight(&y, Some(200)).expect("in range");
     let used = saturated(&admission, &[(&a, 100), (&x, 100), (&y, 100)], 4_000);
     assert!(is_divided(&used, &[1, 1, 2], 5 * 200), "{used:?}");
-    // What waits in the group itself contends with those below it, as one of the usual weight.
+    // What waits in the group itself contends with its children, as one of the usual weight.
     let used = saturated(&admission, &[(&a, 100), (&x, 100), (&y, 100), (b, 100)], 4_000);
     let of_b: u64 = used[1..].iter().sum();
     assert!(is_divided(&[used[0], of_b], &[1, 3], 5 * 200), "{used:?}");
@@ -100,7 +99,7 @@ fn fair_ten_thousand_have_a_turn_before_a_second() {
     assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
 }
 
-/// Notes which of those that wait was woken.
+/// Notes which waiter was woken.
 struct Bell {
     index: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -112,10 +111,10 @@ impl Wake for Bell {
     }
 }
 
-/// A storm among ten thousand tenants loses nobody and leaves nothing.
+/// A storm among ten thousand tenants loses no one and leaves nothing.
 ///
-/// Weights change, groups are killed and waits given up in a crowd, while places come free. None is
-/// polled again that was not woken.
+/// Weights change, groups are killed and waits given up in a crowd, while places become free. No
+/// future is polled again unless it was woken.
 #[test]
 fn fair_a_storm_of_ten_thousand_loses_nobody() {
     const TENANTS: usize = if cfg!(miri) { 50 } else { 10_000 };
@@ -151,7 +150,7 @@ fn fair_a_storm_of_ten_thousand_loses_nobody() {
     loop {
         let next = woken.lock().expect("no panic").pop();
         let Some(i) = next else { break };
-        // Of some that were let in, the future is dropped instead.
+        // For some that were admitted, the future is dropped instead.
         let Some(acquire) = waiting[i].as_mut().filter(|_| i % 10 > 0) else {
             given_up += usize::from(waiting[i].take().is_some());
             continue;
@@ -203,7 +202,7 @@ fn one_that_wanted_nothing_has_no_credit_for_it() {
     assert!((9..=11).contains(&turns_of_idle), "they take turns from the start");
 }
 
-/// A weight that changes while work is in flight is no credit and no debt.
+/// A weight that changes while work is in flight gives no credit and no debt.
 ///
 /// What it counted for at one weight was given back at another: 1000 at 10,000 for 1000 at 1.
 #[test]
@@ -228,7 +227,7 @@ fn a_weight_changed_in_flight_is_no_credit() {
         while held.group() != &a {
             held = turn(held, 1000);
         }
-        // It was let in at the first weight, or is in flight at it; and ends at the second.
+        // It was admitted at the first weight, or is in flight at it, and ends at the second.
         admission.set_weight(&a, Some(weights[1])).expect("in range");
         held = turn(held, 1);
         admission.set_weight(&a, None).expect("none is none");
@@ -241,14 +240,14 @@ fn a_weight_changed_in_flight_is_no_credit() {
     }
 }
 
-/// Work that came by the open way is charged in full to one that wanted nothing before.
+/// Work that entered by the fast path is charged in full to a group that wanted nothing before.
 ///
-/// What it had not used while it wanted nothing paid for it.
+/// The share it had left unused while it wanted nothing paid for it.
 #[test]
 fn work_by_the_open_way_is_charged_in_full() {
     let (tree, admission) = (tree(), Admission::new(2));
     let [busy, idle] = ["/busy", "/idle"].map(|path| tree.create(path).expect("new"));
-    // It is remembered.
+    // With a weight, the group is remembered.
     admission.set_weight(&idle, Some(100)).expect("in range");
     let end = |mut held: Admitted, cost| {
         held.set_cost(cost);
@@ -282,7 +281,7 @@ fn work_by_the_open_way_is_charged_in_full() {
     assert!(turns > 40, "{turns} turns, of 50 that cost as much");
 }
 
-/// With CPU time that a test can set: it is a counter as any other.
+/// The CPU time is one that the test can set: it is a counter like any other.
 #[test]
 fn a_groups_cpu_time_is_what_its_turns_cost() {
     let mut schema = Schema::builder();
@@ -291,7 +290,7 @@ fn a_groups_cpu_time_is_what_its_turns_cost() {
     let [slow, quick] = ["/slow", "/quick"].map(|path| tree.create(path).expect("new"));
     let admission = Admission::new(1);
     let mut held = admission.try_acquire(tree.root()).expect("free");
-    // Far more than what this test itself has a place for.
+    // Far more than this test itself uses in a place.
     let groups = [(&slow, 40_000_000), (&quick, 4_000_000)];
     let mut waiting = groups.map(|(group, _)| [0; 2].map(|_| waits(&admission, group)));
     let mut turns = [0_u64; 2];
@@ -305,13 +304,13 @@ fn a_groups_cpu_time_is_what_its_turns_cost() {
         group.add(cpu, cost);
         held = turn;
     }
-    // What this thread does besides is charged to no group.
+    // Whatever else this thread does is charged to no group.
     assert!(turns[0].abs_diff(100) <= 2, "ten of the quick for one of the slow: {turns:?}");
 }
 
-/// Work that was let in before others waited is its group's part once they do.
+/// Work that was admitted before others waited counts in its group's part once they do.
 ///
-/// Nothing charged for them until the next of their group ended, which had gone first.
+/// It was charged only when the next work of its group ended, which had gone first.
 #[test]
 fn what_was_let_in_before_a_wait_counts_in_it() {
     let mut schema = Schema::builder();
@@ -330,9 +329,9 @@ fn what_was_let_in_before_a_wait_counts_in_it() {
     assert_eq!(let_in.len(), 4, "the other has used four turns, and it none");
 }
 
-/// A group that comes anew does not have all places before its first work ends.
+/// A newcomer does not get all places before its first work ends.
 ///
-/// What it has in flight counted for nothing until the first of it ended.
+/// What it had in flight counted for nothing until the first of it ended.
 #[test]
 fn a_newcomer_does_not_have_all_places_at_first() {
     let (tree, admission) = (tree(), Admission::new(8));
@@ -348,7 +347,7 @@ fn a_newcomer_does_not_have_all_places_at_first() {
         drop(of_long.remove(at));
         Some(turn)
     };
-    // All that is in flight then came by the line, at what work costs.
+    // Everything in flight then was admitted by the line, at what work costs.
     for _ in 0..20 {
         let first = held.remove(0);
         held.extend(end(first));
@@ -388,11 +387,11 @@ fn nobody_waits_in_a_group_whose_kill_was_told() {
     join(&mut fair).expect("room");
     fair.admit();
     fair.kill(tree.root().id());
-    // What is in flight still has its node.
+    // Work in flight still has its node.
     assert_eq!((fair.nodes(), join(&mut fair)), (1, Err(Why::Killed)));
 }
 
-/// Each of them would be before those that have had a turn, for ever.
+/// Each of them would forever go before those that have had a turn.
 #[test]
 fn a_group_per_request_keeps_nobody_from_turns() {
     let (tree, admission) = (tree(), Admission::new(1));
@@ -422,7 +421,7 @@ fn a_group_per_request_keeps_nobody_from_turns() {
     assert!(turns > 50, "{turns} of 300");
 }
 
-/// Work of several groups, one piece after the other in one place, of which more always waits.
+/// Work of several groups, one piece after another in one place, where more always waits.
 struct Turns<'a> {
     admission: &'a Admission,
     held: Option<Admitted>,
@@ -441,7 +440,7 @@ impl<'a> Turns<'a> {
         self.waiting.push((group.clone(), waits(self.admission, group)));
     }
 
-    /// Ends the work that has the place, and returns whose is the next.
+    /// Ends the work that has the place, and returns the group that goes next.
     fn next(&mut self, cost: u64) -> Group {
         let mut held = self.held.take().expect("there is always one");
         held.set_cost(cost);
@@ -456,21 +455,22 @@ impl<'a> Turns<'a> {
         group
     }
 
-    /// Returns after how many turns, of `cost` each, one of a group that comes now has its own.
+    /// Returns after how many turns, of `cost` each, a group that comes now has its own.
     fn until(&mut self, fresh: &Group, cost: u64) -> usize {
         self.join(fresh);
         (0..1000).find(|_| self.next(cost) == *fresh).unwrap_or(usize::MAX)
     }
 }
 
-/// One that comes anew waits for few turns of others, whatever ends before it cost.
+/// A newcomer waits for few turns of others, whatever ended before it cost.
 ///
-/// A newcomer begins a turn behind; one end that cost a billion made that millions of turns.
+/// A newcomer starts a turn behind; one end that cost a billion made that millions of turns.
 #[test]
 fn a_newcomer_waits_for_few_turns_of_others() {
     const HUGE: u64 = 1_000_000_000;
-    // How many cheap turns there were, how many that cost a billion, and for how many more of the
-    // cheap a newcomer may wait then: until an eighth less with each end has made it little.
+    // The number of cheap turns, the number that cost a billion, and how many more cheap turns a
+    // newcomer may wait for then: until the average, which loses an eighth with each end, has
+    // become small.
     for (cheap, huge, most) in [(10, 1, 10), (0, 1, 150), (0, 50, 150), (10, 50, 150)] {
         let (tree, admission) = (tree(), Admission::new(1));
         let [small, large, fresh] = ["/s", "/l", "/f"].map(|path| tree.create(path).expect("new"));
@@ -491,10 +491,9 @@ fn a_newcomer_waits_for_few_turns_of_others() {
     }
 }
 
-/// A group has its turn soon after those that come anew cost a billion times as much.
+/// A group has its turn soon after newcomers cost a billion times as much.
 ///
-/// The other way round: before the average is as much, those that come anew are before those that
-/// have had a turn.
+/// The reverse case: until the average is as high, newcomers go before those that have had a turn.
 #[test]
 fn a_group_has_its_turn_despite_dear_newcomers() {
     let (tree, admission) = (tree(), Admission::new(1));
@@ -510,13 +509,13 @@ fn a_group_has_its_turn_despite_dear_newcomers() {
     }
 }
 
-/// It waited for as many turns of them as cost what a turn does elsewhere.
+/// It waited for as many of their turns as add up to the cost of a turn elsewhere.
 #[test]
 fn a_newcomer_is_behind_by_a_siblings_turn() {
     let (tree, admission) = (tree(), Admission::new(1));
     let paths = ["/web/s", "/web/f", "/batch"];
     let [small, fresh, batch] = paths.map(|path| tree.get_or_create(path).expect("new"));
-    // Each of the one for one of the others, whatever they cost.
+    // One turn of the one for one of the other, whatever they cost.
     admission.set_weight(&batch, Some(10_000)).expect("in range");
     admission.set_weight(small.parent().expect("/web"), Some(1)).expect("in range");
     let mut turns = Turns::new(&admission, &small);
@@ -533,9 +532,9 @@ fn a_newcomer_is_behind_by_a_siblings_turn() {
     }
 }
 
-/// One that comes anew is behind by a turn, whatever its siblings weigh.
+/// A newcomer is behind by a turn, whatever its siblings weigh.
 ///
-/// It waited for a turn at the usual weight: a hundred of those that weigh the most.
+/// It waited for a turn at the usual weight: a hundred turns of siblings with the highest.
 #[test]
 fn a_newcomer_is_a_turn_behind_at_any_weight() {
     for weight in [1, 10_000] {
@@ -551,7 +550,7 @@ fn a_newcomer_is_a_turn_behind_at_any_weight() {
     }
 }
 
-/// Any code may add to the counter. The end of work panicked then, with the lock held.
+/// Any code may add to the counter. The end of work then panicked, with the lock held.
 #[test]
 fn cpu_time_below_nothing_is_none() {
     let tree = timed_tree();

@@ -1,10 +1,11 @@
-//! A queue that is fair to tenants: of those whose work waits, who has used least goes next.
+//! A queue that is fair to tenants: of the tenants whose work waits, the one that has used least
+//! goes next.
 //!
-//! An [`Admission`] has a number of places, and lets so much work be in flight. While there is a
-//! free one it is anybody's: nothing is kept for those who do not want it. When there is none, work
-//! waits *by tenant*: the next place goes to the group that has used least for its weight, at each
-//! level of the tree from the root down, however many requests the others have waiting. Within one
-//! group those that came first go first.
+//! An [`Admission`] has a number of places, which is how much work may be in flight. While a place
+//! is free, anyone may take it: none is reserved for tenants that do not want it. When none is
+//! free, work waits *by tenant*: the next place goes to the group that has used least for its
+//! weight, at each level of the tree from the root down, however many requests the others have
+//! waiting. Within a group, work is admitted in order of arrival.
 //!
 //! ```
 //! use submeter::admission::Admission;
@@ -16,7 +17,7 @@
 //! let tree = Tree::new(schema.build()?)?;
 //! let [gold, free] = [tree.create("/gold")?, tree.create("/free")?];
 //!
-//! // As much at once as there are CPUs; where both want more, three fourths are for the one.
+//! // As much at once as there are CPUs; when both want more, /gold gets three quarters of it.
 //! let admission = Admission::new(4);
 //! admission.set_weight(&gold, Some(300))?;
 //!
@@ -33,51 +34,52 @@
 //! ```
 //!
 //! # What it is fair in
-//! - **CPU time**, where the schema declares it ([`cpu_time`](crate::SchemaBuilder::cpu_time)): all
-//!   that the group is charged while its work is in flight or waits, by the
-//!   [switch](crate::switch). Work that is charged to a group below the one that it was let in for
-//!   does not count.
+//! - **CPU time**, where the schema declares it ([`cpu_time`](crate::SchemaBuilder::cpu_time)):
+//!   everything that the [switch](crate::switch) charges to the group while its work is in flight
+//!   or waits. Work charged to a group below the one that it was admitted for does not count.
 //! - Work that **sleeps** in its place costs an eighth of the CPU time that the place could have
-//!   been used for, which with more places than CPUs is each one's part of them. A group pays for
-//!   this or for what it used, whichever is more: for CPU time alone if it works for an eighth of
-//!   its time or more, so that it need not pay for being preempted. One that only sleeps has eight
-//!   places for each of one that only works. It pays while it sleeps, and gets no credit for it.
-//!   Of a time in which nobody comes to the queue, asks or leaves, it pays for 10 s at most: a
-//!   process that was stopped as a whole, for however long, costs each piece that was in flight no
-//!   more than 1.25 s of CPU time.
-//! - Otherwise, or [as the builder says](AdmissionBuilder::by_reported_cost), **what each
-//!   [says](Admitted::set_cost)** that it has cost, or 1.
+//!   been used for. With more places than CPUs, that is each place's part of the CPUs. A group pays
+//!   for this or for what it used, whichever is more. If it works for an eighth of its time or more
+//!   it pays for CPU time alone, so that it need not pay for being preempted. A group that only
+//!   sleeps has eight places for each place of a group that only works. It pays while it sleeps,
+//!   and earns no credit by it. It pays for at most 10 s of any period in which nothing joins the
+//!   queue, polls it or leaves: a process that was stopped as a whole, for however long, costs each
+//!   piece that was in flight no more than 1.25 s of CPU time.
+//! - Otherwise, or if the [builder says so](AdmissionBuilder::by_reported_cost), **the cost that
+//!   each piece of work [reports](Admitted::set_cost)**, or 1.
 //!
-//! What is in flight counts for what work of its group cost on average until it ends, which
-//! corrects it. So groups that have work waiting all the time share by their weights, to within
-//! what is in flight. One that comes anew begins where the others are: it has no credit for when it
-//! wanted nothing, and waits for one turn of its siblings, whatever that costs on average while it
-//! waits. If turns cost a millionth all at once, that is some dozens of them. Nobody starves.
+//! Until it ends, work in flight counts for what work of its group has cost on average; its end
+//! corrects that. Groups that always have work waiting therefore share by their weights, to within
+//! the work in flight. A newcomer starts where the others are: time in which it wanted nothing
+//! earns it no credit. It waits for one turn of its siblings, which costs whatever their turns cost
+//! on average while it waits. If turns suddenly cost a millionth of that, it waits for some dozens
+//! of them. Nobody starves.
 //!
 //! # Weights of its own
-//! [`Admission::set_weight`] and not [`Group::set_weight`]: that one is of a rate of the schema and
-//! divides what it grants; here a program may have several queues, such as one for its CPUs and one
-//! for its connections, which weigh alike or not. And a group that nobody weighs has a turn here as
-//! in Linux, with 100; with a rate it takes what the others leave.
+//! A weight is set by [`Admission::set_weight`], not by [`Group::set_weight`]. The latter belongs
+//! to a rate of the schema and divides what that grants, whereas a program may have several queues,
+//! such as one for its CPUs and one for its connections, with different weights in each. Moreover,
+//! a group without a weight has a turn here with 100, as in Linux; with a rate it takes what the
+//! others leave.
 //!
 //! # What it costs
-//! - **While nobody waits**, and no group has a limit: one exchange of a word to be let in, one at
+//! - **While nothing waits**, and no group has a limit: one atomic exchange to be admitted, one at
 //!   the end, and a handle of the group and of the queue, which are moved.
-//! - **Otherwise** a lock for some hundreds of nanoseconds, and an allocation or two; O(log) in how
-//!   many tenants wait. Where CPU time is the cost, groups that have work in flight move back while
-//!   it goes on: the next has got least far to within a sixteenth of a turn, so that an end
-//!   need not look at all of them. The first end after a pause may.
-//! - No thread, no timer; an idle tenant has nothing here.
+//! - **Otherwise** a lock for some hundreds of nanoseconds, and an allocation or two; O(log) in the
+//!   number of tenants that wait. Where CPU time is the cost, groups with work in flight move back
+//!   continuously. The group that goes next has used least to within a sixteenth of a turn, so that
+//!   an end need not look at all of them. The first end after a pause may.
+//! - No thread and no timer; an idle tenant has no state here.
 //!
 //! # Work that takes long
-//! Work that is let in keeps its place to its end, also where it yields at a
-//! [checkpoint](crate::switch::TimeSlice::checkpoint): that is its thread alone. So a light request
-//! may wait for as long as a heavy one takes. A [limit](Admission::set_group_limit) of the heavy
-//! group keeps a place for others, which is empty while they want none: on two CPUs, beside work of
-//! half a millisecond, requests of a light tenant took 1.24 times as long as alone in the median
-//! instead of 1.57 times, and the heavy one did a third less
-//! (`proof/submeter-bench/record/x86_64-linux/2026-11-30-admission.md`). Where heavy work could
-//! stop, it can give its place back and ask for another:
+//! Admitted work keeps its place to its end, even where it yields at a
+//! [checkpoint](crate::switch::TimeSlice::checkpoint): that gives up its thread alone. A light
+//! request may therefore wait for as long as a heavy one takes. A
+//! [limit](Admission::set_group_limit) on the heavy group keeps a place for others, which stays
+//! empty while they want none. On two CPUs, beside work of half a millisecond, requests of a light
+//! tenant then took 1.24 times as long as alone in the median instead of 1.57 times, and the heavy
+//! tenant did a third less (`proof/submeter-bench/record/x86_64-linux/2026-11-30-admission.md`).
+//! Where heavy work could stop, it can give its place back and ask for another:
 //!
 //! ```
 //! use std::time::Duration;
@@ -117,17 +119,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each slice is a turn then: requests of the heavy group itself come between, and it may be
-//! refused in the middle, as when too many wait.
+//! Each slice is then a turn: other requests of the heavy group run in between, and the work may be
+//! refused halfway, for example when too many wait.
 //!
-//! **Before it asks here** a task waits for its runtime. While all workers of tokio are busy, they
-//! look for tasks from outside and for sockets that are ready once in many polls, 61 at first:
-//! where polls take a part of a millisecond, set `global_queue_interval` and `event_interval` of
-//! its `Builder` to 1.
+//! **Before it asks here**, a task waits for its runtime. While all of tokio's workers are busy,
+//! they look for tasks from outside and for ready sockets only once in many polls, 61 at first.
+//! Where polls take a noticeable part of a millisecond, set `global_queue_interval` and
+//! `event_interval` of its `Builder` to 1.
 //!
 //! # How long it waits
-//! [`Admission::waiting_in`] says how many of a tenant wait now. For how long they did is a counter
-//! of the program's own, which the page, `top` and `/metrics` show by tenant as any other:
+//! [`Admission::waiting_in`] returns how many requests of a tenant wait now. To know how long they
+//! waited, declare a counter, which the page, `top` and `/metrics` show by tenant like any other:
 //!
 //! ```
 //! use std::time::Instant;
@@ -142,7 +144,7 @@
 //! let (web, admission) = (tree.create("/web")?, Admission::new(4));
 //! let since = Instant::now();
 //! let admitted = admission.acquire(&web).await;
-//! web.add(waited, since.elapsed().as_nanos() as u64); // also if it was not let in
+//! web.add(waited, since.elapsed().as_nanos() as u64); // also if it was refused
 //! # drop(admitted?);
 //! # assert!(web.sum(waited) > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -151,19 +153,19 @@
 //! ```
 //!
 //! # When not to use it
-//! For work that is shorter than some microseconds, or where nothing is ever scarce. For what is
-//! held and not worked on, such as memory: that is a [`Quota`](crate::Quota). For how much per
-//! time, and not at once: that is a [`RateLimit`](crate::RateLimit). It is for what has not begun:
-//! work that runs is not stopped. Not in signal handlers.
+//! For work that is shorter than some microseconds, or where nothing is ever scarce. For something
+//! that is held and not worked on, such as memory: that is a [`Quota`](crate::Quota). For an amount
+//! per time rather than at once: that is a [`RateLimit`](crate::RateLimit). To stop work that
+//! already runs: only work that has not begun waits here. In signal handlers.
 //!
-//! **Work that is let in and asks again** of the same queue wants a second place, as any other
-//! would. If all places are held by such work, it waits for itself; give it a deadline, or hand the
+//! **Admitted work that asks again** in the same queue wants a second place, as any other work
+//! would. If all places are held by such work, it waits for itself. Give it a deadline, or pass the
 //! first place down.
 //!
-//! **A kill** ends the waits of its group with an error at once; what is in flight ends by itself,
-//! and is all of the queue that a release waits for. **A fork** copies what is in flight, and not
-//! what waits: a future that is polled in the child begins to wait there again. A group that the
-//! child kills, and that has a weight or a limit here, is released once the child uses the queue.
+//! **A kill** ends the waits of its group with an error at once. Work in flight ends by itself, and
+//! is the only part of the queue that a release waits for. **A fork** copies what is in flight, but
+//! not what waits: a future that is polled in the child starts to wait again there. A group with a
+//! weight or a limit that the child kills is released once the child uses the queue.
 
 mod admitting;
 mod error;
@@ -195,15 +197,15 @@ use crate::tree::group::Group;
 use parts::{Bounds, Setting, State};
 use shared::Shared;
 
-/// A queue for places, which goes by tenants. See the [module](self).
+/// A queue for places that is fair to tenants. See the [module](self).
 ///
-/// A clone is of the same queue. Groups of several trees may share one.
+/// A clone is a handle to the same queue. Groups of several trees may share one.
 #[derive(Clone)]
 pub struct Admission {
     shared: Arc<Shared>,
 }
 
-/// Makes an [`Admission`]. Created by [`Admission::builder`].
+/// Builder of an [`Admission`]. Created by [`Admission::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "it makes no queue until `build`"]
 pub struct AdmissionBuilder {
@@ -212,21 +214,21 @@ pub struct AdmissionBuilder {
     by_reports: bool,
 }
 
-/// How many may wait, if nothing else is said: some megabytes of them.
+/// Default for the number of waiters: some megabytes of them.
 const WAITING_MAX: usize = 10_000;
 
 impl Admission {
-    /// Makes a queue that has `limit` pieces of work in flight at most, [`SLOTS_MAX`] if that is
-    /// less. With 0 all wait until another limit is [set](Self::set_limit).
+    /// Makes a queue with at most `limit` pieces of work in flight, or [`SLOTS_MAX`] if that is
+    /// less. With 0, everything waits until another limit is [set](Self::set_limit).
     ///
-    /// For work that keeps a CPU busy, as many as there are CPUs; for work that mostly waits for
-    /// others, as many as those do best with.
+    /// For work that keeps a CPU busy, choose the number of CPUs; for work that mostly waits for
+    /// other services, as many as those handle best.
     #[must_use]
     pub fn new(limit: u32) -> Admission {
         Admission::builder(limit).build()
     }
 
-    /// Begins to make one of which more is said.
+    /// Starts a builder, for queues that need more than a limit.
     ///
     /// # Examples
     /// ```
@@ -270,20 +272,20 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// When too many wait, of this group or of all together; when the group was killed before, or
-    /// is while it waits; when its [deadline](Admitting::max_wait) passes. In a forked child, when
-    /// it would have to wait and another thread of the parent stayed behind with the lock.
+    /// When too many wait, in this group or in all together; when the group is killed, before or
+    /// during the wait; when its [deadline](Admitting::max_wait) passes. In a forked child, when it
+    /// would have to wait and another thread of the parent held the lock at the fork.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn acquire(&self, group: &Group) -> Admitting {
         Admitting::new(Arc::clone(&self.shared), group.clone())
     }
 
-    /// As [`acquire`](Self::acquire), and blocks the thread until the work may begin, for `timeout`
-    /// at most: of [`Duration::MAX`], as long as it takes. Not in async code.
+    /// The same as [`acquire`](Self::acquire), but blocks the thread until the work may begin, for
+    /// at most `timeout`; [`Duration::MAX`] waits as long as it takes. Not in async code.
     ///
-    /// A thread that leaves a place runs on while the next is woken, and the kernel may put that
-    /// one on the CPU of another that has a place. With `acquire`, on a runtime that has a worker
-    /// for each CPU, there are never more threads to run than CPUs.
+    /// A thread that gives up a place keeps running while the next is woken, and the kernel may put
+    /// the woken one on the CPU of another that has a place. With `acquire`, on a runtime with one
+    /// worker per CPU, there are never more runnable threads than CPUs.
     ///
     /// # Examples
     /// ```
@@ -301,7 +303,7 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// As those of `acquire`, and when no place came free in that time.
+    /// The same as `acquire`, and when no place became free in that time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn acquire_blocking(
         &self,
@@ -311,20 +313,21 @@ impl Admission {
         self.acquire(group).wait(timeout)
     }
 
-    /// Takes a place if there is one that nobody waits for.
+    /// Takes a place if one is free and nothing waits for it.
     ///
     /// # Errors
-    /// When there is none, which [`is_late`](AdmissionError::is_late); when the group was killed.
+    /// When there is none ([`is_late`](AdmissionError::is_late)); when the group was killed.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_acquire(&self, group: &Group) -> Result<Admitted, AdmissionError> {
         self.acquire_blocking(group, Duration::ZERO)
     }
 
-    /// Sets how much may be in flight in all. A higher limit lets in those that wait; a lower one
-    /// stops nothing that is in flight, and with 0 nothing more is let in.
+    /// Sets how much may be in flight in all. A higher limit admits waiters at once; a lower one
+    /// stops nothing that is in flight, and 0 admits nothing more.
     ///
     /// # Panics
-    /// In a forked child in which a thread stayed behind with the lock, as do the other setters.
+    /// In a forked child in which a thread of the parent held the lock at the fork; the other
+    /// setters panic likewise.
     pub fn set_limit(&self, limit: u32) {
         self.change(|shared, _| shared.slots().set_limit(limit));
     }
@@ -335,11 +338,12 @@ impl Admission {
         self.shared.slots().used().1
     }
 
-    /// Sets or removes how much may be in flight in a group and all below it; 0 lets nothing more
-    /// in. What is in flight when the queue gets its first such limit does not count.
+    /// Sets or removes the limit on what may be in flight in a group and all below it; 0 admits
+    /// nothing more. Work that is in flight when the queue gets its first such limit does not
+    /// count.
     ///
-    /// As long as any group has a limit, every admission takes the lock. Forgotten when the group
-    /// is killed.
+    /// As long as any group has a limit, every admission takes the lock. A limit is forgotten when
+    /// its group is killed.
     ///
     /// # Examples
     /// ```
@@ -362,18 +366,19 @@ impl Admission {
         });
     }
 
-    /// Returns the limit of a group of its own.
+    /// Returns the limit set for a group itself.
     #[must_use]
     pub fn group_limit(&self, group: &Group) -> Option<u32> {
         self.state(group).limit
     }
 
     /// Sets or removes the weight with which a group contends with its siblings, from 1 to 10,000
-    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It counts for what ends from now
-    /// on, also for what waits or is in flight. Forgotten when the group is killed.
+    /// ([`WEIGHTS`](crate::WEIGHTS)); groups without one have 100. It applies to everything that
+    /// ends from now on, including what already waits or is in flight. A weight is forgotten when
+    /// its group is killed.
     ///
     /// # Errors
-    /// When the weight is out of range; nothing changes then.
+    /// When the weight is out of range; then nothing changes.
     pub fn set_weight(&self, group: &Group, weight: Option<u32>) -> Result<(), InvalidWeightError> {
         let weight = weight.map(InvalidWeightError::check).transpose()?;
         self.change(|shared, fair| {
@@ -382,7 +387,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Returns the weight that was set for a group.
+    /// Returns the weight set for a group.
     #[must_use]
     pub fn weight(&self, group: &Group) -> Option<u32> {
         self.state(group).weight
@@ -394,13 +399,13 @@ impl Admission {
         self.shared.slots().used().0
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.with(|fair| fair.waiting()).unwrap_or(0)
     }
 
-    /// Returns how many of a group and all below it wait.
+    /// Returns the number of waiters in a group and all below it.
     #[must_use]
     pub fn waiting_in(&self, group: &Group) -> usize {
         self.state(group).waiting
@@ -421,23 +426,24 @@ impl Admission {
 }
 
 impl AdmissionBuilder {
-    /// Sets how many may wait, of all groups together: 10,000 if nothing is said.
+    /// Sets how many may wait in all groups together; the default is 10,000.
     ///
-    /// One that comes when so many wait takes the place of the latest of the group that has most of
-    /// them, unless its own has as many: who fills the queue takes no places of others.
+    /// When that many wait already, a newcomer displaces the latest waiter of the group that has
+    /// most of them, unless its own group has as many. A tenant that fills the queue takes no
+    /// places from others.
     pub fn waiting_max(mut self, waiting_max: usize) -> AdmissionBuilder {
         self.bounds.all = waiting_max;
         self
     }
 
-    /// Sets how many of one group may wait: no bound of its own if nothing is said.
+    /// Sets how many may wait in one group; by default there is no such bound.
     pub fn waiting_max_by_group(mut self, waiting_max: usize) -> AdmissionBuilder {
         self.bounds.by_group = waiting_max;
         self
     }
 
-    /// Has work cost what it [says](Admitted::set_cost), even where CPU time is measured: for what
-    /// uses something else, such as queries to another server.
+    /// Makes work cost what it [reports](Admitted::set_cost), even where CPU time is measured: for
+    /// work that uses something else, such as queries to another server.
     pub fn by_reported_cost(mut self) -> AdmissionBuilder {
         self.by_reports = true;
         self

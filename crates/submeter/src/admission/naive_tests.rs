@@ -12,7 +12,7 @@ use super::parts::{Bounds, Outcome, Setting, Used};
 use super::tests::{timed_tree, tree};
 use crate::{Group, Tree};
 
-/// A level of the naive queue: looks at all there is at each step, and forgets nothing.
+/// A level of the naive queue, which looks at everything at each step, and forgets nothing.
 struct Level {
     group: Option<Group>,
     up: usize,
@@ -23,15 +23,15 @@ struct Level {
     all: Part,
     own: Part,
     now: i128,
-    /// Whether it could be let in, and whether what waits in the group itself could.
+    /// Whether it could be admitted, and whether what waits in the group itself could.
     was_ready: bool,
     own_was_ready: bool,
-    /// Whether it came anew, and has had no turn.
+    /// Whether it is a newcomer without a turn so far.
     is_new: bool,
-    /// What the group's own part was moved on by, by its places and by what it used, and no end
-    /// has taken.
+    /// By how much the group's own part was moved on for its places and for its usage, and which no
+    /// end has taken.
     untaken: [i128; 2],
-    /// What work there costs, and how far one below gets in a turn.
+    /// What work there costs, and how far a child gets in a turn.
     average: Option<i128>,
     turn: Option<i128>,
     is_dead: bool,
@@ -41,10 +41,10 @@ struct Level {
 struct Part {
     /// Where it would be if nothing were in flight.
     ended_at: i128,
-    /// What each of those in flight there counts for.
+    /// What each piece in flight there counts for.
     expected: Vec<i128>,
-    /// What it used, and what its places cost; and the larger of both, up to which it was
-    /// moved on. All in parts.
+    /// Its usage, and the cost of its places; and the larger of both, up to which it was moved on.
+    /// All in parts.
     used: i128,
     held: i128,
     counted: i128,
@@ -69,18 +69,18 @@ impl Part {
         cost
     }
 
-    /// At the end of work: neither is behind the other by more than what is in flight.
+    /// At the end of work: limits how far either is behind the other to what is in flight.
     fn forget_most(&mut self) {
         let least = self.counted - (self.expected.iter().sum::<i128>() << 20);
         (self.used, self.held) = (self.used.max(least), self.held.max(least));
     }
 }
 
-/// A queue that looks at all there is at each step, and forgets nothing.
+/// A queue that looks at everything at each step, and forgets nothing.
 struct Naive(Vec<Level>);
 
-/// What the other may be off by, beside a part of a turn: it divides for many steps at once, and
-/// this for each.
+/// How much the real queue may differ, apart from a part of a turn: it divides for many steps at
+/// once, this one for each.
 const ROUNDING: i128 = 5_000;
 
 fn taken(cost: i128, weight: u32) -> i128 {
@@ -120,8 +120,8 @@ impl Naive {
         self.0[index].group.as_ref().expect("all but the first have one")
     }
 
-    /// Where a level is in the time above: what was used by the weights of those times, and what is
-    /// in flight by the present one.
+    /// Returns where a level is in the time above: past usage at the weights of those times, work
+    /// in flight at the present weight.
     fn at(&self, index: usize) -> i128 {
         self.0[index].all.at(self.0[index].weight)
     }
@@ -141,13 +141,13 @@ impl Naive {
         any && level.limit.is_none_or(|limit| level.all.in_flight() < limit)
     }
 
-    /// Whether one that joins goes in if there is a place.
+    /// Whether work that joins is admitted if there is a place.
     fn would_enter(&self, index: usize) -> bool {
         let has_room = |level: &Level| level.limit.is_none_or(|most| level.all.in_flight() < most);
         self.path(index).into_iter().all(|at| has_room(&self.0[at]))
     }
 
-    /// Whether all come by the line.
+    /// Whether all work has to use the line.
     fn is_needed(&self) -> bool {
         self.0.iter().any(|level| !level.waiters.is_empty() || level.limit.is_some())
     }
@@ -158,8 +158,8 @@ impl Naive {
         alone && self.children(at).all(|child| self.is_idle(child))
     }
 
-    /// After each step: who could not be let in and can now begins at its level's time; a level at
-    /// which nothing is left has no past.
+    /// Ends a step: a level that could not be admitted and now can starts at the time of the level
+    /// above; a level at which nothing is left has no past.
     fn step(&mut self) {
         for at in 0..self.0.len() {
             let (is_ready, now) = (self.is_ready(at), self.0[self.0[at].up].now);
@@ -187,7 +187,7 @@ impl Naive {
         }
     }
 
-    /// Has groups that nothing is remembered of begin at the time above.
+    /// Starts groups of which nothing is remembered at the time above.
     fn come(&mut self, index: usize, fair: &Fair) {
         for at in self.path(index).into_iter().rev().filter(|&at| at > 0) {
             if !fair.knows(self.group(at)) {
@@ -199,12 +199,12 @@ impl Naive {
         }
     }
 
-    /// Where a level is, behind a turn of `debit` if it is new.
+    /// Where a level is, with a debit of a turn if it is new.
     fn behind(&self, index: usize, debit: i128) -> i128 {
         self.at(index) + if self.0[index].is_new { debit } else { 0 }
     }
 
-    /// Has time go on, in which each place cost `held`, in parts.
+    /// Lets time pass, in which each place cost `held`, in parts.
     fn wait(&mut self, held: i128) {
         for level in &mut self.0 {
             let of = |part: &Part| i128::from(part.in_flight()) * held;
@@ -213,7 +213,8 @@ impl Naive {
         }
     }
 
-    /// The group's own part and those of its level and all above it, with what each weighs.
+    /// Applies `change` to the group's own part and those of its level and all above it, with each
+    /// weight.
     fn parts(&mut self, index: usize, mut change: impl FnMut(&mut Part, u32)) {
         change(&mut self.0[index].own, WEIGHT_USUAL);
         for at in self.path(index) {
@@ -222,7 +223,7 @@ impl Naive {
         }
     }
 
-    /// Checks that `index` has got least far at each level, among those that can be let in.
+    /// Checks that `index` has got least far at each level, among those that can be admitted.
     fn admit(&mut self, index: usize, number: u64, expected: u64, fair: &Fair) {
         let mut path = self.path(index);
         path.reverse();
@@ -260,7 +261,8 @@ impl Naive {
         self.step();
     }
 
-    /// Counts what one cost that is not known to be in flight. Where it was left is no credit.
+    /// Counts a cost of work that is not known to be in flight. The position it was left at is no
+    /// credit.
     fn count(&mut self, index: usize, cost: u64, among: u32, held: i128) {
         let level = &mut self.0[index];
         if !level.own_was_ready && level.own.in_flight() == 0 {
@@ -280,12 +282,13 @@ impl Naive {
         self.step();
     }
 
-    /// What is known of a level, or of the next one above.
+    /// Returns what is known of a level, or of the nearest one above.
     fn known(&self, index: usize, of: impl Fn(&Level) -> Option<i128>) -> Option<i128> {
         self.path(index).into_iter().find_map(|at| of(&self.0[at]))
     }
 
-    /// Counts the end of one of `among` in flight. All they take is all that it was moved on by.
+    /// Counts the end of one of `among` in flight. Together, ends take everything it was moved on
+    /// by.
     fn end(&mut self, index: usize, cost: u64, among: u32) {
         let mut counted = Vec::new();
         self.parts(index, |part, weight| {
@@ -311,7 +314,7 @@ impl Naive {
         }
     }
 
-    /// Without a cost, it was cancelled.
+    /// Ends work; without a cost, it was cancelled.
     fn leave(&mut self, index: usize, expected: u64, ended: Option<(u64, u32)>) {
         let in_flight = i128::from(self.0[index].own.in_flight());
         match ended {
@@ -326,10 +329,10 @@ impl Naive {
     }
 }
 
-/// Each place goes to whom a naive queue gives it and nothing is lost.
+/// Each place goes where a naive queue gives it, and nothing is lost.
 ///
 /// Arrivals, ends, deadlines, cancellations before and after the grant, bounds, weights, limits and
-/// kills in any order. `SUBMETER_STRESS=N` tries as many times the seeds.
+/// kills in any order. `SUBMETER_STRESS=N` tries N times as many seeds.
 #[test]
 fn fair_places_go_where_a_naive_queue_gives_them() {
     let factor = std::env::var("SUBMETER_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -342,7 +345,7 @@ fn fair_places_go_where_a_naive_queue_gives_them() {
     }
 }
 
-/// The queue and the naive one, to both of which the same happens.
+/// The queue and the naive one, which both see the same events.
 struct Storm {
     rng: fastrand::Rng,
     _tree: Tree,
@@ -351,16 +354,16 @@ struct Storm {
     bounds: Bounds,
     places: u32,
     cpus: u32,
-    /// Whether CPU time counts, and with it what places cost.
+    /// Whether CPU time counts, and with it the cost of places.
     is_timed: bool,
     now: Instant,
     /// CPU time, by level.
     used: Vec<u64>,
     deadlines: HashMap<u64, Instant>,
-    /// What a place has cost since all came by the line, in parts.
+    /// What a place has cost since all work has used the line, in parts.
     held: i128,
-    /// The level, the number and what it counts for; without those that came by the line, when
-    /// nobody waited. Those that have not asked yet are cancelled.
+    /// The level, the number and what it counts for; no number for work that the line did not admit
+    /// because nothing waited. Work that has not asked yet is cancelled.
     in_flight: Vec<(usize, Option<(u64, u64)>)>,
 }
 
@@ -438,7 +441,7 @@ impl Storm {
         }
     }
 
-    /// Has time go on, in which some may have become late.
+    /// Lets time pass, by which some may become late.
     fn wait(&mut self) {
         let time = self.rng.u64(0..1000);
         self.now += Duration::from_nanos(time);
@@ -467,7 +470,7 @@ impl Storm {
 
     fn join(&mut self, index: usize) {
         self.naive.come(index, &self.fair);
-        // Some of them have passed.
+        // Some of them have already passed.
         let deadline = self.rng.bool().then(|| {
             self.now + Duration::from_nanos(self.rng.u64(0..20_000)) - Duration::from_nanos(1_000)
         });
@@ -505,11 +508,11 @@ impl Storm {
         self.deadlines.extend(deadline.map(|deadline| (number, deadline)));
     }
 
-    /// Ends one that is in flight, or that has not asked whether it is.
+    /// Ends work in flight, or work that has not asked yet whether it is.
     fn end(&mut self) {
         let at = self.rng.usize(0..self.in_flight.len());
         let (index, by_line) = self.in_flight.swap_remove(at);
-        // Mostly little, and up to a billion.
+        // Mostly little, but up to a billion.
         let most = 1 << self.rng.u32(0..30);
         let (cost, group) = (self.rng.u64(1..=most), self.naive.group(index).clone());
         let Some((number, expected)) = by_line else {
@@ -544,7 +547,7 @@ impl Storm {
         if self.is_timed { Used::CpuTime(self.used[index]) } else { Used::Cost(cost) }
     }
 
-    /// Kills a group without children: of others those below are dead as well.
+    /// Kills a group without children: if it had any, those below would be dead as well.
     fn kill(&mut self, index: usize) {
         if self.naive.children(index).next().is_some() {
             return;
@@ -557,7 +560,7 @@ impl Storm {
         }
     }
 
-    /// Has those go in for whom there is a place, and checks whether it is theirs.
+    /// Admits as many as there are places for, and checks each choice.
     fn let_in(&mut self) {
         while self.fair.is_ready() && self.in_flight.len() < self.places as usize {
             self.fair.admit();
@@ -572,7 +575,7 @@ impl Storm {
         }
     }
 
-    /// Ends all there is, after which nothing is left.
+    /// Ends everything, after which nothing may be left.
     fn must_come_to_nothing(mut self) {
         for at in 1..self.naive.0.len() {
             let group = self.naive.group(at).clone();

@@ -1,4 +1,4 @@
-//! What goes in and out of the line, and the averages that it keeps.
+//! What enters and leaves the line, and the averages that it keeps.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(super) struct Bounds {
     pub(super) by_group: usize,
 }
 
-/// What is to be done once the lock is given up: all of it runs code of others.
+/// What remains to be done after the lock is released: all of it runs code of others.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) woken: Vec<Waker>,
@@ -21,7 +21,7 @@ pub(super) struct Effects {
     pub(super) let_go: Vec<Kept>,
 }
 
-/// What a node keeps of its group: a handle, and the ticket by which its kill is told.
+/// What a node keeps of its group: a handle, and the ticket of its kill notification.
 pub(super) struct Kept {
     pub(super) group: Group,
     pub(super) ticket: u64,
@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     Failed(Why),
 }
 
-/// What one that waits is told.
+/// The answer to a waiter that asks.
 pub(super) enum Asked {
     Waits,
     Done(Outcome),
@@ -45,7 +45,7 @@ pub(super) enum Asked {
 /// What work used.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Used {
-    /// All that its group has used by now.
+    /// Everything that its group has used so far.
     CpuTime(u64),
     Cost(u64),
 }
@@ -65,13 +65,13 @@ pub(super) struct State {
     pub(super) waiting: usize,
 }
 
-/// The time between two ends may always grow to twice this.
+/// The average interval between two ends may always grow to twice this.
 const INTERVAL_LEAST: Duration = Duration::from_millis(1);
 
-/// How fast places come free.
+/// How fast places become free.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// The last end, if somebody waited then.
+    /// The last end, if anything waited then.
     last: Option<Instant>,
     pub(super) interval: Option<Duration>,
 }
@@ -80,7 +80,7 @@ impl Pace {
     pub(super) fn ended(&mut self, now: Instant, is_waited_for: bool) {
         if let Some(last) = self.last {
             let gap = now.saturating_duration_since(last);
-            // At most twice as long: the process may have been stopped for an hour meanwhile.
+            // At most twice as long: the process may have been stopped for an hour in between.
             let average = |interval: Duration| {
                 ((interval * 7 + gap) / 8).min(interval.max(INTERVAL_LEAST) * 2)
             };
@@ -90,53 +90,53 @@ impl Pace {
     }
 }
 
-/// An average of costs, or of how far turns get, in parts.
+/// An average of costs, or of the distance per turn, in parts.
 #[derive(Clone, Copy)]
 pub(super) struct Average(pub(super) i128);
 
 impl Average {
-    /// That of the first, and never of nothing, of which twice as much would be nothing for ever.
+    /// Starts with the first value, but never with 0: twice 0 would be 0 forever.
     pub(super) fn of(first: i128) -> Average {
         Average(first.max(1))
     }
 
-    /// Moves on by an eighth of what the next one differs.
+    /// Moves by an eighth of the difference to the next value.
     pub(super) fn with(self, next: i128) -> Average {
         Average(self.0 + (next - self.0) / 8)
     }
 
-    /// As [`with`](Self::with), but at most doubles the average, which is how far newcomers begin
-    /// behind. Otherwise a newcomer would wait for hundreds of turns after each end that costs as
-    /// much as millions of others.
+    /// The same as [`with`](Self::with), but at most doubles the average, which is how far
+    /// newcomers start behind. Otherwise a newcomer would wait for hundreds of turns after each end
+    /// that costs as much as millions of others.
     ///
     /// If the *first* end costs a billion and all others 1, newcomers wait for some hundred turns,
-    /// until an eighth less with each end has made the average small. If the first costs 1 and all
-    /// others a billion, the average follows within 30 ends. The price: where each request has a
-    /// group of its own and a few cost the most, such groups together get more than their part.
-    /// They belong below a group that lasts.
+    /// until the average, which loses an eighth with each end, has become small. If the first costs
+    /// 1 and all others a billion, the average follows within 30 ends. The price: where each
+    /// request has a group of its own and a few cost the most, those groups together get more than
+    /// their share. They belong below a group that lasts.
     pub(super) fn with_at_most_twice(self, next: i128) -> Average {
         Average(self.with(next).0.min(self.0 * 2))
     }
 }
 
-/// What a group's own work was moved on by and none of its ends has taken yet, in parts. All ends
-/// together take all of it, but for the places of cancelled work: an average is of nothing else.
+/// Costs that a group's own work was charged and that none of its ends has taken yet, in parts. All
+/// ends together take all of it, except for places whose work was cancelled.
 #[derive(Default)]
 pub(super) struct Untaken {
-    /// By its places: each piece in flight has as much of that.
+    /// For its places: each piece in flight has an equal share of it.
     pub(super) held: i128,
-    /// By what it used, which may be of the one that ends, or of others.
+    /// For CPU time used, by the piece that ends or by others.
     pub(super) used: i128,
 }
 
 impl Untaken {
-    /// Takes what counts as the cost of one that ends of `among` in flight: its part of what places
-    /// cost, and of what was used as much as makes that `usual`, or its part if that is more. The
-    /// last takes the rest.
+    /// Takes the cost that counts for one end among `among` pieces in flight: its share of the
+    /// places' cost, and enough of the usage to make the sum `usual`, or its share of the usage if
+    /// that is more. The last piece takes the rest.
     ///
-    /// If it took all, 64 pieces that overlap and end at once would be one of 64 times the cost and
-    /// 63 that cost nothing, of which an average soon forgets the one. If it took its part in any
-    /// case, the first of 64 that work one after the other would have cost a 64th.
+    /// If it took everything, 64 pieces that overlap and end at once would be one end of 64 times
+    /// the cost and 63 that cost nothing, and an average soon forgets the one. If it always took
+    /// its share, the first of 64 that work one after the other would have cost a 64th.
     pub(super) fn take(&mut self, among: u32, usual: i128) -> i128 {
         let held = self.take_held(among);
         let used = (usual - held).max(self.used / i128::from(among.max(1))).min(self.used);
@@ -144,7 +144,7 @@ impl Untaken {
         held + used
     }
 
-    /// Takes what the place of one of `among` in flight cost.
+    /// Takes the cost of one place of `among` in flight.
     pub(super) fn take_held(&mut self, among: u32) -> i128 {
         let held = self.held / i128::from(among.max(1));
         self.held -= held;
@@ -156,9 +156,9 @@ impl Untaken {
 mod tests {
     use super::*;
 
-    /// An average of ends that cost nothing is no end of its growth.
+    /// An average of ends that cost nothing can still grow.
     ///
-    /// As of a line at which no time goes by.
+    /// Such ends occur in a line where no time passes.
     #[test]
     fn an_average_of_nothing_can_grow_again() {
         let mut average = Average::of(0);

@@ -20,21 +20,21 @@ use crate::tree::group::Group;
 pub(super) struct Shared {
     slots: Slots,
     line: ProcessMutex<InProcess>,
-    /// Whether work costs what is said of it, even where CPU time is measured.
+    /// Whether work costs what it reports, even where CPU time is measured.
     by_reports: bool,
-    /// For those that tell of kills.
+    /// For the wakers that report kills.
     me: Weak<Shared>,
 }
 
 struct InProcess {
     fair: Fair,
-    /// The fork generation in which those that wait began to.
+    /// The fork generation in which the waiters started to wait.
     since: u32,
 }
 
-/// What comes of an attempt that need not wait.
+/// The result of an attempt that does not block.
 pub(super) enum Begun {
-    /// Let in; by the line at this expected cost.
+    /// Admitted; if by the line, at this expected cost.
     In(Option<u64>),
     Waits(u64),
 }
@@ -56,8 +56,8 @@ impl Shared {
         &self.slots
     }
 
-    /// Calls `act` with the line, and does what comes of it once the lock is given up. `None` where
-    /// the lock stayed behind at a fork.
+    /// Calls `act` with the line, and carries out the effects after the lock is released. `None` if
+    /// the lock was held at a fork and stayed behind.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Fair) -> T) -> Option<T> {
         let mut line = self.line.lock_unless_abandoned()?;
         if !fork::is(line.since) {
@@ -65,7 +65,7 @@ impl Shared {
             line.fair.forget_waiting(&mut |group| self.watch(group));
             self.slots.serve(&mut line.fair);
         }
-        // Before anybody is let in: what is late is never.
+        // Before anything is admitted: late work never is.
         line.fair.tick(Instant::now(), self.slots.used().1);
         let result = act(&mut line.fair);
         let effects = line.fair.take_effects();
@@ -74,14 +74,14 @@ impl Shared {
         Some(result)
     }
 
-    /// Has a group's kill told, unless it was killed by now.
+    /// Subscribes to a group's kill, unless it has been killed already.
     pub(super) fn watch(&self, group: &Group) -> Option<u64> {
         let shared = Weak::clone(&self.me);
         group.note_kill(Waker::from(Arc::new(TellsOfKill { shared, id: group.id() })))
     }
 
-    /// Enters if there is a place, and nobody waits for it; otherwise waits. A `deadline` that has
-    /// passed is a last attempt.
+    /// Enters if a place is free and nothing waits for it; otherwise waits. A `deadline` that has
+    /// passed means a last attempt.
     #[inline]
     pub(super) fn begin(
         &self,
@@ -108,7 +108,7 @@ impl Shared {
     ) -> Result<Begun, AdmissionError> {
         let used = self.cpu_time(group);
         let joined = self.with(|fair| {
-            // First: nobody is to take the place that it is said to have.
+            // First, so that nothing takes the place that is reported free here.
             let (inside, most) = self.slots.close();
             let watch = &mut |group: &Group| self.watch(group);
             let joined = fair.join(group, waker, deadline, used, inside < most, watch);
@@ -116,7 +116,7 @@ impl Shared {
             let number = joined?;
             if deadline.is_some() {
                 fair.expire();
-                // It may have been all that waited.
+                // That may have been the only waiter.
                 self.slots.serve(fair);
             }
             match fair.take_outcome(number) {
@@ -128,7 +128,7 @@ impl Shared {
         joined.unwrap_or(Err(Why::Abandoned)).map_err(|why| self.refusal(group, why))
     }
 
-    /// Gives back a place, let in by the line at an `expected` cost.
+    /// Gives back a place; `expected` is the cost at which the line admitted it, if it did.
     #[inline]
     pub(super) fn end(&self, group: &Group, expected: Option<u64>, cost: u64) {
         if expected.is_some() || !self.slots.try_leave() {
@@ -140,7 +140,7 @@ impl Shared {
     #[inline(never)]
     fn end_by_line(&self, group: &Group, expected: Option<u64>, cost: u64) {
         if self.cpu_time(group).is_some() {
-            // What this thread has used since its last switch is a part of what it cost.
+            // What this thread has used since its last switch is part of the cost.
             switch::park();
         }
         let used = self.cpu_time(group).map_or(Used::Cost(cost), Used::CpuTime);
@@ -153,12 +153,12 @@ impl Shared {
             self.slots.serve(fair);
         });
         if ended.is_none() {
-            // Of a line that nobody can use, the place alone comes back.
+            // If the line is unusable, the place alone comes back.
             self.slots.leave();
         }
     }
 
-    /// What a group has used, if that is what its work costs: a load for each CPU.
+    /// Returns what a group has used, if that is what its work costs: one load per CPU.
     fn cpu_time(&self, group: &Group) -> Option<u64> {
         if self.by_reports {
             return None;
@@ -166,7 +166,7 @@ impl Shared {
         let cpu_time = group.schema().cpu_time()?;
         let stats = group.counted(cpu_time.key);
         let own = stats.map_or(0, |stats| stats.own(usize::from(cpu_time.key.slot)));
-        // Below 0 by what a program added.
+        // A program may have added negative amounts.
         Some(own.max(0).cast_unsigned())
     }
 
@@ -191,7 +191,7 @@ impl Shared {
     }
 }
 
-/// Runs code of others: of runtimes, and of what is dropped with a group.
+/// Runs code of others: of runtimes, and destructors of what is dropped with a group.
 fn carry_out(effects: Effects) {
     let Effects { woken, dropped, let_go } = effects;
     for waker in woken {

@@ -1,5 +1,5 @@
-//! CPU time that is divided by weights on a real machine: for as long as it is told to, as what a
-//! machine's other programs leave to this one is no matter of the queue.
+//! CPU time divided by weights on a real machine. A run lasts as long as the caller chooses,
+//! because what a machine's other programs leave to this one is outside the queue's control.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{available_parallelism, scope, sleep};
@@ -10,7 +10,7 @@ use super::tests::timed_tree;
 use crate::Group;
 use crate::switch::clock::thread_cpu_ns;
 
-/// How many threads of each group always want more, and CPU time that each uses in its turn.
+/// The number of threads per group, which always want more, and the CPU time that each turn uses.
 const THREADS: usize = 8;
 const TURN_NS: u64 = 500_000;
 
@@ -21,7 +21,7 @@ fn work(group: &Group) {
     });
 }
 
-/// Has groups share the CPUs for a time. Returns what each used of all, in percent.
+/// Lets groups share the CPUs for a time. Returns what each used of the total, in percent.
 fn shares<const N: usize>(paths: [&str; N], weights: &[(&str, u32)], time: Duration) -> [f64; N] {
     let tree = timed_tree();
     let cpu = tree.schema().cpu_time().expect("declared");
@@ -44,7 +44,7 @@ fn shares<const N: usize>(paths: [&str; N], weights: &[(&str, u32)], time: Durat
                 }
             });
         }
-        // Until all wait.
+        // Until all threads wait.
         sleep(Duration::from_millis(200));
         let before = groups.each_ref().map(|group| group.sum(cpu));
         sleep(time);

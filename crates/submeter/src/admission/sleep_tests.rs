@@ -18,13 +18,13 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any simulation.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// Whose work waits, and what a piece of it is.
+/// A tenant of the simulation, and what a piece of its work is like.
 struct Tenant {
     path: &'static str,
     weight: Option<u32>,
-    /// One piece after another in each of so many threads; or one piece each so often.
+    /// Either a number of threads, each with one piece after another; or one piece per interval.
     comes: Comes,
-    /// For how long it is in its place, and for how much of that on a CPU.
+    /// How long a piece is in its place, and how much of that on a CPU.
     held: Duration,
     cpu: Duration,
 }
@@ -49,7 +49,7 @@ impl Tenant {
 #[derive(Clone, Default)]
 struct Found {
     cpu: Duration,
-    /// In places, all together, at the end.
+    /// The time in places, all together, at the end.
     held: Duration,
     in_flight: u32,
     latencies: Vec<Duration>,
@@ -81,8 +81,8 @@ struct Simulation<'a> {
     found: Vec<Found>,
 }
 
-/// Has `tenants` share so many places, on so many CPUs, for a time; with no CPUs, places cost
-/// nothing, and it is CPU time alone that counts.
+/// Lets `tenants` share so many places, on so many CPUs, for a time. With no CPUs places cost
+/// nothing, and CPU time alone counts.
 fn simulate(tenants: &[Tenant], places: u32, cpus: u32, time: Duration) -> Vec<Found> {
     let tree = timed_tree();
     let mut simulation = Simulation::new(&tree, tenants, cpus);
@@ -189,7 +189,7 @@ impl Simulation<'_> {
     }
 }
 
-/// Returns the part that the first has, in percent.
+/// Returns the first tenant's part, in percent.
 fn part(of: impl Fn(&Found) -> Duration, found: &[Found]) -> f64 {
     let all: Duration = found.iter().map(&of).sum();
     of(&found[0]).as_secs_f64() * 100.0 / all.as_secs_f64()
@@ -197,7 +197,7 @@ fn part(of: impl Fn(&Found) -> Duration, found: &[Found]) -> f64 {
 
 /// A light tenant waits no longer beside one that sleeps than beside one that works.
 ///
-/// One that sleeps was always before it: it used nothing.
+/// The sleeping tenant used nothing, and so always went before it.
 #[test]
 fn fair_a_sleeper_delays_no_more_than_a_worker() {
     for places in [2, 8] {
@@ -210,13 +210,13 @@ fn fair_a_sleeper_delays_no_more_than_a_worker() {
         let works = beside(MS, places);
         let sleeps = beside(MS / 100, places);
         let sleeps_for_nothing = beside(MS / 100, 0);
-        // It has the next place that comes free.
+        // It gets the next place that becomes free.
         assert!(works <= 5 * MS && sleeps <= 5 * MS, "{works:?}, {sleeps:?}");
         assert!(sleeps_for_nothing > 10 * MS, "{sleeps_for_nothing:?}: the simulation shows it");
     }
 }
 
-/// Work that sleeps has eight places for each of work that does not.
+/// Work that sleeps has eight places for each place of work that does not.
 #[test]
 fn fair_sleepers_have_eight_places_for_each() {
     for held in [10 * MS, 100 * MS] {
@@ -229,7 +229,7 @@ fn fair_sleepers_have_eight_places_for_each() {
     }
 }
 
-/// And not first when it wakes: until then it would be before all others.
+/// Nor does it go first when it wakes: otherwise it would be ahead of all others until then.
 #[test]
 fn fair_work_that_sleeps_pays_while_it_does() {
     let works = Tenant::new("/works", 8, MS, MS).weighs(1000);
@@ -257,7 +257,7 @@ fn fair_those_that_sleep_share_places_by_weight() {
 
 /// Work shares CPU time by weight, however long it takes.
 ///
-/// Preempted for most of its time, which is not its fault.
+/// Work may be preempted for most of its time, which is not its fault.
 #[test]
 fn fair_workers_share_cpu_time_by_weight() {
     for [held, other] in [[MS, 7 * MS], [7 * MS, MS], [MS, MS]] {
@@ -282,7 +282,7 @@ fn time_slept_is_no_credit_for_the_cpu() {
     let mut used = [Duration::ZERO; 2];
     for step in 0..4_000 {
         simulation.let_in(2);
-        // One of the first sleeps, until half of the time is over.
+        // One of the first sleeps, until half of the time has passed.
         let works = step >= 2_000;
         let held = |piece: &Piece| {
             if works { 10 * MS } else { tenants[piece.of].held }.max(MS) + piece.since
@@ -301,7 +301,7 @@ fn time_slept_is_no_credit_for_the_cpu() {
         }
         simulation.complete(at);
         if step == 2_200 {
-            // Of the 200 that ended since, to within what was in flight and one that is waited for.
+            // Of the 200 that ended since, to within those in flight and the one waited for.
             let [a, b] = used;
             assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
         }
@@ -310,14 +310,14 @@ fn time_slept_is_no_credit_for_the_cpu() {
     assert!(a.abs_diff(b) <= 300 * MS, "{a:?} and {b:?}");
 }
 
-/// Its places were in no count, and cost nothing.
+/// Its places were not counted, and cost nothing.
 #[test]
 fn earlier_places_are_paid_for_once_others_wait() {
     let tree = timed_tree();
     let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
     let (start, mut watch) = (Instant::now(), |_: &Group| Some(0));
     let mut fair = Fair::new(Bounds { all: 8, by_group: 8 }, 2);
-    // Long before anybody waits, which is of no weight.
+    // Long before anything waits; that time must not count.
     fair.tick(start + 100 * SECOND, 2);
     let mut join = |fair: &mut Fair, group| {
         let joined = fair.join(group, Waker::noop().clone(), None, Some(0), false, &mut watch);
@@ -327,8 +327,8 @@ fn earlier_places_are_paid_for_once_others_wait() {
     let of_light = [0; 3].map(|_| join(&mut fair, &light));
     fair.tick(start + 100 * SECOND + 8 * MS, 2);
     fair.complete_other(&heavy, Used::CpuTime(0));
-    // One that sleeps for 8 ms has to pay for 1 ms of the CPU: more than the first of these turns
-    // uses, and less than both.
+    // A piece that sleeps for 8 ms has to pay for 1 ms of the CPU: more than the first of these
+    // turns uses, and less than both.
     for (number, used_us) in of_light.into_iter().zip([900, 1_100]) {
         fair.admit();
         let expected = fair.granted(number).expect("the other had a place");
@@ -338,7 +338,7 @@ fn earlier_places_are_paid_for_once_others_wait() {
     assert!(fair.granted(of_heavy[0]).is_some(), "and for nothing before");
 }
 
-/// Each moves on all the time. An end looked at all of them to find the one ahead by a hair.
+/// Each moves on continuously. An end once looked at all of them to find the one ahead by a hair.
 #[test]
 fn an_end_among_sleeping_thousands_looks_at_few() {
     const TENANTS: u32 = if cfg!(miri) { 100 } else { 2_000 };
@@ -353,13 +353,13 @@ fn an_end_among_sleeping_thousands_looks_at_few() {
     };
     let of_other: Vec<_> = (0..TENANTS).map(|_| join(&mut fair, &other)).collect();
     (0..TENANTS).for_each(|_| fair.admit());
-    // One of each is in its place, and one waits.
+    // Each has one piece in its place, and one that waits.
     groups.iter().for_each(|group| _ = join(&mut fair, group));
     (0..TENANTS).for_each(|_| fair.admit());
     groups.iter().for_each(|group| _ = join(&mut fair, group));
     let mut before = 0;
     for (end, &number) in (0..=TENANTS / 2).zip(&of_other) {
-        // As long as it takes until all ended; the first end after a pause looks at all.
+        // Until all have ended; the first end after a pause looks at all.
         fair.tick(start + MS * (end + 2 * TENANTS) / 10, 2 * TENANTS);
         let expected = fair.granted(number).expect("let in");
         fair.complete(&other, expected, Used::CpuTime(0));
@@ -370,9 +370,9 @@ fn an_end_among_sleeping_thousands_looks_at_few() {
     assert!(looks < u64::from(TENANTS / 2) * 100, "{looks} for {} ends", TENANTS / 2);
 }
 
-/// A piece of one tenant is in one of two places for a time in which nothing else happens, at the
-/// end of which so many end that came by the open way. Returns for how much CPU time another works
-/// then before the one has a turn again.
+/// Holds one of two places with a piece of one tenant for a time in which nothing else happens,
+/// then ends `by_way` pieces that entered by the fast path. Returns how much CPU time another
+/// tenant gets before the first has a turn again.
 fn cost_of(time: Duration, by_way: u32) -> Duration {
     let tree = timed_tree();
     let groups = ["/held", "/other"].map(|path| tree.create(path).expect("new"));
@@ -385,7 +385,7 @@ fn cost_of(time: Duration, by_way: u32) -> Duration {
         joined.expect("no bound")
     };
     fair.tick(start, 2);
-    // It is known, and what a turn costs.
+    // The group is then remembered, and so is what a turn costs.
     fair.configure(&groups[1], Setting::Weight(Some(100)), &mut |_| Some(0));
     let first = join(&mut fair, 1, 0);
     fair.admit();
@@ -407,7 +407,7 @@ fn cost_of(time: Duration, by_way: u32) -> Duration {
         let expected = fair.granted(next[1]).expect("one of them");
         used += 10 * MS.as_nanos() as u64;
         assert!(used < 1_000_000_000_000, "it has no turn");
-        // No time goes on here: it is CPU time alone that is counted.
+        // No time passes here: only CPU time is counted.
         fair.complete(&groups[1], expected, Used::CpuTime(used));
         next[1] = join(&mut fair, 1, used);
     }
@@ -415,21 +415,21 @@ fn cost_of(time: Duration, by_way: u32) -> Duration {
 
 /// A process that is stopped for hours costs those in flight a second of work.
 ///
-/// What was in flight when a process was stopped waited for hours of others' work.
+/// Work in flight when a process was stopped once waited for hours of others' work.
 #[test]
 fn hours_stopped_cost_a_second_of_work() {
     for hours in [1, 1_000] {
         let cost = cost_of(hours * 3_600 * SECOND, 0);
         assert!(cost >= 5 * SECOND / 4 && cost <= 3 * SECOND / 2, "{cost:?} for {hours} h");
     }
-    // And no less for work that sleeps.
+    // Work that sleeps pays no less.
     let cost = cost_of(8 * SECOND, 0);
     assert!(cost >= SECOND && cost <= 5 * SECOND / 4, "{cost:?}");
 }
 
-/// A process that is stopped for an hour tells nobody to come again after minutes.
+/// A process that is stopped for an hour tells no one to retry only after minutes.
 ///
-/// Nobody was told to come again in less than minutes.
+/// Everyone was told to retry after minutes at the earliest.
 #[test]
 fn an_hour_stopped_delays_no_retry_by_minutes() {
     let tree = timed_tree();
@@ -452,21 +452,21 @@ fn an_hour_stopped_delays_no_retry_by_minutes() {
     (0..20).for_each(|_| _ = end(10 * MS));
     let after = end(3_600 * SECOND).expect("known");
     assert!(after >= 10 * MS && after <= 20 * MS, "{after:?}");
-    // It learns what lasts.
+    // It does learn what lasts.
     (0..60).for_each(|_| _ = end(60 * SECOND));
     assert!(end(60 * SECOND).expect("known") > 59 * SECOND);
 }
 
-/// It was charged for its place since the way was closed last, which may be long ago.
+/// It was charged for its place since the fast path was last closed, which may be long ago.
 #[test]
 fn an_end_while_nobody_waits_pays_for_no_place() {
     let costs = [0, 1].map(|by_way| cost_of(8 * SECOND, by_way));
     assert!(costs[1].abs_diff(costs[0]) <= 20 * MS, "{costs:?}");
 }
 
-/// What work of one tenant counts for, of which so many pieces are let in one after the other and
-/// end as `ends` says: by when, and what the group had used by then. Another's work has cost a
-/// quarter of a second before.
+/// Returns what work of one tenant counts for, after `pieces` of it are admitted one after the
+/// other and end as `ends` says: when, and what the group had used by then. Another tenant's work
+/// has cost a quarter of a second before.
 fn learnt(pieces: u32, rounds: usize, ends: impl Fn(u32) -> (Duration, Duration)) -> Duration {
     let tree = timed_tree();
     let [group, other] = ["/a", "/b"].map(|path| tree.create(path).expect("new"));
@@ -500,22 +500,22 @@ fn learnt(pieces: u32, rounds: usize, ends: impl Fn(u32) -> (Duration, Duration)
     Duration::from_nanos(fair.cost(fair.at(Some(&group))))
 }
 
-/// The first end took the cost of all, and of 63 that cost nothing the average soon knew no other:
-/// 0.06 ms of 3.9 ms.
+/// The first end took the cost of all, and the average soon reflected only the 63 that cost
+/// nothing: 0.06 ms instead of 3.9 ms.
 #[test]
 fn sleepers_that_end_at_once_count_at_their_cost() {
-    // Its part of two CPUs, by eight.
+    // An eighth of its part of two CPUs.
     let each = 2 * SECOND / 64 / 8;
     for rounds in [1, 8] {
         let cost = learnt(64, rounds, |_| (SECOND, Duration::ZERO));
         assert!(cost.abs_diff(each) < MS / 10, "{cost:?} and not {each:?}");
-        // However far apart they end: that is as long as they sleep, on average.
+        // However far apart they end: on average that is how long they sleep.
         let cost = learnt(64, rounds, |piece| (SECOND + MS * piece / 100, Duration::ZERO));
         assert!(cost.abs_diff(each) < MS / 10, "{cost:?} and not {each:?}");
     }
 }
 
-/// Work that overlaps, and ends at once, counts for what it used.
+/// Work that overlaps and ends at once counts for what it used.
 #[test]
 fn overlapping_work_counts_for_what_it_used() {
     for rounds in [1, 8] {
@@ -524,7 +524,7 @@ fn overlapping_work_counts_for_what_it_used() {
     }
 }
 
-/// It is no 64th of it, as if the first that ends had used what all in flight have a part of.
+/// It does not count for a 64th, as if the first to end had shared its usage with all in flight.
 #[test]
 fn work_one_by_one_counts_for_what_it_used() {
     let cost = learnt(64, 8, |piece| (MS * piece / 2, MS * piece));

@@ -1,4 +1,4 @@
-//! What the faces of the queue promise.
+//! The public interface of the queue keeps its promises.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,14 +12,14 @@ use submeter_percpu::slots::Line;
 use super::{Admission, AdmissionError, Admitted, Admitting};
 use crate::{Group, Schema, Tree};
 
-/// Longer than any machine takes for what should happen at once.
+/// Longer than any machine takes for something that should happen at once.
 const LONG: Duration = Duration::from_secs(30);
 
 pub(super) fn tree() -> Tree {
     Tree::new(Schema::builder().build().expect("a schema")).expect("a tree")
 }
 
-/// One in which CPU time is what work costs.
+/// Returns a tree in which work costs CPU time.
 pub(super) fn timed_tree() -> Tree {
     let mut schema = Schema::builder();
     schema.cpu_time("cpu", "CPU time used");
@@ -54,7 +54,7 @@ fn a_free_place_is_for_who_waits() {
     drop(held);
     assert!(admission.try_acquire(tree.root()).is_err_and(|error| error.is_late()));
     assert!(admitted(&mut second).is_none(), "another was first");
-    // It was let in by then, and nobody has asked.
+    // It was admitted by then, and has not been polled since.
     drop(first);
     first = second;
     assert!(admitted(&mut first).is_some());
@@ -62,7 +62,7 @@ fn a_free_place_is_for_who_waits() {
     assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0), "nothing is left behind");
 }
 
-/// With a limit of any group all come by the lock; its bounds are for those that wait.
+/// With a limit on any group all admissions take the lock; the bounds apply to waiters only.
 #[test]
 fn bounds_on_waits_refuse_nobody_who_need_not() {
     let tree = tree();
@@ -162,7 +162,7 @@ fn what_is_late_is_never_let_in() {
     let turn = admitted(&mut patient).expect("the one before it was late");
     assert!(matches!(poll(&mut late.as_mut()), Poll::Ready(Err(error)) if error.is_late()));
     drop(turn);
-    // A deadline that has passed is a last attempt, and one that nobody can name is none.
+    // A deadline that has passed means a last attempt; one beyond the clock's range means none.
     let at_once = admission.acquire_blocking(tree.root(), Duration::ZERO);
     assert!(at_once.is_ok());
     let again = admission.acquire_blocking(tree.root(), Duration::from_millis(1));
@@ -183,7 +183,7 @@ fn a_deadline_that_is_set_while_it_waits_is_kept() {
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
 }
 
-/// A limit of a group holds below it and leaves places to others.
+/// A group's limit holds below it and leaves places to others.
 #[test]
 fn a_groups_limit_holds_below_it_only() {
     let (tree, admission) = (tree(), Admission::new(8));
@@ -270,7 +270,7 @@ fn threads_that_come_and_go_lose_nothing_stress() {
             scope.spawn(move || {
                 let mut rng = fastrand::Rng::with_seed(thread as u64);
                 let work = |admitted: Admitted| {
-                    // Relaxed, all: the places are what is tested.
+                    // Relaxed, all of them: the test is about the places.
                     assert!(inside.fetch_add(1, Ordering::Relaxed) < u64::from(PLACES));
                     turns.fetch_add(1, Ordering::Relaxed);
                     inside.fetch_sub(1, Ordering::Relaxed);
@@ -281,7 +281,7 @@ fn threads_that_come_and_go_lose_nothing_stress() {
                     let group = &groups[rng.usize(0..groups.len())];
                     match rng.u32(0..8) {
                         0..3 => {
-                            // Given up at once, let in or not.
+                            // Given up at once, admitted or not.
                             let mut acquire = Box::pin(admission.acquire(group));
                             _ = poll(&mut acquire.as_mut());
                         }
@@ -303,13 +303,13 @@ fn threads_that_come_and_go_lose_nothing_stress() {
     groups.iter().for_each(|group| admission.set_group_limit(group, None));
     assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
     assert_eq!(admission.shared.with(|fair| fair.nodes()), Some(0));
-    // Relaxed: after the threads.
+    // Relaxed: the threads have ended.
     assert!(turns.load(Ordering::Relaxed) > 0);
     assert!(admission.try_acquire(&groups[0]).is_ok());
 }
 
-/// One that saw a free place, which another took at that moment, was let into the line beyond all
-/// bounds.
+/// Work that saw a free place, which another took at that moment, was admitted to the line beyond
+/// all bounds.
 #[test]
 fn nobody_waits_where_none_may_stress() {
     let (tree, admission) = (tree(), Admission::builder(1).waiting_max(0).build());

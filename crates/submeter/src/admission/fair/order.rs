@@ -1,4 +1,4 @@
-//! Where each node is in the virtual time of the level above, and which nodes there are.
+//! Where each node is in the virtual time of the level above, and which nodes exist.
 
 use std::iter::successors;
 
@@ -8,42 +8,42 @@ use crate::admission::parts::Outcome;
 use crate::admission::parts::{Average, Kept};
 use crate::tree::group::Group;
 
-/// Where something is in the virtual time of the level above. All its costs are in parts.
+/// A position in the virtual time of the level above. All its costs are in parts.
 #[derive(Default)]
 pub(super) struct Place {
-    /// While it is new, where those were that were there when it came: it is a turn behind that.
+    /// While it is new, the virtual time at its arrival: its real position is one turn behind that.
     pub(super) at: i128,
-    /// Whether it came anew, and has had no turn by the line.
+    /// Whether it is a newcomer that the line has given no turn yet.
     is_new: bool,
-    /// Among which it is ready, and its key there without the last part.
+    /// The set in which it is queued as ready, and its key there without the last part, the child.
     queued: Option<(usize, i128, u64)>,
-    /// How much is in flight there, and below a node.
+    /// How much is in flight there; for a node, also below it.
     pub(super) in_flight: u32,
-    /// What all that counts for until its end.
+    /// What everything in flight counts for until its end.
     expected: i128,
-    /// How far what it used is ahead of what its places cost, or below 0 behind that: it has been
-    /// moved on by the one that is ahead.
+    /// By how much its usage is ahead of the cost of its places, negative if behind. It has been
+    /// moved on by the larger one.
     lead: i128,
-    /// Up to when the time in its places was counted.
+    /// Up to where the time in its places was counted.
     held: i128,
 }
 
 impl Place {
-    /// Counts what its places cost until `held`. Returns the cost of that.
+    /// Counts the cost of its places up to `held`. Returns how much of it was charged.
     fn count_held(&mut self, held: i128, weight: u32) -> i128 {
         let more = i128::from(self.in_flight) * (held - self.held);
         self.held = held;
         self.pay(more, weight)
     }
 
-    /// Counts that places cost so much more. Returns the cost of that.
+    /// Counts `more` cost of places. Returns how much of it was charged.
     fn pay(&mut self, more: i128, weight: u32) -> i128 {
         let before = self.lead.min(0);
         self.lead -= more;
         self.move_on(before - self.lead.min(0), weight)
     }
 
-    /// Counts what it used, at the end of some work. Returns the cost of that.
+    /// Counts usage at the end of some work. Returns how much of it was charged.
     fn count_used(&mut self, used: i128, weight: u32) -> i128 {
         let before = self.lead.max(0);
         self.lead += used;
@@ -57,26 +57,26 @@ impl Place {
         cost
     }
 
-    /// Puts it where it is if what is in flight counts for `expected`, and at another weight. The
-    /// difference of two divisions, so that no remainders add up.
+    /// Moves it to where it is if its work in flight counts for `expected`, at another weight. It
+    /// takes the difference of two divisions, so that remainders do not add up.
     fn expect(&mut self, expected: i128, weights: [u32; 2]) {
         self.at -= self.expected / i128::from(weights[0]);
         self.expected = expected;
         self.at += expected / i128::from(weights[1]);
     }
 
-    /// Where it is if a turn takes `debit`.
+    /// Returns its position if a turn takes `debit`.
     fn behind(&self, debit: i128) -> i128 {
         if self.is_new { self.at + debit } else { self.at }
     }
 
-    /// Settles by how much it is behind as one that came anew: now it has a turn.
+    /// Settles a newcomer's debit: now it has its turn.
     pub(super) fn settle_debit(&mut self, debit: i128) {
         self.at = self.behind(debit);
         self.is_new = false;
     }
 
-    /// Has it be where those are that are there by `now`, unless it took part until now.
+    /// Starts it at `now`, the time of its level, unless it has taken part until now.
     fn begin(&mut self, now: i128) {
         if self.queued.is_none() && self.in_flight == 0 {
             self.at = self.at.max(now);
@@ -90,7 +90,7 @@ impl Place {
 }
 
 impl Node {
-    /// Whether something in it or below can go in, as far as its own limit does not forbid it.
+    /// Whether something in it or below can be admitted, apart from its own limit.
     pub(super) fn has_ready(&self) -> bool {
         self.ready.iter().any(|children| !children.is_empty())
     }
@@ -103,7 +103,7 @@ impl Node {
 }
 
 impl Fair {
-    /// Returns a group's node, which is made with those above it if there is none.
+    /// Returns a group's node, and creates it and those above it if missing.
     pub(super) fn node(
         &mut self,
         group: &Group,
@@ -112,7 +112,7 @@ impl Fair {
         if let Some(&at) = self.places.get(&group.id()) {
             return at;
         }
-        // No deeper than groups are.
+        // The recursion is no deeper than groups are.
         let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
         let place = Place { at: self.nodes[up].now, is_new: true, ..Place::default() };
@@ -128,25 +128,24 @@ impl Fair {
         at
     }
 
-    /// Returns an average that a node has or, where nothing has ended yet, the next one above.
+    /// Returns an average of a node or, where nothing has ended yet, of the nearest node above.
     fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
         let up = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
         successors(Some(at), up).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
     }
 
-    /// Returns what work of a node costs, as far as is known.
+    /// Returns the cost of a node's work, as far as known.
     pub(in crate::admission) fn cost(&self, at: usize) -> u64 {
         let cost = self.nearest(at, |node| node.average).map_or(1, |parts| parts >> FRACTION_BITS);
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
-    /// Returns how far one that comes anew below a node is behind: one turn of those that are
-    /// there. Otherwise groups that are made for one request each would be before those that have
-    /// had a turn, for ever.
+    /// Returns how far a newcomer below a node starts behind: one turn of its siblings. Otherwise
+    /// groups made for one request each would forever go before those that have had a turn.
     ///
-    /// It is what a turn takes as far as is known while it waits, and settled when it has its own.
-    /// By what was known when it came it could wait for millions of turns, each of which costs a
-    /// millionth of those before.
+    /// The debit follows what a turn is known to take while the newcomer waits, and is settled when
+    /// it has its own turn. With the value known at its arrival, it could wait for millions of
+    /// turns, each of which costs a millionth of those before.
     pub(in crate::admission) fn debit(&self, up: usize) -> i128 {
         self.nearest(up, |node| node.turn).unwrap_or(TURN_FIRST)
     }
@@ -161,8 +160,8 @@ impl Fair {
         }
     }
 
-    /// Before work is charged that did not come by the line: where a group was left that has wanted
-    /// nothing since is no credit for it.
+    /// Prepares for a charge of work that the line did not admit: if a group has wanted nothing for
+    /// a while, the position where it was left is no credit.
     pub(super) fn begin(&mut self, mut at: usize) {
         let now = self.nodes[at].now;
         self.nodes[at].own.begin(now);
@@ -174,7 +173,7 @@ impl Fair {
         }
     }
 
-    /// Has a node and all above it have used so much more.
+    /// Charges a node and all above it for usage.
     pub(super) fn charge(&mut self, at: usize, cost: u64) {
         self.count_held(at);
         let cost = i128::from(cost) << FRACTION_BITS;
@@ -183,8 +182,8 @@ impl Fair {
         self.on_path(at, |node| _ = node.place.count_used(cost, node.weight()));
     }
 
-    /// Charges a node for a place since the way was closed, of work that is in no count of those in
-    /// flight.
+    /// Charges a node for a place since the fast path was closed, for work that is not counted as
+    /// in flight.
     pub(super) fn charge_place(&mut self, at: usize) {
         self.count_held(at);
         let held = self.held - self.closed_at;
@@ -193,14 +192,14 @@ impl Fair {
         self.on_path(at, |node| _ = node.place.pay(held, node.weight()));
     }
 
-    /// Keeps what a place cost out of the average: its work was cancelled before it began.
+    /// Keeps the cost of a place out of the average: its work was cancelled before it began.
     pub(super) fn forget_place(&mut self, at: usize) {
         self.count_held(at);
         let node = &mut self.nodes[at];
         node.untaken.take_held(node.own.in_flight);
     }
 
-    /// Has more or less be in flight in a node, which counts for so much until its end.
+    /// Changes the number in flight in a node; the change counts for `expected` until its end.
     pub(super) fn count_in_flight(
         &mut self,
         at: usize,
@@ -230,8 +229,8 @@ impl Fair {
         }
     }
 
-    /// Changes what a node weighs: for what has not ended too. It was divided by the weight before,
-    /// and its end would correct it by another: a credit, or a debt, of any size.
+    /// Changes a node's weight, also for what has not ended. That was divided by the old weight,
+    /// and its end would correct it by the new one: a credit, or a debt, of any size.
     pub(super) fn set_weight(&mut self, at: usize, weight: Option<u32>) {
         let held = self.held;
         let node = &mut self.nodes[at];
@@ -241,13 +240,13 @@ impl Fair {
         node.place.expect(node.place.expected, [before, node.weight()]);
     }
 
-    /// Returns the child of a node that goes next, and where it is.
+    /// Returns the child of a node that goes next, and its position.
     ///
-    /// It is the first by where each was seen last; all others are there or farther. If it has
-    /// moved by less than a part of a turn since, it goes all the same. Otherwise it is seen
-    /// anew, and the one that is first then is looked at. So each look but the last is paid for by
-    /// a part of a turn that went by. To find the one that is ahead by a hair was rejected: where
-    /// all move on all the time, each end would look at all of them.
+    /// It is the first by the positions last seen; all others are there or farther. If it has moved
+    /// by less than a part of a turn since, it goes anyway. Otherwise its position is brought up to
+    /// date, and the one that is first then is looked at. So each look but the last is paid for by
+    /// a part of a turn that has passed. To find the one that is ahead by a hair was rejected:
+    /// where all move on continuously, each end would look at all of them.
     pub(super) fn first(&mut self, at: usize) -> (i128, usize) {
         let debit = self.debit(at);
         loop {
@@ -268,12 +267,12 @@ impl Fair {
         }
     }
 
-    /// Returns how much farther the one that goes next below a node may be than another.
+    /// Returns how much farther than another the child that goes next may be.
     pub(in crate::admission) fn tolerance(&self, up: usize) -> i128 {
         self.debit(up) / TURN_PARTS
     }
 
-    /// Puts a node, and all above it, where it belongs after a change of it.
+    /// Puts a node, and all above it, where it belongs after a change.
     pub(super) fn settle(&mut self, mut at: usize) {
         loop {
             let has_own = !self.nodes[at].waiters.is_empty();
@@ -291,7 +290,7 @@ impl Fair {
         }
     }
 
-    /// Has a child of a node be among those that are ready, or not.
+    /// Adds a child to the ready children of a node, moves it there, or removes it.
     fn sync(&mut self, up: usize, child: usize, is_ready: bool) {
         self.count_held_by(up, child);
         let turn = self.next_turn;
@@ -320,8 +319,8 @@ impl Fair {
         if child == OWN { &mut self.nodes[up].own } else { &mut self.nodes[child].place }
     }
 
-    /// Ends what a node's level has of a past if nothing waits there nor is in flight; and then
-    /// removes it, or lets it rest until the time above has come to where it is.
+    /// Ends the past of a node's level if nothing waits or is in flight there; then removes the
+    /// node, or lets it rest until the time above has reached its position.
     pub(super) fn rest(&mut self, at: usize) {
         let Node { up, rests_at, .. } = self.nodes[at];
         if let Some(place) = rests_at {
@@ -340,7 +339,7 @@ impl Fair {
             return;
         }
         let place = self.nodes[at].place.at;
-        // One that was killed has no next turn.
+        // A killed group has no next turn.
         if place > self.nodes[up].now && self.nodes[at].kept.is_some() {
             self.nodes[up].resting.insert((place, at));
             self.nodes[at].rests_at = Some(place);
@@ -349,7 +348,7 @@ impl Fair {
         }
     }
 
-    /// Removes the children that rest and that the time of a node has come to.
+    /// Removes the resting children whose position the time of a node has reached.
     pub(super) fn rouse(&mut self, up: usize) {
         while let Some(&(place, at)) = self.nodes[up].resting.first()
             && place <= self.nodes[up].now
@@ -381,13 +380,13 @@ impl Fair {
         self.places.contains_key(&group.id())
     }
 
-    /// Returns the node of a group, or the one above all.
+    /// Returns the node of a group, or the root node.
     #[cfg(test)]
     pub(in crate::admission) fn at(&self, group: Option<&Group>) -> usize {
         group.map_or(ROOT, |group| self.places[&group.id()])
     }
 
-    /// Returns what one counts for that was let in, and has not asked.
+    /// Returns what a waiter counts for that was admitted and has not asked yet.
     #[cfg(test)]
     pub(in crate::admission) fn granted(&self, number: u64) -> Option<u64> {
         match self.outcomes.get(&number)? {
