@@ -41,15 +41,16 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
+use submeter_percpu::LimitMode;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
-use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome};
-use super::parts::{Pace, Setting, State, Untaken, Used};
+use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Untaken, Used};
 use crate::tree::group::Group;
 use order::Place;
 
 mod order;
+mod settings;
 
 /// The weight of groups that were given none, as in Linux.
 pub(super) const WEIGHT_USUAL: u32 = 100;
@@ -119,6 +120,9 @@ struct Node {
     kept: Option<Kept>,
     weight: Option<u32>,
     limit: Option<u32>,
+    mode: LimitMode,
+    /// Work that was admitted beyond a soft limit.
+    overdrafts: u64,
     /// Whether CPU time is what its work costs.
     is_timed: bool,
     /// In the group and below.
@@ -153,7 +157,9 @@ impl Node {
 
     /// Whether nothing but its position need be remembered.
     fn is_bare(&self) -> bool {
-        self.is_idle() && self.below == 0 && self.weight.is_none() && self.limit.is_none()
+        let is_set =
+            self.weight.is_some() || self.limit.is_some() || self.mode != LimitMode::Enforced;
+        self.is_idle() && self.below == 0 && !is_set
     }
 
     /// Whether work of its own waits, or is in flight and was admitted by the line.
@@ -283,7 +289,7 @@ impl Fair {
         debug_assert!(!self.is_ready(), "somebody waits beside a free place");
         let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
         let mut path = successors(Some(at), below).map(|at| &self.nodes[at]);
-        path.all(|node| node.limit.is_none_or(|most| node.place.in_flight < most))
+        path.all(Node::has_room)
     }
 
     /// Evicts the latest waiter of the longest group, if that group has more than the one with
@@ -383,6 +389,7 @@ impl Fair {
         }
         self.set_limit(at, None);
         self.set_weight(at, None);
+        self.nodes[at].mode = LimitMode::Enforced;
         self.effects.let_go.extend(self.nodes[at].kept.take());
         self.settle(at);
     }
@@ -478,42 +485,7 @@ impl Fair {
         self.settle(at);
     }
 
-    // ---- weights and limits ------------------------------------------------------------------
-
-    /// Changes a group's weight, or the limit on what is in flight in it and below.
-    pub(super) fn configure(
-        &mut self,
-        group: &Group,
-        setting: Setting,
-        watch: &mut dyn FnMut(&Group) -> Option<u64>,
-    ) {
-        let at = self.node(group, watch);
-        // In a group that is gone, nothing would ever remove the setting.
-        if self.nodes[at].kept.is_some() {
-            match setting {
-                Setting::Weight(weight) => self.set_weight(at, weight),
-                Setting::Limit(limit) => self.set_limit(at, limit),
-            }
-        }
-        self.settle(at);
-    }
-
-    fn set_limit(&mut self, at: usize, limit: Option<u32>) {
-        self.note_close();
-        let before = std::mem::replace(&mut self.nodes[at].limit, limit);
-        self.limited -= usize::from(before.is_some());
-        self.limited += usize::from(limit.is_some());
-    }
-
-    /// Returns a group's weight and limit, and the number of waiters in it and below.
-    pub(super) fn state(&self, group: &Group) -> State {
-        let node = self.places.get(&group.id()).map(|&at| &self.nodes[at]);
-        node.map_or_else(State::default, |node| State {
-            weight: node.weight,
-            limit: node.limit,
-            waiting: node.waiting,
-        })
-    }
+    // ---- answers, and the end ----------------------------------------------------------------
 
     pub(super) fn waiting(&self) -> usize {
         self.nodes[ROOT].waiting
@@ -583,6 +555,7 @@ impl Line for Fair {
         let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");
         let waiter = self.unlink(at, number).expect("the first");
         let expected = self.cost(at);
+        self.on_path(at, |node| node.overdrafts += u64::from(node.is_full()));
         self.count_in_flight(at, |in_flight| in_flight + 1, i128::from(expected));
         self.outcomes.insert(number, Outcome::Granted(expected));
         self.effects.woken.push(waiter.waker);

@@ -187,7 +187,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter_percpu::InvalidWeightError;
+use submeter_percpu::{InvalidWeightError, LimitMode};
 
 pub use admitting::{Admitted, Admitting};
 pub use error::AdmissionError;
@@ -370,6 +370,44 @@ impl Admission {
     #[must_use]
     pub fn group_limit(&self, group: &Group) -> Option<u32> {
         self.state(group).limit
+    }
+
+    /// Sets whether a group's limit holds. A [soft](LimitMode::Soft) limit makes nothing wait: work
+    /// beyond it is admitted and [counted](Self::overdrafts), to see first what a limit would hold
+    /// up. A mode may be set before the limit; it is forgotten when its group is killed.
+    ///
+    /// To try out a limit for a whole tree, give its root a soft one, and the queue more places.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::admission::Admission;
+    /// use submeter::{LimitMode, Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let (acme, admission) = (tree.create("/acme")?, Admission::new(8));
+    /// admission.set_group_limit_mode(&acme, LimitMode::Soft);
+    /// admission.set_group_limit(&acme, Some(1));
+    /// let held = [(); 3].map(|()| admission.try_acquire(&acme));
+    /// assert!(held.iter().all(Result::is_ok));
+    /// assert_eq!(admission.overdrafts(&acme), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_group_limit_mode(&self, group: &Group, mode: LimitMode) {
+        self.change(|shared, fair| {
+            fair.configure(group, Setting::Mode(mode), &mut |group| shared.watch(group));
+        });
+    }
+
+    /// Returns whether the limit set for a group itself holds.
+    #[must_use]
+    pub fn group_limit_mode(&self, group: &Group) -> LimitMode {
+        self.state(group).mode
+    }
+
+    /// Returns how much work was admitted beyond a group's own soft limit since it has a limit.
+    #[must_use]
+    pub fn overdrafts(&self, group: &Group) -> u64 {
+        self.state(group).overdrafts
     }
 
     /// Sets or removes the weight with which a group contends with its siblings, from 1 to 10,000

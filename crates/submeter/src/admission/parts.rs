@@ -3,6 +3,8 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use submeter_percpu::LimitMode;
+
 use super::error::Why;
 use crate::tree::group::Group;
 
@@ -55,6 +57,7 @@ pub(super) enum Used {
 pub(super) enum Setting {
     Weight(Option<u32>),
     Limit(Option<u32>),
+    Mode(LimitMode),
 }
 
 /// What is known of a group.
@@ -62,6 +65,8 @@ pub(super) enum Setting {
 pub(super) struct State {
     pub(super) weight: Option<u32>,
     pub(super) limit: Option<u32>,
+    pub(super) mode: LimitMode,
+    pub(super) overdrafts: u64,
     pub(super) waiting: usize,
 }
 

@@ -281,9 +281,8 @@ impl Fair {
                 self.rest(at);
                 return;
             }
-            let Node { ref place, limit, up, .. } = self.nodes[at];
-            let is_ready = self.nodes[at].has_ready();
-            let is_ready = is_ready && limit.is_none_or(|limit| place.in_flight < limit);
+            let node = &self.nodes[at];
+            let (is_ready, up) = (node.has_ready() && node.has_room(), node.up);
             self.sync(up, at, is_ready);
             self.rest(at);
             at = up;
