@@ -26,15 +26,15 @@ impl CpuBalance {
 }
 
 impl Tree {
-    /// Compares the CPU time that its groups were charged with that of the process since the tree
-    /// was created: the groups' and the [unattributed](CpuBalance::unattributed_ns) time add up to
-    /// the process's. What was restored from a checkpoint is in neither. `None` if the schema
-    /// declares no CPU time, and in a forked child, where the kernel counts from 0 again.
+    /// Compares the CPU time charged to the tree's groups with that of the process since the tree
+    /// was created: the groups' time and the [unattributed](CpuBalance::unattributed_ns) time add
+    /// up to the process's. Time restored from a checkpoint is in neither. Returns `None` if the
+    /// schema declares no CPU time, and in a forked child, where the kernel counts from 0 again.
     ///
-    /// Costs a flush of one section, and a system call that visits each thread: for pages and
-    /// tests, not for each request. The calling thread is charged first, as by
-    /// [`park`](super::park). Other threads that are in a group are charged when they leave it or
-    /// park: what each has used since its last switch is not attributed yet.
+    /// Costs a flush of one section, and a system call that visits each thread: use it for pages
+    /// and tests, not for each request. The calling thread is charged first, as by
+    /// [`park`](super::park). Other threads in a group are charged when they leave it or park: what
+    /// each has used since its last switch is not attributed yet.
     ///
     /// # Examples
     /// ```
@@ -57,7 +57,7 @@ impl Tree {
             return None;
         }
         super::park();
-        // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
+        // Held for the flush, and recursive: see `Tree::snapshot_and_past`.
         let restored = self.restored().read_recursive();
         let word = self.schema().word(counter.key).expect("of this schema");
         let of_others =

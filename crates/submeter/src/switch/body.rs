@@ -38,7 +38,7 @@ mod tests {
     use crate::switch::{self, InGroup};
     use crate::{Schema, Tree};
 
-    /// A body of so many frames, each of which must be made in the group.
+    /// A body of so many frames, each of which must be produced in the group.
     struct Names(u64);
 
     impl Body for Names {

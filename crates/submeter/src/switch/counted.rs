@@ -14,15 +14,15 @@ use crate::tree::group::Group;
 
 pin_project! {
     /// A reader and writer, such as a connection, whose bytes are counted in a group as they are
-    /// read and written: for protocols that are not HTTP.
+    /// read and written: for protocols other than HTTP.
     ///
-    /// Costs an [`add`](Group::add) for each call that moves something. It counts and does not
-    /// enter the group: for CPU time put what serves the connection
-    /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, on top
-    /// of it those of the protocol.
+    /// Each call that transfers something costs an [`add`](Group::add). It counts but does not
+    /// enter the group: for CPU time, put the code that serves the connection
+    /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, above
+    /// TLS those of the protocol.
     ///
     /// Until the tenant is known, bytes count in the group that was passed to `new`. It holds its
-    /// group, so an idle connection keeps a killed group from being released: end it by
+    /// group, so an idle connection keeps a killed group from being released: end the connection on
     /// [`Group::killed`].
     ///
     /// # Examples
@@ -41,7 +41,7 @@ pin_project! {
     /// let mut connection = Counted::new(connection, tree.root(), received, sent);
     /// client.write_all(b"acme\n").await?;
     /// connection.read_exact(&mut [0; 5]).await?;
-    /// // Who it is has been said.
+    /// // The client has identified itself.
     /// let acme = tree.get_or_create("/acme")?;
     /// connection.set_group(&acme);
     /// connection.write_all(b"welcome\n").await?;
@@ -60,7 +60,7 @@ pin_project! {
 }
 
 impl<T> Counted<T> {
-    /// Counts what is read from `inner` and written to it in `group`. Its metrics are checked when
+    /// Counts what is read from `inner` and written to it in `group`. The metrics are checked when
     /// something is counted: see [`Group::add`].
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn new(
@@ -72,7 +72,7 @@ impl<T> Counted<T> {
         Counted { inner, group: group.clone(), read, written }
     }
 
-    /// Counts in another group from now on: call it once a client has said who it is.
+    /// Counts in another group from now on: call it once the client has identified itself.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_group(&mut self, group: &Group) {
         self.group = group.clone();
@@ -83,12 +83,12 @@ impl<T> Counted<T> {
         &self.group
     }
 
-    /// Returns what is counted.
+    /// Returns the reader or writer whose bytes are counted.
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// Returns what is counted, which is not counted any more.
+    /// Returns the reader or writer, whose bytes are no longer counted.
     pub fn into_inner(self) -> T {
         self.inner
     }

@@ -11,8 +11,8 @@ use crate::tree::group::Group;
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
 pub trait InGroup: Sized {
     /// Makes a value that enters `group` at each poll, leaves it at the end of the poll, and is
-    /// dropped in it: a future at the end of its last poll. Keeps the group's handle as long as it
-    /// lives.
+    /// dropped in it; a future is dropped at the end of its last poll. It keeps the group's handle
+    /// as long as it lives.
     ///
     /// Costs two switches per poll. What the executor does between polls is charged to no group;
     /// tasks that a future spawns are not in the group, unless they are placed there
@@ -38,8 +38,8 @@ pub trait InGroup: Sized {
         Grouped::new(self, Some(group.clone()))
     }
 
-    /// Attaches the group that the calling thread works for, if it works for one: what is handed to
-    /// a spawning function then stays in the group of its creator, without naming it.
+    /// Attaches the calling thread's current group, if it has one. What is handed to a spawning
+    /// function then stays in the group of its creator, without naming it.
     ///
     /// # Examples
     /// ```
@@ -98,7 +98,8 @@ pin_project! {
     impl<T> PinnedDrop for Grouped<T> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            // By no reference that is shared: the value may refer to itself, and write by that.
+            // Not by a shared reference: the value may refer to itself, and write through that
+            // reference.
             if this.value.as_mut().as_pin_mut().is_some() {
                 // Its values may do work when they are dropped.
                 let _entered = this.group.as_ref().map(Group::enter);
@@ -109,7 +110,7 @@ pin_project! {
 }
 
 impl<T> Grouped<T> {
-    /// A value that is in a group only if there is one.
+    /// Makes a value that is in a group only if there is one.
     pub(crate) fn new(value: T, group: Option<Group>) -> Grouped<T> {
         Grouped { value: Some(value), group }
     }
@@ -120,19 +121,19 @@ impl<T> Grouped<T> {
         self.group.as_ref()
     }
 
-    /// Enters the group, and returns the value with the guard, which is dropped after the poll, and
+    /// Enters the group, and returns the value with the guard, which is dropped after the poll, or
     /// when the poll panics.
     #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio"))]
     #[inline]
     pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<super::Entered>) {
         let this = self.project();
         let entered = this.group.as_ref().map(Group::enter);
-        // It is missing while being dropped or taken, when nobody has a reference to poll by, and
-        // for a future that has ended, which nobody may poll.
+        // It is missing while being dropped or taken, when no reference exists that could poll it,
+        // and in a future that has ended, which must not be polled.
         (this.value.as_pin_mut().expect("not polled after its end"), entered)
     }
 
-    /// Returns the value where no poll is needed to ask it.
+    /// Returns the value for questions that need no poll.
     #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio", feature = "rayon"))]
     pub(crate) fn value(&self) -> &T {
         self.value.as_ref().expect("borrowed while it exists")
@@ -154,7 +155,8 @@ impl<F: Future> Future for Grouped<F> {
         let future = this.value.as_mut().as_pin_mut().expect("not polled after its end");
         let polled = future.poll(context);
         if polled.is_ready() {
-            // Before the guard is dropped: the end of the whole would enter the group once more.
+            // Before the guard is dropped: otherwise the end of the whole would enter the group
+            // once more.
             this.value.set(None);
         }
         polled

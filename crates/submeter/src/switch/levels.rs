@@ -1,13 +1,14 @@
 //! The levels of a thread: the groups that its guards are in. Guards may end in any order.
 //!
-//! A level is one stay in a group. The guard that switched to the group begins it; this guard and
-//! those that entered the same group again while it was the topmost keep it alive. Levels are a
-//! doubly linked list of slots, so that a level whose guards end before those above it is unlinked
-//! at once, with its handle: a thread keeps as much as its live guards need, whatever came before.
+//! A level is one stay in a group. The guard that switched to the group starts it. This guard, and
+//! guards that entered the same group again while the level was the topmost, keep it alive. Levels
+//! form a doubly linked list of slots, so that a level whose guards end before those above it is
+//! unlinked at once, with its handle: a thread keeps only what its live guards need, whatever came
+//! before.
 //!
 //! Rejected: handles in the guards, each with its predecessor. A guard cannot reach its successor,
-//! which would keep a group that no guard is in any more; and notes of guards that ended early
-//! would add up where each is made before the last one ends.
+//! which would keep a group that no guard is in any longer; and notes of guards that ended early
+//! would add up where each guard is created before the last one ends.
 
 /// The index of a level's slot, which is reused once all guards of the level are gone.
 type Slot = u32;
@@ -15,8 +16,8 @@ type Slot = u32;
 /// The level of no group, which is always below all others.
 const BASE: Slot = 0;
 
-/// A guard: the slot of its level, and its number there, from 1 on. Later guards have higher
-/// numbers. For a level it means its last guard, with the number 0 if it has none.
+/// A guard: the slot of its level, and its number there, starting at 1. Later guards have higher
+/// numbers. For a level it is the last guard, with the number 0 if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -42,14 +43,14 @@ impl Place {
         self.0 & NUMBER
     }
 
-    /// Returns the guard after this one in its level, if that has numbers left.
+    /// Returns the guard after this one in its level, if numbers are left.
     #[inline(always)]
     pub(super) fn next(self) -> Option<Place> {
         let next = Place(self.0 + 1);
         (next.number() != 0).then_some(next)
     }
 
-    /// Returns the guard before this one, which is not the first.
+    /// Returns the guard before this one, which must not be the first.
     #[inline(always)]
     pub(super) fn previous(self) -> Place {
         Place(self.0 - 1)
@@ -61,7 +62,7 @@ impl Place {
         Place(self.0 | FIRST)
     }
 
-    /// Removes that mark, as levels store their guards without it.
+    /// Removes that mark, because levels store their guards without it.
     #[inline(always)]
     pub(super) fn in_level(self) -> Place {
         Place(self.0 & !FIRST)
@@ -84,7 +85,7 @@ pub(super) struct Guards {
 impl Guards {
     pub(super) const BASE: Guards = Guards { last: Place::BASE, holes: 0 };
 
-    /// Ends one of the guards. Returns the others, if there are any.
+    /// Ends one of the guards. Returns the others, if any.
     pub(super) fn without(self, guard: Place) -> Option<Guards> {
         let ended = self.holes | 1 << guard.number();
         let mut last = self.last;
@@ -200,7 +201,7 @@ impl<T> Levels<T> {
         Levels { slots: Slots { near, far: Vec::new() }, free: 1 }
     }
 
-    /// Returns the group of a level, by a guard of it.
+    /// Returns the group of a level, given one of its guards.
     #[inline(always)]
     pub(super) fn group(&self, level: Place) -> Option<&T> {
         self.slots.get(level.slot()).group.as_ref()
@@ -212,8 +213,8 @@ impl<T> Levels<T> {
         self.slots.at(level.slot()).group.replace(group)
     }
 
-    /// Begins a level above the topmost, whose guards are passed; returns its first guard and lends
-    /// its group. Allocates only when there are more levels than `NEAR`, and than ever before.
+    /// Starts a level above the topmost, whose guards are passed. Returns its first guard and lends
+    /// its group. Allocates only when there are more levels than `NEAR`, and more than ever before.
     #[inline(always)]
     pub(super) fn begin(&mut self, top: Guards, group: T) -> (Place, Option<&T>) {
         if self.free == BASE {
@@ -225,7 +226,7 @@ impl<T> Levels<T> {
         below.guards = top;
         let level = self.slots.at(slot);
         self.free = std::mem::replace(&mut level.below, top.last.slot());
-        // The old value is `None`, which a drop would have to check.
+        // The old value is `None`, but a drop would have to check that.
         std::mem::forget(level.group.replace(group));
         (Place(u64::from(slot) << NUMBER_BITS | 1), level.group.as_ref())
     }
@@ -246,8 +247,8 @@ impl<T> Levels<T> {
         Ended { last, guards: below.guards, group: below.group.as_ref() }
     }
 
-    /// Ends a guard of a level that is not the topmost. Returns the level's handle if it was the
-    /// last.
+    /// Ends a guard of a level that is not the topmost. Returns the level's handle if this was its
+    /// last guard.
     pub(super) fn end_early(&mut self, guard: Place) -> Option<T> {
         let level = self.slots.at(guard.slot());
         if let Some(guards) = level.guards.without(guard) {

@@ -5,23 +5,23 @@ use crate::metric::schema::{Counter, Metering, RateLimit, Schema};
 use crate::metric::unit::Nanoseconds;
 use crate::tree::group::Group;
 
-/// The part of a schema that a switch needs. A copy, since the way to the schema from a group is
-/// four pointers long.
+/// The part of a schema that a switch needs. It is a copy, because a group's schema is four
+/// pointers away.
 pub(super) struct Metered {
     pub(super) schema_id: u32,
     pub(super) cpu_time: Option<Counter<Nanoseconds>>,
-    /// For what [`beside`](super::thread::beside) returns.
+    /// For the values that [`beside`](super::thread::beside) returns.
     pub(super) beside: [Option<Counter<Nanoseconds>>; 2],
-    /// Of no cost to a switch: it is looked at once in a batch of CPU time.
+    /// Costs a switch nothing: it is looked at once per batch of CPU time.
     pub(super) budget: Option<RateLimit<Nanoseconds>>,
     pub(super) events: bool,
     pub(super) counts: Option<Metering>,
-    /// More than CPU time and what it is spent of.
+    /// Whether anything but CPU time and its budget is metered.
     pub(super) more: bool,
 }
 
 impl Metered {
-    /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
+    /// Belongs to no schema: schemas are numbered from 0, and no program creates that many.
     pub(super) const NOTHING: Metered = Metered {
         schema_id: u32::MAX,
         cpu_time: None,
@@ -44,8 +44,8 @@ impl Metered {
         Metered { schema_id: schema.id(), cpu_time, beside, budget, events, counts, more }
     }
 
-    /// Adds CPU time, and spends it. Once in a batch: the switch has nothing of what this takes at
-    /// hand, so that a budget costs it no instruction.
+    /// Adds CPU time, and spends it. It runs once per batch and loads what it needs itself, so a
+    /// budget costs the switch no instruction.
     #[cold]
     #[inline(never)]
     pub(super) fn add_spending(&self, group: &Group, used_ns: u64) {

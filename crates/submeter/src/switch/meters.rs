@@ -1,6 +1,6 @@
 //! The events of a thread, read at each switch.
 //!
-//! One set of events counts all the time, and the group that is left is charged with the increase:
+//! One set of events counts continuously, and the group that is left is charged with the increase:
 //! a switch programs nothing and charges only the leaf. Where groups have events of their own,
 //! [`perf`](crate::perf) schedules them.
 
@@ -11,7 +11,8 @@ use submeter_events::{Event, Handle, KernelPmu, Pmu};
 use crate::metric::schema::Schema;
 use crate::tree::group::Group;
 
-/// The events that a thread has opened: when it first enters a group whose schema declares them.
+/// The events that a thread has opened, which it does when it first enters a group that declares
+/// them.
 #[derive(Debug)]
 pub(super) struct Meters {
     /// Created with the first event: a thread without events needs none.
@@ -68,7 +69,7 @@ impl Meters {
         }
     }
 
-    /// Begins a moment, at which all events are read: by one system call, if one is needed.
+    /// Starts a moment at which all events are read: by one system call, if one is needed.
     fn begin(&mut self) {
         // The time does not matter, because CPU time is not charged here.
         self.pmu.get_or_insert_default().begin(0);

@@ -2,10 +2,10 @@
 //!
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema
 //! declares [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is
-//! added to the group that was left, as any other update; ancestors learn of it at the next flush.
+//! added to the group that was left, like any other update; ancestors receive it at the next flush.
 //! CPU time outside of all groups is charged to none:
-//! [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
-//! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context
+//! [`Tree::cpu_balance`](crate::Tree::cpu_balance) returns how much that is. The same holds for
+//! events that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context
 //! switches, cycles.
 //!
 //! ```
@@ -32,23 +32,24 @@
 //! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
 //!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.
-//! - **Counts of threads** ([`ThreadMeter`]): a call per switch, and an update for each that rose.
+//! - **Counts of threads** ([`ThreadMeter`]): a call per switch, and an update for each count that
+//!   rose.
 //! - **Events** that the schema declares: a descriptor per thread for each, and per switch one
-//!   system call for all of the kernel's; [`event`](crate::SchemaBuilder::event) says which cost
-//!   none.
+//!   system call for all of the kernel's; [`event`](crate::SchemaBuilder::event) lists the events
+//!   without one.
 //! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
 //!   load and a comparison.
 //!
 //! # When not to use it
 //! For intervals shorter than a read of the clock. In a signal handler, unless its thread has
-//! entered a group of the same schema before: a thread's first switch allocates (what is called
-//! when the thread ends, its clock, its events), and in a handler that interrupted the allocator it
-//! may hang. Nothing can tell the library that it is in a handler. So enter a group once where each
-//! thread starts, as in `root.run(|| ())`, before a signal may come; then a switch in a handler
-//! allocates nothing, as long as the thread is in no more than seven groups at once, handlers
-//! included. A handler's switch that interrupts another one has no effect: the thread finds its
-//! guards as they were.
+//! entered a group of the same schema before: a thread's first switch allocates (the callback for
+//! the thread's end, its clock, its events), and in a handler that interrupted the allocator it may
+//! hang. Nothing can tell the library that it runs in a handler. Therefore enter a group once where
+//! each thread starts, as in `root.run(|| ())`, before a signal may arrive; then a switch in a
+//! handler allocates nothing, as long as the thread is in no more than seven groups at once,
+//! handlers included. A handler's switch that interrupts another switch has no effect: the thread
+//! finds its guards as they were.
 //!
 //! # Whose time is it
 //! - A thread that *waits* in a group uses no CPU time; call [`park`] first, so that what it used
@@ -57,13 +58,13 @@
 //! - A *forked child* stays in its parent's group, in its own copy of the tree.
 //! - A future that is *stolen* by another worker is charged wherever it is polled; a *panic* leaves
 //!   the group of the poll.
-//! - The latest guard that is alive decides: guards may be dropped in any order.
+//! - The latest live guard decides; guards may be dropped in any order.
 //! - A *long* poll or job keeps its thread from others: see [`TimeSlice`].
 //!
 //! # Differences from Linux
-//! There the scheduler switches, here the program says when; waiting threads need no switch. Linux
-//! charges each level of the hierarchy at a switch; here only the leaf is charged, and the flush
-//! propagates.
+//! In Linux the scheduler switches; here the program does, and waiting threads need no switch.
+//! Linux charges each level of the hierarchy at a switch; here only the leaf is charged, and the
+//! flush propagates it.
 
 mod balance;
 #[cfg(feature = "http-body")]
@@ -118,12 +119,12 @@ pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
 
 impl Group {
-    /// Makes this group the calling thread's until the guard is dropped. Nests; see
-    /// [`switch`](crate::switch) for what it costs.
+    /// Makes this group the calling thread's current one until the guard is dropped. Calls nest;
+    /// see [`switch`](crate::switch) for the cost.
     ///
-    /// The guard stays on its thread. A task may move at an `.await`: the compiler refuses the
-    /// guard in a future that is sent to other threads; use [`in_group`](InGroup::in_group) there.
-    /// Prefer [`run`](Group::run) where a closure will do.
+    /// The guard stays on its thread. A task may move to another thread at an `.await`, so the
+    /// compiler refuses the guard in a future that is sent to other threads; use
+    /// [`in_group`](InGroup::in_group) there. Prefer [`run`](Group::run) where a closure will do.
     ///
     /// # Examples
     /// ```
@@ -211,7 +212,7 @@ impl Group {
 /// let queries = schema.counter::<Count>("queries", "Queries run");
 /// let tree = Tree::new(schema.build()?)?;
 ///
-/// // Deep inside, where the group was not handed down.
+/// // Deep inside, where no group is passed down.
 /// let query = || {
 ///     if let Some(group) = switch::current() {
 ///         group.add(queries, 1);
@@ -232,12 +233,12 @@ pub fn current() -> Option<Group> {
     Some(group)
 }
 
-/// Makes a function that runs in the group that the calling thread works for now, on whichever
-/// thread it is called: for new threads and jobs of thread pools. Outside of all groups it is the
-/// function itself.
+/// Makes a function that runs in the calling thread's current group, on whichever thread it is
+/// called: for new threads and jobs of thread pools. Outside of all groups it returns the function
+/// unchanged.
 ///
-/// Call it before the work is handed over, not inside, where it would inherit from the pool's
-/// thread. For a function that is called more than once see [`Group::wrap`].
+/// Call it before the work is handed over, not inside the work, where it would inherit from the
+/// pool's thread. For a function that is called more than once, see [`Group::wrap`].
 ///
 /// # Examples
 /// ```
@@ -262,8 +263,8 @@ pub fn inherit<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
 /// Charges the calling thread's CPU time and events since its last switch; it stays in its group.
 ///
 /// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long
-/// computations: otherwise that time becomes visible only when the thread leaves the group. Costs
-/// as much as a switch. [Observers](Observer) are called too, even on a thread in no group.
+/// computations: otherwise that time becomes visible only when the thread leaves the group. It
+/// costs as much as a switch. [Observers](Observer) are called too, even on a thread in no group.
 ///
 /// # Examples
 /// ```
@@ -277,9 +278,10 @@ pub fn park() {
     thread::park();
 }
 
-/// Returns how many guards were forgotten: still alive when their threads ended, as after
-/// `mem::forget` or in a leaked box. (A guard in a thread-local value counts if that is dropped
-/// after the switch's own.) Later work of those threads may have been charged to the wrong group.
+/// Returns how many guards were forgotten: still alive when their threads ended, for example after
+/// `mem::forget` or in a leaked box. (A guard in a thread-local value counts if that value is
+/// dropped after the switch's own.) Later work of those threads may have been charged to the wrong
+/// group.
 ///
 /// # Examples
 /// ```
@@ -296,8 +298,8 @@ pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()
 }
 
-/// Returns how many reads of an event failed at a switch, for lack of a descriptor or a counter. If
-/// not 0, event counters undercount.
+/// Returns how many reads of an event failed at a switch, because a descriptor or a counter was
+/// missing. If this is not 0, event counters undercount.
 #[cfg(feature = "perf")]
 #[must_use]
 pub fn lost_events() -> u64 {

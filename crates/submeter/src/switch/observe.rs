@@ -1,8 +1,8 @@
 //! Observers, which are called at each switch.
 //!
-//! The process has a registry of factories, and each thread the observers that they made. A thread
-//! notices a change of the registry by one number, which it compares at each switch to another
-//! group.
+//! The process has a registry of factories, and each thread the observers that they created. A
+//! thread notices a change of the registry by one number, which it compares at each switch to
+//! another group.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::tree::group::Group;
 
 /// A follower of one thread from group to group. See [`observe`].
 ///
-/// Its thread creates, calls and drops it, so that it needs neither locks nor `Send`. It runs
-/// inside the switch, and every switch pays for its work. It may update any group; entering one has
-/// no effect, and [`current`](crate::switch::current) is `None` there. An observer that panics is
-/// dropped and not called again on that thread.
+/// Its thread creates, calls and drops it, so it needs neither locks nor `Send`. It runs inside the
+/// switch, and every switch pays for its work. It may update any group; entering one has no effect,
+/// and [`current`](crate::switch::current) is `None` there. An observer that panics is dropped and
+/// not called again on that thread.
 pub trait Observer {
     /// Called after the thread switched from `last` to `next`; `None` is no group.
     ///
@@ -27,15 +27,15 @@ pub trait Observer {
     fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64);
 
     /// Called when the thread is about to wait ([`park`](crate::switch::park)) or to end: the
-    /// moment to publish what is known only to this thread. The thread stays in `group`.
+    /// moment to publish values that only this thread holds. The thread stays in `group`.
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
         let _ = (group, now_ns);
     }
 
-    /// Returns whether it wants to know the time. Asked once, when it was made.
+    /// Returns whether it wants to know the time. Asked once, after its creation.
     ///
-    /// Where no observer of a thread does, they are called without: `now_ns` is 0, and the clock is
-    /// not read for them, which is most of what one costs.
+    /// If no observer of a thread does, they are called without it: `now_ns` is 0, and the clock is
+    /// not read for them. The read is most of what an observer costs.
     fn wants_time(&self) -> bool {
         true
     }
@@ -62,8 +62,8 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// To count events by group: use [`perf::Session`](crate::perf::Session), or
 /// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
-/// If another thread was adding or removing an observer at a fork, doing so in the child waits for
-/// ever. Switches go on.
+/// If another thread was adding or removing an observer at a fork, doing so in the child waits
+/// forever. Switches continue.
 ///
 /// # Examples
 /// ```standalone_crate
@@ -149,12 +149,12 @@ struct List {
 }
 
 /// The list of the last generation, and an empty place. A change fills the empty place, publishes
-/// the generation, and empties the other. So a switch never waits for a change: the list that it
-/// looks for is in a place that no change has locked, even where the thread of a change has lost
-/// the CPU, stayed behind at a fork, or is interrupted by a signal handler that switches.
+/// the generation, and empties the other. So a switch never waits for a change: no change holds the
+/// lock of the place where the switch looks, even if the changing thread has lost the CPU, stayed
+/// behind at a fork, or is interrupted by a signal handler that switches.
 static LISTS: [RwLock<Option<List>>; 2] = [const { RwLock::new(None) }; 2];
 
-/// The last generation that was published; 0 before the first. Writers: changes.
+/// The last published generation; 0 before the first. Writers: changes.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Held by the thread that makes a change.
@@ -180,14 +180,15 @@ fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     GENERATION.store(last + 1, Ordering::Release);
     let old = place_of(last).write().take();
     drop(alone);
-    // Factories are user code: they are not dropped with a lock held. Those of others too, whose
-    // observation ended meanwhile: a panic there is not of the thread that makes this change.
+    // Factories are user code: they are not dropped with a lock held. That includes factories of
+    // other observations that ended meanwhile: a panic there does not belong to the thread of this
+    // change.
     let _ = contain(|| drop(old));
 }
 
 /// Returns the last generation and its entries, once there is one.
 ///
-/// It looks again only if another change was published since it began.
+/// It retries only if another change was published since it began.
 fn published() -> (u64, Entries) {
     loop {
         // Acquire: pairs with the Release in `change`.
@@ -198,7 +199,7 @@ fn published() -> (u64, Entries) {
     }
 }
 
-/// Returns a generation's entries: always those of the last one.
+/// Returns a generation's entries; for the last generation, always.
 fn entries_of(generation: u64) -> Option<Entries> {
     let list = place_of(generation).try_read()?;
     let list = list.as_ref().filter(|list| list.generation == generation)?;
@@ -210,11 +211,11 @@ type ObserverSlot = Option<Box<dyn Observer>>;
 
 /// The observers of one thread.
 pub(super) struct Observers {
-    /// The last generation without an observer for this thread, `NEVER` if it has one.
+    /// The last generation without an observer for this thread, or `NEVER` if it has one.
     unfollowed: u64,
-    /// The generation that was seen last.
+    /// The last generation seen.
     seen: u64,
-    /// Whether one of them wants to know the time.
+    /// Whether any of them wants to know the time.
     want_time: bool,
     /// In the order of the registry.
     list: Vec<(Arc<ObserverEntry>, ObserverSlot)>,
@@ -225,20 +226,20 @@ impl Observers {
         Observers { unfollowed: 0, seen: 0, want_time: false, list: Vec::new() }
     }
 
-    /// Returns whether there is an observer to call, or a new one to make.
+    /// Returns whether there is an observer to call or to create.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         // Relaxed: a change may be noticed late, as if this switch had come earlier.
         GENERATION.load(Ordering::Relaxed) != self.unfollowed
     }
 
-    /// Returns whether an observer follows the thread. What else is registered is of no use to one
-    /// that ends.
+    /// Returns whether an observer follows the thread. Other registrations do not matter to a
+    /// thread that ends.
     pub(super) fn follow(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// Inlined: it has one caller, which is a call of its own already.
+    /// Inlined: its only caller is a call of its own already.
     #[inline(always)]
     pub(super) fn switched(
         &mut self,
@@ -272,18 +273,18 @@ impl Observers {
         for (entry, slot) in &mut self.list {
             let Some(observer) = slot else { continue };
             if observed(entry, || call(&mut **observer)).is_none() {
-                // Its state is of the middle of a call.
+                // Its state is that of an interrupted call.
                 let broken = slot.take();
                 observed(entry, || drop(broken));
             }
         }
     }
 
-    /// Looks for a change of the registry, and returns the time if that matters: to an observer, or
-    /// to what makes one now.
+    /// Looks for a change of the registry. Returns the time if it matters: to an observer, or to a
+    /// factory that creates one now.
     #[inline(always)]
     fn look(&mut self, time: impl FnOnce() -> u64) -> u64 {
-        // Relaxed: as in `any`. Looked at once: what makes an observer is told the time.
+        // Relaxed: as in `any`. Read once: a factory that creates an observer gets the time.
         let is_new = GENERATION.load(Ordering::Relaxed) != self.seen;
         let now_ns = if is_new || self.want_time { time() } else { 0 };
         if is_new {
@@ -309,7 +310,7 @@ impl Observers {
             observed(&entry, || drop(observer));
             let_go(entry);
         }
-        // The registry may have a new list by now, and have left this one to the thread.
+        // The registry may have a new list already, and have left this one to the thread.
         Arc::into_inner(entries).into_iter().flatten().for_each(let_go);
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
@@ -333,8 +334,8 @@ fn observed<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
     returned
 }
 
-/// Lets go of an entry, perhaps as its last holder: then what its factory has captured is dropped
-/// here, which is the user's too. No caller is left to ask how often that panicked.
+/// Releases an entry, perhaps as its last holder. Then what its factory captured is dropped here,
+/// which is user code too. No caller remains to ask how often it panicked.
 fn let_go(entry: Arc<ObserverEntry>) {
     let _ = contain(|| drop(entry));
 }
@@ -388,20 +389,21 @@ mod tests {
         drop(observation);
     }
 
-    /// Runs `test` on a thread of its own, which may hang.
+    /// Runs `test`, which may hang, on a thread of its own.
     fn in_time<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, finished) = mpsc::channel();
         std::thread::spawn(move || _ = done.send(test()));
         finished.recv_timeout(Duration::from_secs(120)).expect("no deadlock, and no panic")
     }
 
-    /// Stands for a thread that lost the CPU during a change, or that a fork left behind.
+    /// The stopped change stands for a thread that lost the CPU during one, or that stayed behind
+    /// at a fork.
     #[test]
     fn a_switch_waits_for_no_change() {
         let counted = in_time(|| {
             let tree = tree();
             let (observation, switches) = counting();
-            // Stops a change where it needs the place that is `from` the last generation's.
+            // Stops a change where it needs the place that is `from` after the last generation's.
             let stopped_at = |from: u64| {
                 let alone = CHANGE.lock();
                 // Relaxed, here and below: only the number matters.
@@ -410,7 +412,7 @@ mod tests {
                 let stops = place.read();
                 drop(alone);
                 let changer = std::thread::spawn(|| drop(observe(|_| None)));
-                // A writer that waits keeps readers out.
+                // A waiting writer keeps readers out.
                 while place.try_read().is_some() {
                     std::thread::yield_now();
                 }
@@ -454,7 +456,7 @@ mod tests {
         drop(observation);
     }
 
-    /// Its factory is dropped with it.
+    /// An observation's factory is dropped with it.
     #[test]
     fn an_ended_observation_leaves_nothing() {
         let captured = Arc::new(());
@@ -483,7 +485,7 @@ mod tests {
         drop(observation);
     }
 
-    /// Another observation's factory may panic when it is dropped.
+    /// The factory of another observation may panic when it is dropped.
     #[test]
     fn a_change_survives_a_panicking_factory() {
         struct Panics;
@@ -501,11 +503,11 @@ mod tests {
         let entry = Arc::new(entry);
         let address = Arc::as_ptr(&entry) as usize;
         change(|entries| entries.push(entry));
-        // This change holds the last list that has it, as where its observation ended meanwhile.
+        // This change holds the last list that has it, as if its observation had ended meanwhile.
         change(|entries| entries.retain(|known| Arc::as_ptr(known) as usize != address));
     }
 
-    /// Stands for a signal handler or an allocator.
+    /// The change stands for a signal handler or an allocator that switches.
     #[test]
     fn a_switch_amid_its_own_change_does_not_wait() {
         let counted = in_time(|| {

@@ -7,7 +7,7 @@ use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use super::{Entered, Grouped};
 use crate::tree::group::Group;
 
-/// Runs both functions, perhaps at once, each in `group` on whichever thread it ends up.
+/// Runs both functions, possibly in parallel, each in `group` on whichever thread it ends up.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ where
 
 /// Spawns a function into `scope` that runs in `group`.
 ///
-/// While a thread waits inside of rayon, it may run other jobs, in their own groups.
+/// While a thread waits inside rayon, it may run other jobs, in their own groups.
 ///
 /// # Examples
 /// ```
@@ -53,9 +53,9 @@ where
     scope.spawn(move |scope| group.run(|| work(scope)));
 }
 
-/// A parallel iterator whose items are made, and consumed, in the group: both what comes before
-/// [`in_group`](super::InGroup::in_group) and what comes after it in the chain. Costs two switches
-/// for each piece into which rayon splits the work, not for each item.
+/// A parallel iterator whose items are produced and consumed in the group: both what comes before
+/// [`in_group`](super::InGroup::in_group) and what comes after it in the chain. It costs two
+/// switches per piece into which rayon splits the work, not per item.
 ///
 /// # Examples
 /// ```
@@ -84,8 +84,8 @@ impl<I: ParallelIterator> ParallelIterator for Grouped<I> {
 
 /// Keeps what rayon does by position: `enumerate`, `zip`, `rev`, `collect_into_vec`.
 ///
-/// Of two that are zipped each makes its items in its own group, and what follows is in the group
-/// of the second.
+/// When two are zipped, each produces its items in its own group, and what follows runs in the
+/// group of the second.
 impl<I: IndexedParallelIterator> IndexedParallelIterator for Grouped<I> {
     fn len(&self) -> usize {
         self.value().len()
@@ -115,7 +115,7 @@ impl<T, CB: ProducerCallback<T>> ProducerCallback<T> for InGroupCallback<CB> {
     }
 }
 
-/// One piece of the work, which may be split.
+/// One piece of the work, which may be split again.
 struct InGroupProducer<P> {
     items: P,
     group: Option<Group>,
@@ -150,9 +150,9 @@ impl<P: Producer> Producer for InGroupProducer<P> {
     }
 }
 
-/// The items of one piece, taken one by one. The thread is in the group until it is dropped, for
-/// what is done with the items, and enters it for each item, since it may be one of several that
-/// are taken by turns.
+/// The items of one piece, taken one by one. The thread stays in the group until this is dropped,
+/// for whatever is done with the items. It also enters the group for each item, since this may be
+/// one of several iterators that are advanced alternately.
 struct InGroupItems<I> {
     items: I,
     group: Option<Group>,
@@ -219,8 +219,8 @@ impl<T, C: UnindexedConsumer<T>> UnindexedConsumer<T> for InGroupConsumer<C> {
     }
 }
 
-/// Folds one piece of the work, on one thread. It enters the group when it is made, which is before
-/// the first item is.
+/// Folds one piece of the work, on one thread. It enters the group when it is created, which is
+/// before the first item is produced.
 struct InGroupFolder<F> {
     folder: F,
     _entered: Option<Entered>,

@@ -1,12 +1,13 @@
 //! The group that a thread is in, and the guard that keeps it there.
 //!
-//! Two thread-local values: one of plain numbers, so that entering the current group again sets a
-//! number; one with the handles and the clock, whose end charges what the thread used last. A guard
-//! knows its [level](super::levels) and its number there. It ends by that alone, in any order; the
-//! topmost level that has a guard decides.
+//! Each thread has two thread-local values. One holds plain numbers, so that entering the current
+//! group again only sets a number. The other holds the handles and the clock; its destructor
+//! charges what the thread used last. A guard knows its [level](super::levels) and its number
+//! there, which is enough to end it, in any order. The topmost level that has a guard decides.
 //!
-//! A signal handler may enter and leave the current group wherever it interrupts: the number that
-//! it sets it sets back before the thread goes on. A switch in the middle of another has no effect.
+//! A signal handler may enter and leave the current group wherever it interrupts: it restores the
+//! number that it sets before the thread continues. A switch that interrupts another one has no
+//! effect.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -55,10 +56,10 @@ impl Entered {
     }
 
     /// Leaves the guard's group for `group`, in one switch instead of two. When the guard is
-    /// dropped, what was current before it is so again.
+    /// dropped, the group that was current before it is current again.
     ///
-    /// For loops over requests of many tenants. Costs what [`Group::enter`] does: nothing but a
-    /// comparison if it is the group already. It has no effect while a newer guard is alive.
+    /// For loops over requests of many tenants. It costs as much as [`Group::enter`]: only a
+    /// comparison if `group` is current already. It has no effect while a newer guard is alive.
     ///
     /// # Examples
     /// ```
@@ -89,8 +90,8 @@ impl Drop for Entered {
 
 /// The part that is read on every switch.
 struct Now {
-    /// The current group's address, 0 for none. Its handle is kept in `Thread`, so that the address
-    /// stays its own.
+    /// The current group's address, 0 for none. `Thread` keeps its handle, so that no other group
+    /// gets that address.
     group: Cell<usize>,
     /// The guards of the topmost level, as in `Guards`.
     last: Cell<Place>,
@@ -108,13 +109,13 @@ impl Now {
         Guards { last: self.last.get(), holes: self.holes.get() }
     }
 
-    /// Without holes until the last guard is set: a signal handler that enters the current group in
-    /// between then finds a level where the guard that it makes is the last one when it ends.
+    /// Clears the holes until the last guard is set: a signal handler that enters the current group
+    /// in between then finds a level whose last guard, when it ends, is the handler's own.
     #[inline(always)]
     fn set_guards(&self, Guards { last, holes }: Guards) {
         self.holes.set(0);
-        // SeqCst, and below: for a handler on this thread alone, which costs no instruction. Pairs
-        // with the loads in `enter` and `leave`.
+        // SeqCst, and below: orders only against a handler on this thread, which costs no
+        // instruction. Pairs with the loads in `enter` and `leave`.
         compiler_fence(Ordering::SeqCst);
         self.last.set(last);
         // SeqCst: as above.
@@ -135,15 +136,15 @@ struct Thread {
     observers: Observers,
 }
 
-/// What charges a group for the time that it was current.
+/// Charges a group for the time in which it was current.
 struct Time {
-    /// What the schema of the current group meters; without a group, that of the last one.
+    /// What the current group's schema meters; without a group, that of the last one.
     metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
-    /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
+    /// Up to when the thread's time is accounted for. Meaningless while the group meters none.
     since_ns: u64,
-    /// How much of what [`beside`] returns is accounted for.
+    /// How much of the result of [`beside`] is accounted for.
     beside_ns: [u64; 2],
     meters: Meters,
     /// How much of a [`ThreadMeter`](super::ThreadMeter)'s counts is accounted for.
@@ -152,11 +153,11 @@ struct Time {
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
-/// Enters `group`: counts the guard, and nothing else, if it is the current one.
+/// Enters `group`. If it is the current one, only counts the guard.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 fn enter(group: &Group) -> Place {
-    // Entering happens outside of the closure, which would hide the caller's place.
+    // Entering happens outside the closure, which would hide the caller's location.
     let next = NOW.with(|now| (now.group.get() == address(group)).then(|| now.last.get().next()));
     match next {
         Some(Some(place)) => {
@@ -168,7 +169,7 @@ fn enter(group: &Group) -> Place {
     }
 }
 
-/// Leaves: by a number, if other guards are left in the level.
+/// Leaves. If the level has other guards, only a number changes.
 #[inline]
 fn leave(place: Place) {
     let left = NOW.with(|now| {
@@ -183,15 +184,15 @@ fn leave(place: Place) {
     }
 }
 
-/// Enters another group than the current one.
+/// Enters a group other than the current one.
 #[cfg_attr(debug_assertions, track_caller)]
 fn enter_another(group: &Group) -> Place {
     let group = taking(group);
     with(|thread| thread.enter(group)).unwrap_or(Place::NOWHERE)
 }
 
-/// Enters the current group on a level of its own, as the topmost has no number left: one in 63
-/// where each guard is made before the last one ends.
+/// Enters the current group on a level of its own, because the topmost has no number left: that
+/// happens to one guard in 63 where each is created before the last one ends.
 #[cold]
 #[inline(never)]
 #[cfg_attr(debug_assertions, track_caller)]
@@ -200,7 +201,7 @@ fn enter_above(group: &Group) -> Place {
     with(|thread| thread.enter_above(group)).unwrap_or(Place::NOWHERE)
 }
 
-/// Makes `group` the current one in the place of that of the guard at `place`, if that is the
+/// Makes `group` the current one instead of that of the guard at `place`, if that guard is the
 /// latest.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
@@ -210,7 +211,7 @@ fn switch_to(group: &Group, place: &mut Place) {
         return;
     }
     if guards.len() > 1 {
-        // The older guards stay in the level, and the latest leaves it for one of its own.
+        // The older guards stay in the level, and the latest moves to a level of its own.
         let own = enter_another(group);
         if own != Place::NOWHERE {
             let last = leave_out_of_order(std::mem::replace(place, own));
@@ -219,7 +220,7 @@ fn switch_to(group: &Group, place: &mut Place) {
         return;
     }
     let group = taking(group);
-    // The old handle is dropped outside: its end may be the end of a group.
+    // The old handle is dropped outside: dropping it may be the end of a group.
     let _left = with(|thread| thread.switch_to(group));
 }
 
@@ -230,7 +231,7 @@ fn taking(group: &Group) -> impl FnOnce() -> Group {
     || group.clone()
 }
 
-/// Takes a handle at once: inside of a closure it would not be known where the caller is.
+/// Takes a handle at once: inside a closure the caller's location would be unknown.
 #[cfg(debug_assertions)]
 #[track_caller]
 fn taking(group: &Group) -> impl FnOnce() -> Group + use<> {
@@ -238,11 +239,11 @@ fn taking(group: &Group) -> impl FnOnce() -> Group + use<> {
     || group
 }
 
-/// Leaves the topmost level, if it has no other guard.
+/// Leaves the topmost level, unless it has other guards.
 fn leave_level(place: Place) {
     let alone = NOW.with(|now| now.last.get().as_first() == place && now.holes.get() == 0);
     if alone || leave_out_of_order(place) {
-        // Dropped outside, as in `switch_to`, and before the rest: it is a sequence.
+        // Dropped outside, as in `switch_to`, and before `rest`: the drop is a sequence too.
         drop(with(Thread::leave));
         if NOW.with(|now| now.group.get()) == 0 {
             rest();
@@ -250,8 +251,7 @@ fn leave_level(place: Place) {
     }
 }
 
-/// Ends a guard that is not the last one that was made. Returns whether the topmost level has no
-/// other.
+/// Ends a guard that is not the latest. Returns whether the topmost level has no other guard.
 #[cold]
 #[inline(never)]
 fn leave_out_of_order(place: Place) -> bool {
@@ -283,10 +283,10 @@ pub(super) fn park() {
     rest();
 }
 
-/// A thread that parks waits, and one that leaves its last group mostly does.
+/// A thread that parks will wait, and one that leaves its last group mostly does too.
 #[inline]
 fn rest() {
-    // Where the probe has not run, no sequence has; a runtime's hook must not start it.
+    // If the probe has not run, no sequence has; a runtime's hook must not start it.
     if let Some(rseq) = Rseq::known() {
         rseq.rest();
     }
@@ -300,11 +300,11 @@ pub(super) fn current() -> Option<Group> {
     THREAD.try_with(current).ok().flatten()
 }
 
-/// Calls `update` with the current group if it is of the tree of `outside`, otherwise with that:
-/// without a handle of its own, which would cost as much as two updates.
+/// Calls `update` with the current group if it is of the tree of `outside`, otherwise with
+/// `outside`. It takes no handle, which would cost as much as two updates.
 ///
-/// Private to our updates: a switch in `update` would have no effect, as the thread's values are
-/// borrowed.
+/// Only for updates of our own: a switch in `update` would have no effect, because the thread's
+/// values are borrowed.
 #[inline(always)]
 pub(super) fn update(outside: &Group, update: impl Fn(&Group)) {
     let current = |thread: &RefCell<Thread>| {
@@ -322,15 +322,15 @@ pub(super) fn forgotten_guards() -> u64 {
     FORGOTTEN.load(Ordering::Relaxed)
 }
 
-/// `None`, with nothing done, when the thread's values are gone or a switch is under way: in what
-/// runs after their end, or in a signal handler.
+/// Returns `None`, and does nothing, if the thread's values are gone or a switch is under way: in
+/// code that runs after their end, or in a signal handler.
 fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
 /// Calls code that may call back. During the call no group is current, so that entering one again
-/// is no shortcut, and switches have no effect because one is in progress. Otherwise a guard that
-/// an observer keeps would hold the thread in its group.
+/// takes no shortcut, and switches have no effect because one is in progress. Otherwise a guard
+/// that an observer keeps would hold the thread in its group.
 #[inline(always)]
 fn apart(call: impl FnOnce()) {
     let group = NOW.with(|now| now.group.replace(NOWHERE));
@@ -361,7 +361,8 @@ impl Thread {
     #[inline(always)]
     fn enter(&mut self, group: impl FnOnce() -> Group) -> Place {
         let Thread { levels, time, observers } = self;
-        // First: a read of the CPU's counter waits for all before it, and need not for the clone.
+        // First: a read of the CPU's counter waits for all earlier work, and need not wait for the
+        // clone.
         let mut charged = time.charge(levels.group(NOW.with(|now| now.last.get())));
         let group = group();
         let address = publish(Some(&group));
@@ -378,14 +379,14 @@ impl Thread {
         first.as_first()
     }
 
-    /// Begins a level of the same group: no switch.
+    /// Starts a level of the same group, which is no switch.
     fn enter_above(&mut self, group: Group) -> Place {
         let (first, _) = self.levels.begin(NOW.with(Now::guards), group);
         NOW.with(|now| now.set_guards(Guards { last: first, holes: 0 }));
         first.as_first()
     }
 
-    /// Leaves the topmost level; returns what was given up.
+    /// Leaves the topmost level; returns its handle.
     #[inline(always)]
     fn leave(&mut self) -> Option<Group> {
         let Thread { levels, time, observers } = self;
@@ -395,8 +396,8 @@ impl Thread {
             now.set_guards(guards);
             now.group.replace(group)
         });
-        // The level may have gone to the group that it came from, or those between are gone: no
-        // switch.
+        // The group may not have changed: the level may have switched to the group below, or the
+        // levels in between are gone. Then this is no switch.
         if group != left {
             let mut charged = time.charge(last.as_ref());
             charged = time.begin(false, next, charged);
@@ -407,7 +408,7 @@ impl Thread {
         last
     }
 
-    /// Switches to another group on the same level; returns what was given up.
+    /// Switches to another group on the same level; returns the old handle.
     #[inline(always)]
     fn switch_to(&mut self, group: impl FnOnce() -> Group) -> Option<Group> {
         let Thread { levels, time, observers } = self;
@@ -443,7 +444,7 @@ impl Time {
         Time { metered, clock: None, since_ns: 0, beside_ns: [0; 2], meters, counted }
     }
 
-    /// Adds the time and the events since the last switch to the thread's group; returns whether it
+    /// Adds the time and the events since the last switch to the thread's group. Returns whether it
     /// meters time.
     #[inline(always)]
     fn charge(&mut self, group: Option<&Group>) -> bool {
@@ -462,7 +463,7 @@ impl Time {
         true
     }
 
-    /// Adds what most schemas do not meter as well.
+    /// Also adds what most schemas do not meter.
     #[inline(never)]
     fn charge_all(&mut self, group: &Group) -> bool {
         if self.metered.events {
@@ -484,7 +485,7 @@ impl Time {
         charged
     }
 
-    /// Begins an interval in the group that is current now. Returns whether `since_ns` is of this
+    /// Starts an interval in the group that is now current. Returns whether `since_ns` is of this
     /// switch.
     #[inline(always)]
     fn begin(&mut self, outside: bool, group: Option<&Group>, charged: bool) -> bool {
@@ -497,12 +498,12 @@ impl Time {
         }
     }
 
-    /// Begins an interval where the end of the last one was of no use for that.
+    /// Starts an interval that does not follow from the end of the last one.
     #[inline(never)]
     fn begin_anew(&mut self, outside: bool, group: &Group, charged: bool) -> bool {
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
-            // What is not charged by now was not in groups of this schema.
+            // What is not charged yet was not in groups of this schema.
             self.beside_ns = beside(self.clock.as_ref());
         }
         let reads = self.metered.cpu_time.is_some() && !charged;
@@ -515,21 +516,21 @@ impl Time {
         if self.metered.events {
             self.meters.mark(group.schema());
         }
-        // Last: what the switch itself allocates is of no group.
+        // Last: what the switch itself allocates belongs to no group.
         if let Some(counts) = &self.metered.counts {
             counts.mark(&mut self.counted);
         }
         charged || reads
     }
 
-    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
+    /// Returns the time of the current switch, which is `since_ns` if that was read for it.
     #[inline]
     fn moment_ns(&mut self, charged: bool) -> u64 {
         if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
 }
 
-/// What a clock adds up beside CPU time: how long it was off the CPU, and how wrong it may be.
+/// Returns what a clock sums up beside CPU time: time off the CPU, and its possible error.
 fn beside(clock: Option<&ThreadClock>) -> [u64; 2] {
     clock.map_or([0; 2], |clock| [clock.waited_ns(), clock.error_ns()])
 }
@@ -542,8 +543,8 @@ fn now_ns(clock: &mut Option<ThreadClock>) -> u64 {
     }
 }
 
-/// The start of an interval that no other one's end is: workers that wait for each request come
-/// from a wait here.
+/// Returns the start of an interval that does not begin at another one's end: workers that wait for
+/// each request come here from a wait.
 #[inline(always)]
 fn begin_ns(clock: &mut Option<ThreadClock>) -> u64 {
     match clock {
@@ -552,7 +553,7 @@ fn begin_ns(clock: &mut Option<ThreadClock>) -> u64 {
     }
 }
 
-/// Out of the way, as it happens once per thread.
+/// Out of line, as it happens once per thread.
 #[cold]
 #[inline(never)]
 fn start(clock: &mut Option<ThreadClock>) -> u64 {

@@ -1,35 +1,38 @@
 //! The group of each thread, for profilers outside of the process: CPU profiles by tenant.
 //!
-//! With the feature `thread-context` a switch publishes the group's path by OpenTelemetry's thread
-//! context ([OTEP 4947]), which profilers such as OpenTelemetry's for eBPF read with each sample.
-//! It is one store, of the address of a record that was made with the group; the record costs each
-//! group an allocation of its path and 30 bytes. A path of more than 255 bytes is cut there.
+//! With the feature `thread-context` a switch publishes the group's path through OpenTelemetry's
+//! thread context ([OTEP 4947]), which profilers such as OpenTelemetry's for eBPF read with each
+//! sample. That is one store, of the address of a record that was created with the group. The
+//! record costs each group an allocation of its path and 30 bytes. A path of more than 255 bytes is
+//! cut there.
 //!
 //! # What a program does
-//! It calls [`announce`] where it starts, and its build script exports the symbol that readers look
-//! for, which a linker leaves out of a program otherwise:
+//! It calls [`announce`] at its start, and its build script exports the symbol that readers look
+//! for, which the linker would otherwise leave out of a program:
 //!
 //! ```text
 //! println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=otel_thread_ctx_v1");
 //! ```
 //!
 //! A process has one context. A program whose OpenTelemetry SDK publishes it adds two attributes
-//! there in place of [`announce`]: `threadlocal.schema_version`, which is [`SCHEMA_VERSION`], and
-//! `threadlocal.attribute_key_map`, a list of [`KEY`]. One that publishes contexts of threads as
-//! well cannot be in the same program: both define the symbol, and the linker refuses them.
+//! there instead of calling [`announce`]: `threadlocal.schema_version`, which is
+//! [`SCHEMA_VERSION`], and `threadlocal.attribute_key_map`, a list of [`KEY`]. An SDK that also
+//! publishes thread contexts cannot be in the same program: both define the symbol, and the linker
+//! refuses them.
 //!
 //! # What a reader finds
-//! - A thread in *no group* has no record. One that *ends* in a group has none from when the switch
-//!   ends, which is with its thread-local values.
+//! - A thread in *no group* has no record. A thread that *ends* in a group has none from the end of
+//!   the switch on, which comes with its thread-local values.
 //! - A *killed* group is found until the thread leaves it. The thread holds the group until it has
-//!   published another or none, so that a reader that has stopped it never follows a pointer to
-//!   memory that is gone.
-//! - A *forked child* stays in the group, with a copy of the record. It has to announce itself: the
-//!   announcement of its parent is not there.
-//! - An [`Observer`](super::Observer) that is called runs with the record of the group that comes.
+//!   published another or none, so that a reader that has stopped the thread never follows a
+//!   pointer to freed memory.
+//! - A *forked child* stays in the group, with a copy of the record. It has to announce itself: its
+//!   parent's announcement does not exist there.
+//! - An [`Observer`](super::Observer) is called with the record of the next group in place.
 //!
 //! # Where
-//! On Linux for x86-64 and aarch64. Elsewhere switches publish nothing, and [`announce`] says so.
+//! On Linux for x86-64 and aarch64. Elsewhere switches publish nothing, and [`announce`] returns an
+//! error.
 //!
 //! [OTEP 4947]: https://github.com/open-telemetry/opentelemetry-specification/pull/4947
 
@@ -39,22 +42,22 @@ use submeter_sys::thread_context;
 
 use crate::tree::group::Group;
 
-/// The attribute that a profile's samples have: the group's path.
+/// The attribute that a profile's samples carry: the group's path.
 pub const KEY: &str = "submeter.group";
 
-/// The version of the format, as readers know it. The specification has it change when the format
-/// is no longer a draft.
+/// The version of the format, as readers know it. According to the specification it changes when
+/// the format is no longer a draft.
 pub const SCHEMA_VERSION: &str = "tlsdesc_v1_dev";
 
 /// Publishes this process's context for as long as it lives: attributes of the resource, such as
 /// `service.name`, and what makes the records of its threads readable.
 ///
-/// Once a process; a forked child announces itself.
+/// Call it once per process; a forked child announces itself.
 ///
 /// # Errors
-/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the process has announced,
-/// [`Unsupported`](io::ErrorKind::Unsupported) on other systems, and what the system returns where
-/// it refuses the mapping.
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the process has announced before,
+/// [`Unsupported`](io::ErrorKind::Unsupported) on other systems, and the system's error if it
+/// refuses the mapping.
 ///
 /// # Examples
 /// ```
@@ -76,10 +79,10 @@ pub(super) fn publish(group: Option<&Group>) {
     thread_context::publish(group.map_or(std::ptr::null(), |group| group.inner.context.as_ptr()));
 }
 
-/// A `ProcessContext` of OTEP 4719, by hand: a crate for protocol buffers would be larger than all
-/// that it writes here.
+/// Writes a `ProcessContext` of OTEP 4719 by hand: a crate for protocol buffers would be larger
+/// than everything written here.
 fn process_context<'a>(resource: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-    // The numbers of fields, by message.
+    // Field numbers, by message.
     const CONTEXT_RESOURCE: u8 = 1;
     const CONTEXT_ATTRIBUTES: u8 = 2;
     const RESOURCE_ATTRIBUTES: u8 = 1;
@@ -102,12 +105,12 @@ fn process_context<'a>(resource: impl IntoIterator<Item = (&'a str, &'a str)>) -
     .concat()
 }
 
-/// A `KeyValue`.
+/// Writes a `KeyValue`.
 fn attribute(key: &str, value: &[u8]) -> Vec<u8> {
     [field(1, key.as_bytes()), field(2, value)].concat()
 }
 
-/// A field whose content has a length.
+/// Writes a length-delimited field.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     const LENGTH_DELIMITED: u8 = 2;
     let mut bytes = vec![number << 3 | LENGTH_DELIMITED];

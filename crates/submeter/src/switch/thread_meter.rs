@@ -1,15 +1,15 @@
-//! Counts that a thread keeps anyway, charged to the group that it leaves: of an allocator.
+//! Counts that a thread keeps anyway, such as an allocator's, charged to the group that it leaves.
 
 use crate::metric::schema::{Metering, THREAD_COUNTS};
 use crate::tree::group::Group;
 
 impl Metering {
-    /// Begins an interval.
+    /// Starts an interval.
     pub(super) fn mark(&self, last: &mut [u64; THREAD_COUNTS]) {
         *last = self.counts();
     }
 
-    /// Ends an interval: charges `group` with what was gained. The next one begins.
+    /// Ends an interval: charges `group` with the increase. The next one begins.
     #[inline]
     pub(super) fn charge(&self, group: &Group, last: &mut [u64; THREAD_COUNTS]) {
         let now = self.counts();

@@ -5,7 +5,7 @@ use submeter_sys::clock::Source;
 use super::*;
 use crate::{Count, Schema, Tree};
 
-/// What charges the group that it leaves, and gives up its handle, are sequences too.
+/// Charging the group that is left, and dropping its handle, are sequences too.
 #[test]
 fn a_parked_thread_is_in_no_sequence() {
     let mut schema = Schema::builder();
@@ -26,8 +26,8 @@ fn a_parked_thread_is_in_no_sequence() {
     assert!(rseq.is_at_rest(), "left");
 }
 
-/// Returns what two groups are charged by a new thread that waits in one, between the two, and
-/// parked in the other, if it can have `source`.
+/// Returns what two groups are charged by a new thread that waits outside, in one group, and parked
+/// in the other; `None` if `source` is unavailable.
 fn charged_with(source: Source, waits: impl Fn() + Sync) -> Option<[u64; 2]> {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
@@ -49,7 +49,7 @@ fn charged_with(source: Source, waits: impl Fn() + Sync) -> Option<[u64; 2]> {
     std::thread::scope(|scope| scope.spawn(thread).join().expect("no panic"))
 }
 
-/// Groups are charged all that the clock says.
+/// Groups are charged everything that the clock reports.
 #[test]
 fn time_beside_cpu_is_charged_where_declared() {
     let mut schema = Schema::builder();
@@ -60,7 +60,7 @@ fn time_beside_cpu_is_charged_where_declared() {
     let thread = || {
         let clock = ThreadClock::on(Source::Ticks).ok()?;
         with(|thread| thread.time.clock = Some(clock))?;
-        // For a time and not for a count: after 20 µs the kernel is asked, and nothing is unsure.
+        // By time, not by count: after 20 µs the kernel is asked, and no error remains.
         let burn = |us| {
             let began = Instant::now();
             while began.elapsed() < Duration::from_micros(us) {}
@@ -86,7 +86,7 @@ fn time_beside_cpu_is_charged_where_declared() {
     }
 }
 
-/// Neither is a wait of a parked thread.
+/// Nor is a wait of a parked thread charged.
 #[test]
 fn waits_are_charged_to_no_group_between() {
     const WAIT: Duration = Duration::from_millis(3);
@@ -95,8 +95,8 @@ fn waits_are_charged_to_no_group_between() {
             eprintln!("skipped: {}: cannot be had here", source.name());
             continue;
         };
-        // A wait that is charged is charged 10 times. On its way into one and back, a thread
-        // uses some microseconds.
+        // A wait that is charged is charged 10 times. Entering and leaving a group takes a thread
+        // some microseconds.
         let most = 5 * WAIT.as_nanos() as u64;
         assert!(charged.iter().all(|&ns| ns > 0 && ns < most), "{source:?}: {charged:?}");
     }

@@ -32,7 +32,7 @@ use crate::tree::group::Group;
 /// ```
 ///
 /// # Panics
-/// Outside of a tokio runtime, as [`tokio::spawn`] does.
+/// Outside of a tokio runtime, like [`tokio::spawn`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -59,7 +59,7 @@ where
 /// ```
 ///
 /// # Panics
-/// Outside of a tokio runtime, as [`tokio::spawn`] does.
+/// Outside of a tokio runtime, like [`tokio::spawn`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_in<F>(group: &Group, future: F) -> JoinHandle<F::Output>
 where
@@ -95,7 +95,7 @@ where
 /// ```
 ///
 /// # Panics
-/// Outside of a `LocalSet` or a local runtime, as [`tokio::task::spawn_local`] does.
+/// Outside of a `LocalSet` or a local runtime, like [`tokio::task::spawn_local`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -105,7 +105,7 @@ where
     tokio::task::spawn_local(future.in_current_group())
 }
 
-/// Runs a function that may wait in the group of the calling thread, on a thread where that is
+/// Runs a function that may block in the calling thread's group, on a thread where blocking is
 /// allowed. Outside of all groups it is [`tokio::task::spawn_blocking`].
 ///
 /// # Examples
@@ -124,7 +124,7 @@ where
 /// ```
 ///
 /// # Panics
-/// Outside of a tokio runtime, as [`tokio::task::spawn_blocking`] does.
+/// Outside of a tokio runtime, like [`tokio::task::spawn_blocking`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_blocking<F, T>(work: F) -> JoinHandle<T>
 where
@@ -134,7 +134,7 @@ where
     tokio::task::spawn_blocking(super::inherit(work))
 }
 
-/// Runs a function that may wait in `group`, on a thread where that is allowed.
+/// Runs a function that may block in `group`, on a thread where blocking is allowed.
 ///
 /// # Examples
 /// ```
@@ -150,7 +150,7 @@ where
 /// ```
 ///
 /// # Panics
-/// Outside of a tokio runtime, as [`tokio::task::spawn_blocking`] does.
+/// Outside of a tokio runtime, like [`tokio::task::spawn_blocking`].
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_blocking_in<F, T>(group: &Group, work: F) -> JoinHandle<T>
 where

@@ -1,5 +1,5 @@
-//! Tasks that follow their spawner's group although the spawning code does not mention it: by hooks
-//! that tokio has behind `--cfg tokio_unstable`.
+//! Tasks that follow their spawner's group although the spawning code does not mention it. It uses
+//! tokio's hooks behind `--cfg tokio_unstable`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,13 +18,14 @@ use crate::tree::group::Group;
 ///
 /// Exists where tokio's unstable hooks do, with `--cfg tokio_unstable` in `RUSTFLAGS`, and takes
 /// all four of them: `on_task_spawn`, `on_before_task_poll`, `on_after_task_poll` and
-/// `on_task_terminate`; a program's own would be replaced, or replace these.
+/// `on_task_terminate`. A program's own hooks would be replaced, or would replace these.
 ///
-/// A poll costs two switches and a look into a map that all workers share; spawning a task and its
-/// end, a change of it. Where the spawning is in your own code, [`spawn`](super::spawn) costs less.
-/// Not followed: `spawn_blocking`, `spawn_local` and the runtime's `block_on` ([`inherit`] and
-/// [`spawn_local`](super::spawn_local) are for those), and what a task drops when it is aborted. A
-/// task that was spawned outside of all groups is in the one that its thread is in, mostly none.
+/// A poll costs two switches and a lookup in a map that all workers share; spawning a task, and its
+/// end, cost a change of that map. Where the spawning is in your own code, [`spawn`](super::spawn)
+/// costs less. Not followed: `spawn_blocking`, `spawn_local` and the runtime's `block_on` (use
+/// [`inherit`] and [`spawn_local`](super::spawn_local) for those), and whatever a task drops when
+/// it is aborted. A task spawned outside of all groups runs in its thread's group, which is mostly
+/// none.
 ///
 /// [`inherit`]: super::inherit
 ///
@@ -37,7 +38,7 @@ use crate::tree::group::Group;
 /// let runtime = switch::follow_tasks(&mut builder).build()?;
 /// let tree = Tree::new(Schema::builder().build()?)?;
 /// let web = tree.get_or_create("/acme/web")?;
-/// // Of a library that knows nothing of groups.
+/// // In a library that knows nothing of groups.
 /// let handler = async { tokio::spawn(async { switch::current() }).await };
 /// assert_eq!(runtime.block_on(handler.in_group(&web))?, Some(web));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,10 +57,10 @@ pub fn follow_tasks(builder: &mut Builder) -> &mut Builder {
         .on_task_terminate(move |task| ended.remove(task.id()))
 }
 
-/// The number of maps: workers that poll at the same time seldom meet in one.
+/// Number of maps: workers that poll at the same time seldom meet in one.
 const SHARDS: usize = 64;
 
-/// The groups of the tasks that were spawned in one and have not ended.
+/// The groups of tasks that were spawned in one and have not ended.
 struct Tasks {
     hasher: RandomState,
     shards: [Mutex<HashMap<Id, Group>>; SHARDS],
@@ -75,7 +76,7 @@ impl Default for Tasks {
 impl Tasks {
     fn shard(&self, id: Id) -> MutexGuard<'_, HashMap<Id, Group>> {
         let shard = &self.shards[self.hasher.hash_one(id) as usize % SHARDS];
-        // Nothing in here panics half-way.
+        // Nothing in here panics halfway.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +90,7 @@ impl Tasks {
 
     fn remove(&self, id: Id) {
         let group = self.shard(id).remove(&id);
-        // Without the lock: the end of a handle may be the end of a group.
+        // After the lock is released: dropping a handle may be the end of a group.
         drop(group);
     }
 }
@@ -101,7 +102,7 @@ thread_local! {
 
 fn begin_poll(group: Option<Group>) {
     let entered = group.map(|group| group.enter());
-    // Without the thread's values the guard ends here: what runs this late is in no group.
+    // Without the thread's values the guard ends here: work this late is in no group.
     let _ = POLLS.try_with(|polls| polls.borrow_mut().push(entered));
 }
 

@@ -1,15 +1,15 @@
-//! Updates of whichever group is current, for code to which no group is handed down.
+//! Updates of the current group, for code to which no group is passed.
 
 use super::thread;
 use crate::metric::schema::{Counter, Gauge, Histogram};
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
-/// Adds to a counter of the group that the calling thread works for, or of `outside` if it works
-/// for none of that group's tree.
+/// Adds to a counter of the calling thread's group, or of `outside` if the thread is in no group of
+/// that tree.
 ///
-/// Cheaper than [`current`](super::current) and [`Group::add`], as it takes no handle. Where the
-/// group is at hand, use that.
+/// It is cheaper than [`current`](super::current) and [`Group::add`], as it takes no handle. Where
+/// you have the group at hand, use that.
 ///
 /// # Examples
 /// ```
@@ -32,8 +32,8 @@ pub fn add<U: Unit>(outside: &Group, counter: Counter<U>, n: u64) {
     thread::update(outside, |group| group.add(counter, n));
 }
 
-/// Moves a gauge of the group that the calling thread works for up or down, or of `outside` if it
-/// works for none of that group's tree. As [`add`] otherwise.
+/// Moves a gauge of the calling thread's group up or down, or of `outside` if the thread is in no
+/// group of that tree. Otherwise the same as [`add`].
 ///
 /// # Panics
 /// When the gauge is not of the schema of `outside`.
@@ -42,8 +42,8 @@ pub fn adjust<U: Unit>(outside: &Group, gauge: Gauge<U>, delta: i64) {
     thread::update(outside, |group| group.adjust(gauge, delta));
 }
 
-/// Sets the own part of a gauge ([`Group::set`]) of the group that the calling thread works for, or
-/// of `outside` if it works for none of that group's tree.
+/// Sets the own part of a gauge ([`Group::set`]) of the calling thread's group, or of `outside` if
+/// the thread is in no group of that tree.
 ///
 /// # Panics
 /// When the gauge is not of the schema of `outside`.
@@ -51,8 +51,8 @@ pub fn set<U: Unit>(outside: &Group, gauge: Gauge<U>, value: i64) {
     thread::update(outside, |group| group.set(gauge, value));
 }
 
-/// Records a value `n` times in a histogram of the group that the calling thread works for, or of
-/// `outside` if it works for none of that group's tree. As [`add`] otherwise.
+/// Records a value `n` times in a histogram of the calling thread's group, or of `outside` if the
+/// thread is in no group of that tree. Otherwise the same as [`add`].
 ///
 /// # Panics
 /// When the histogram is not of the schema of `outside`.

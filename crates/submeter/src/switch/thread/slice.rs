@@ -1,14 +1,14 @@
-//! Slices of time: how long a thread works for its groups before others on it get their turn.
+//! Slices of time: how long a thread works for its groups before other work on it gets a turn.
 //!
-//! A slice is of a thread, and begins when the thread comes from outside of all groups: with
-//! [`InGroup`](crate::switch::InGroup) that is where a runtime polls a task. What groups it enters
-//! on top does not matter, as none of that is the runtime's turn.
+//! A slice belongs to a thread, and begins when the thread comes from outside of all groups: with
+//! [`InGroup`](crate::switch::InGroup) that is where a runtime polls a task. Further groups entered
+//! inside do not matter, as none of that is the runtime's turn.
 //!
-//! No thread uses more CPU time than passes. So a checkpoint reads the CPU's counter alone, and the
-//! thread's clock only once so much has passed that the slice may be used up. Rejected: to count
-//! checkpoints and to look at a clock at every so many, which is wrong by whatever the steps
-//! between them grow; a deadline that a timer's signal sets, which interrupts what sleeps in the
-//! kernel.
+//! A thread never uses more CPU time than passes on the wall clock. So a checkpoint reads only the
+//! CPU's counter, and the thread's clock only after enough time for the slice to be used up.
+//! Rejected: counting checkpoints and reading a clock at every nth, which is wrong by however much
+//! the steps in between grow; and a deadline set by a timer's signal, which interrupts system calls
+//! that sleep.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,13 +23,13 @@ use submeter_sys::clock::wall_ns;
 
 use super::{NOW, begin_ns, now_ns, with};
 
-/// How much CPU time work may use before it lets others on its thread have their turn: measured by
+/// How much CPU time work may use before it lets other work on its thread have a turn: measured by
 /// the switch's clock, not counted in calls.
 ///
-/// A runtime cannot interrupt a poll, nor a pool of threads a job. Long work asks at places where
-/// it could stop: in async code by [`checkpoint`](Self::checkpoint), or between the polls of a
-/// stream or future by [`between_polls`](Self::between_polls); in `spawn_blocking`, rayon's jobs
-/// and loops by [`should_yield`](Self::should_yield).
+/// A runtime cannot interrupt a poll, nor a thread pool a job. Long work asks at points where it
+/// could stop: in async code by [`checkpoint`](Self::checkpoint), or between the polls of a stream
+/// or future by [`between_polls`](Self::between_polls); in `spawn_blocking`, rayon's jobs and loops
+/// by [`should_yield`](Self::should_yield).
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,41 +56,42 @@ use super::{NOW, begin_ns, now_ns, with};
 /// ```
 ///
 /// # Whose slice it is
-/// - **The code with the checkpoint says how long** a slice is: there is no setting of a schema or
-///   a runtime. It is a plain value: use a shorter one for tenants that must not hold others up.
+/// - **The code with the checkpoint chooses the length** of a slice: neither the schema nor the
+///   runtime has a setting for it. It is a plain value: use a shorter one for tenants that must not
+///   hold others up.
 /// - **A slice begins** when a thread that was in no group enters one: with
 ///   [`in_group`](crate::switch::InGroup::in_group) at each poll of the task. Groups entered inside
 ///   that stay, nested or one after the other, use the same slice, because the runtime has had no
-///   turn. Put the outermost future of a task in a group, and the checkpoints inside of it.
-/// - **Outside of all groups** no work ever yields: nothing says when a runtime was last here.
+///   turn. Put the outermost future of a task in a group, and the checkpoints inside it.
+/// - **Outside of all groups** work never yields: nothing tells when the runtime last had a turn.
 /// - **A thread that never leaves its groups**, such as one that runs a whole runtime in the root,
 ///   has one slice after the other: the next begins when a checkpoint that yielded is polled again,
-///   or when [`renew`](Self::renew) is called. There a task may yield early because of what others
-///   used, at most once in each slice.
-/// - **Where the schema declares no CPU time** the slice begins at its first checkpoint.
+///   or when [`renew`](Self::renew) is called. A task there may yield early because of what others
+///   used, at most once per slice.
+/// - **If the schema declares no CPU time**, the slice begins at its first checkpoint.
 ///
-/// It works on every runtime, also on those with one thread: work that yields is woken at once, and
-/// queued behind whatever else is ready. Without a runtime it waits for the next poll.
+/// It works on every runtime, including single-threaded ones: work that yields is woken at once,
+/// and queued behind whatever else is ready. Without a runtime it waits for the next poll.
 ///
 /// # What it costs
 /// A checkpoint that does not yield reads the CPU's counter: a few nanoseconds. Outside of all
-/// groups it is a load and a comparison. Once or twice a slice it asks the thread's clock as well,
-/// as a switch does. Without a counter of constant rate each asks two clocks of the system. One
-/// that yields costs what the runtime takes to poll the task again, and two switches.
+/// groups it is a load and a comparison. Once or twice per slice it also asks the thread's clock,
+/// as a switch does. Without a counter of constant rate, each checkpoint asks two system clocks. A
+/// checkpoint that yields costs what the runtime takes to poll the task again, and two switches.
 ///
 /// The thread works until the first checkpoint after the end of its slice, so checkpoints should be
-/// much closer together than that. A slice counts CPU time only: a system call that waits inside a
-/// poll holds up the runtime's thread all the same.
+/// much closer together than a slice. A slice counts CPU time only: a system call that waits inside
+/// a poll still holds up the runtime's thread.
 ///
 /// # Differences from Linux
-/// There the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work gives
-/// it up, at places of its own choice.
+/// In Linux the scheduler takes the CPU away when a slice (`base_slice_ns`) is over. Here work
+/// gives it up, at points of its own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeSlice {
     ns: u64,
 }
 
-/// Half a millisecond: a light request waits no longer than that for each heavy one, and another
+/// Half a millisecond: a light request waits no longer than that for each heavy one, and an extra
 /// poll, about a microsecond, is little compared to it.
 impl Default for TimeSlice {
     fn default() -> TimeSlice {
@@ -99,7 +100,7 @@ impl Default for TimeSlice {
 }
 
 impl TimeSlice {
-    /// Makes a slice of this much CPU time. With a length of 0, all checkpoints in groups yield.
+    /// Makes a slice of this much CPU time. With a length of 0, every checkpoint in a group yields.
     #[must_use]
     pub const fn new(length: Duration) -> TimeSlice {
         let ns = length.as_nanos();
@@ -112,29 +113,28 @@ impl TimeSlice {
         Duration::from_nanos(self.ns)
     }
 
-    /// Lets others have their turn if the slice is used up; if it is not, the future is ready at
-    /// once.
+    /// Lets others have a turn if the slice is used up; otherwise the future is ready at once.
     ///
-    /// It is woken at once, behind whatever is ready now. Do not await it while holding a lock for
-    /// which others spin or block.
+    /// The task is woken at once, behind whatever is ready now. Do not await this while holding a
+    /// lock for which others spin or block.
     #[inline]
     pub fn checkpoint(self) -> Checkpoint {
         Checkpoint { slice: self, ended: None }
     }
 
-    /// Returns whether the slice is used up, for code that is no future: a job of `spawn_blocking`
-    /// or rayon that puts itself back in line, a loop that runs others in between.
+    /// Returns whether the slice is used up, for code that is not a future: a job of
+    /// `spawn_blocking` or rayon that queues itself again, or a loop that runs others in between.
     ///
-    /// It stays so until the thread has left its last group, or the slice is
-    /// [renewed](Self::renew). While a thread of rayon waits inside of a job it may run others:
-    /// they use the same slice.
+    /// It stays true until the thread has left its last group, or the slice is
+    /// [renewed](Self::renew). While a rayon thread waits inside a job, it may run other jobs: they
+    /// use the same slice.
     ///
     /// # Examples
     /// ```
     /// use submeter::switch::TimeSlice;
     /// use submeter::{Schema, Tree};
     ///
-    /// /// Returns where to go on, if there is more to do.
+    /// /// Returns where to continue, if there is more to do.
     /// fn scan(rows: &[u64], from: usize, found: &mut Vec<u64>) -> Option<usize> {
     ///     for (at, row) in rows.iter().enumerate().skip(from) {
     ///         if at > from && at % 64 == 0 && TimeSlice::default().should_yield() {
@@ -151,7 +151,7 @@ impl TimeSlice {
     /// let rows: std::sync::Arc<[u64]> = (0..100_000).collect();
     /// let (mut next, mut found) = (Some(0), Vec::new());
     /// while let Some(from) = next {
-    ///     // Jobs of others that wait for a thread of the pool come in between.
+    ///     // Jobs of others that wait for a thread of the pool run in between.
     ///     let (rows, web) = (rows.clone(), web.clone());
     ///     let scanned = tokio::task::spawn_blocking(move || {
     ///         let next = web.run(|| scan(&rows, from, &mut found));
@@ -170,8 +170,8 @@ impl TimeSlice {
         self.used_up().is_some()
     }
 
-    /// Begins a slice on this thread: for code that has let others have their turn in its own way,
-    /// and did not leave its groups for that. Of no effect outside of all groups.
+    /// Starts a slice on this thread: for code that has let others have a turn in its own way,
+    /// without leaving its groups. It has no effect outside of all groups.
     ///
     /// # Examples
     /// ```
@@ -195,13 +195,13 @@ impl TimeSlice {
         }
     }
 
-    /// Makes a future or stream that lets others have their turn before a poll of `value`, if the
-    /// slice is used up: for streams that always have an item, and the many futures of one task.
+    /// Makes a future or stream that lets others have a turn before a poll of `value`, if the slice
+    /// is used up: for streams that always have an item, and the many futures of one task.
     ///
-    /// Put it inside of the group, as in `slice.between_polls(stream)` within a future that is
+    /// Put it inside the group, as in `slice.between_polls(stream)` within a future that is
     /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
-    /// from outside, has a slice for each item. A tower service has it below what enters the group,
-    /// such as the `GroupLayer` of the feature `tower`.
+    /// from outside, has a slice for each item. In a tower service, place it below the layer that
+    /// enters the group, such as the `GroupLayer` of the feature `tower`.
     ///
     /// # Examples
     /// ```
@@ -230,7 +230,7 @@ impl TimeSlice {
         Yielding { value, checkpoint: self.checkpoint() }
     }
 
-    /// Returns which slice is used up, if the thread's is.
+    /// Returns the used-up slice, if the thread's slice is.
     #[inline]
     fn used_up(self) -> Option<u64> {
         if !is_inside() {
@@ -244,7 +244,7 @@ impl TimeSlice {
     #[cold]
     #[inline(never)]
     fn ask(self, wall_ns: u64) -> Option<u64> {
-        // Of what runs after the thread's values are gone, or on top of a switch, nothing is known.
+        // After the thread's values are gone, or during a switch, nothing is known.
         let cpu_ns = cpu_ns()?;
         let mut running = RUNNING.get();
         let used_up = running.ask(self.ns, wall_ns, cpu_ns);
@@ -253,7 +253,7 @@ impl TimeSlice {
     }
 }
 
-/// A future that lets others have their turn, if it is time. Created by [`TimeSlice::checkpoint`].
+/// A future that lets others have a turn when it is time. Created by [`TimeSlice::checkpoint`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Checkpoint {
@@ -281,8 +281,8 @@ impl Future for Checkpoint {
 }
 
 pin_project! {
-    /// A future or stream that lets others have their turn between its polls. Created by
-    /// [`TimeSlice::between_polls`]. It is a `Stream` with the feature `futures`.
+    /// A future or stream that lets others have a turn between its polls. Created by
+    /// [`TimeSlice::between_polls`]. With the feature `futures` it is a `Stream`.
     #[must_use = "it does nothing unless it is polled"]
     pub struct Yielding<T> {
         #[pin]
@@ -292,20 +292,20 @@ pin_project! {
 }
 
 impl<T> Yielding<T> {
-    /// Returns what is polled, once it is time.
+    /// Returns the polled value, once it is its turn.
     #[inline]
     fn turn(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Pin<&mut T>> {
         let this = self.project();
-        // After it has yielded it is new, and ready: each turn gets on by one poll at least.
+        // After it has yielded it is new, and ready: each turn makes progress by at least one poll.
         Pin::new(this.checkpoint).poll(context).map(|()| this.value)
     }
 
-    /// Returns what is polled.
+    /// Returns the polled value.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// Returns what is polled, which yields no more.
+    /// Returns the polled value, which no longer yields.
     pub fn into_inner(self) -> T {
         self.value
     }
@@ -341,15 +341,15 @@ impl<T> fmt::Debug for Yielding<T> {
 /// The slice of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    /// The thread's CPU time when it began, by which it is also told from others. `None` until the
-    /// first checkpoint, if nothing said it before.
+    /// The thread's CPU time at the beginning, which also identifies the slice. `None` until the
+    /// first checkpoint, if the time was not known before.
     began_ns: Option<u64>,
-    /// When it would have begun if the thread had had a CPU ever since: before that and the length
-    /// of a slice have passed, no such slice is used up.
+    /// The wall-clock time at which it would have begun if the thread had had a CPU ever since:
+    /// until the length of a slice has passed since then, no such slice is used up.
     since_ns: u64,
 }
 
-/// Longer than any slice in use, and a moment that is as long ago.
+/// Longer than any slice in use; also used for a moment that long ago.
 const NEVER_NS: u64 = 1 << 62;
 
 thread_local! {
@@ -357,12 +357,12 @@ thread_local! {
 }
 
 impl Running {
-    /// Begins, without a look at the clock of the wall: the first checkpoint asks in any case.
+    /// Starts a slice without reading the wall clock: the first checkpoint asks in any case.
     const fn begin(cpu_ns: Option<u64>) -> Running {
         Running { began_ns: cpu_ns, since_ns: NEVER_NS.wrapping_neg() }
     }
 
-    /// Finds out at these moments whether a slice of `length_ns` is used up, and which.
+    /// Returns which slice is used up, if a slice of `length_ns` is at these moments.
     fn ask(&mut self, length_ns: u64, wall_ns: u64, cpu_ns: u64) -> Option<u64> {
         let began_ns = *self.began_ns.get_or_insert(cpu_ns);
         let used_ns = cpu_ns.saturating_sub(began_ns);
@@ -371,16 +371,16 @@ impl Running {
     }
 }
 
-/// Begins a slice of the calling thread, at this CPU time of it, or where none is known at the
-/// first checkpoint.
+/// Starts a slice of the calling thread at this CPU time; if unknown, at the first checkpoint.
 #[inline]
 pub(super) fn begin(cpu_ns: Option<u64>) {
     RUNNING.set(Running::begin(cpu_ns));
 }
 
-/// Begins one where the slice that was used up goes on, as the thread has not left its groups.
-/// Once for each: of several futures of a task that yielded for the same, the others go on in the
-/// one that the first began, or each poll of the task would have a slice for each.
+/// Starts a new slice where the used-up one would continue, as the thread has not left its groups.
+/// It does so once per slice: when several futures of a task yielded for the same one, the others
+/// continue in the slice that the first started. Otherwise each poll of the task would have a slice
+/// for each.
 #[cold]
 fn come_back(ended: u64) {
     if RUNNING.get().began_ns == Some(ended) {
@@ -394,11 +394,11 @@ fn is_inside() -> bool {
     NOW.with(|now| now.group.get()) != 0
 }
 
-/// Returns the CPU time of the calling thread within its groups.
+/// Returns the calling thread's CPU time in its groups.
 fn cpu_ns() -> Option<u64> {
     with(|thread| {
         let clock = &mut thread.time.clock;
-        // Where no switch reads it, what was before the slice is in no interval of the clock.
+        // If no switch reads it, time before the slice is in no interval of the clock.
         let in_interval =
             thread.time.metered.cpu_time.is_some() || RUNNING.get().began_ns.is_some();
         if in_interval { now_ns(clock) } else { begin_ns(clock) }

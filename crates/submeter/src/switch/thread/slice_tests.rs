@@ -1,11 +1,11 @@
 use super::*;
 
-/// A thread that is sometimes off its CPU, and what the clocks say of it.
+/// A thread that is sometimes off its CPU, and what the clocks read for it.
 struct Simulated {
     wall_ns: u64,
     cpu_ns: u64,
     running: Running,
-    /// The naive twin: the CPU time when the slice began, if it has.
+    /// The naive twin: the CPU time at the beginning of the slice, once it has begun.
     began_ns: Option<u64>,
     asked: u32,
 }
@@ -21,7 +21,7 @@ impl Simulated {
         (self.running, self.began_ns) = (Running::begin(cpu_ns), cpu_ns);
     }
 
-    /// As `TimeSlice::used_up`, on these clocks.
+    /// The same as `TimeSlice::used_up`, on these clocks.
     fn used_up(&mut self, length_ns: u64) -> bool {
         if self.wall_ns.wrapping_sub(self.running.since_ns) < length_ns {
             return false;
@@ -35,7 +35,7 @@ impl Simulated {
     }
 }
 
-/// This clock is asked at each checkpoint.
+/// The naive twin asks this clock at each checkpoint.
 #[test]
 fn a_slice_ends_when_its_clock_says_so() {
     for seed in 0..if cfg!(miri) { 3 } else { 200 } {
@@ -52,7 +52,7 @@ fn a_slice_ends_when_its_clock_says_so() {
                     thread.cpu_ns += used_ns;
                 }
             }
-            // Checkpoints on one thread may be of slices of several lengths, no time too.
+            // Checkpoints on one thread may be of slices of several lengths, including 0.
             let length_ns = [0, 10_000, 100_000, 1_000_000, NEVER_NS][rng.usize(0..5)];
             // A slice that begins at its first checkpoint begins for both at the first that asks.
             let naive = thread.naive(length_ns);
