@@ -1,4 +1,4 @@
-//! Budgets: rates of what is known only once it was used, and of what may wait for them.
+//! Budgets: rates of usage that is known only afterwards, and waiting for a rate.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,20 +12,20 @@ use crate::metric::schema::RateLimit;
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
-/// What waits for a rate looks again after this time at the latest, as the rate may be another one.
+/// The longest time until a waiter looks at its rate again, as the rate may have changed.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Group {
-    /// Spends `n` in this group and every ancestor, whether they have as much or not: of what was
-    /// used already, and could not be known before, such as rows read, bytes of an answer, or
-    /// tokens of a model. CPU time is spent by the switch where the schema has a
+    /// Spends `n` in this group and every ancestor, whether they have as much or not. It is for
+    /// usage that has happened already and could not be known before, such as rows read, bytes of
+    /// an answer, or tokens of a model. CPU time is spent by the switch where the schema has a
     /// [`cpu_budget`](crate::SchemaBuilder::cpu_budget).
     ///
-    /// A rate may owe then: it grants and [admits](Group::try_admit) nothing until that is earned.
-    /// So a group uses between any two moments at most what its rate earns in between, a burst, and
-    /// what the work uses that was in flight when the last of it was spent. A debt of more than a
-    /// year counts as one of a year. Costs as much as [`try_take`](Group::try_take), which is for
-    /// what is known before.
+    /// A rate may then be in debt: it grants and [admits](Group::try_admit) nothing until the debt
+    /// is earned. So between any two moments a group uses at most what its rate earns in between, a
+    /// burst, and what the work uses that was in flight when the rate was used up. A debt of more
+    /// than a year counts as one of a year. Costs as much as [`try_take`](Group::try_take), which
+    /// is for amounts known before.
     ///
     /// # Examples
     /// ```
@@ -39,7 +39,7 @@ impl Group {
     /// acme.set_rate(rows, Some(Rate::new(1_000, Duration::from_secs(3600))))?;
     ///
     /// acme.try_admit(rows)?;
-    /// // The query has read more than anybody knew.
+    /// // The query has read more than anyone expected.
     /// acme.spend(rows, 1_500);
     /// assert_eq!(acme.balance(rows), Some(-500));
     /// let refused = acme.try_admit(rows).expect_err("half an hour's rows are owed");
@@ -56,17 +56,17 @@ impl Group {
     }
 
     /// Returns whether this group's rate and those of its ancestors have anything left, and takes
-    /// nothing: before work whose cost is [spent](Group::spend) once it is known.
+    /// nothing. Use it before work whose cost is [spent](Group::spend) once it is known.
     ///
-    /// Costs a look at each ancestor and, where one has a rate, at the clock. A refusal allocates.
-    /// Where groups have a [weight](Group::set_weight), those that ask contend.
+    /// Costs a look at each ancestor and, if any has a rate, a read of the clock. A refusal
+    /// allocates. Where groups have a [weight](Group::set_weight), those that ask contend.
     ///
     /// # Examples
-    /// [`spend`](Group::spend) has one.
+    /// See [`spend`](Group::spend).
     ///
     /// # Errors
-    /// When a rate on the way to the root is used up or owes. The refusal is counted as that of a
-    /// take is.
+    /// When a rate on the way to the root is used up or in debt. The refusal is counted like that
+    /// of a take.
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
@@ -80,9 +80,9 @@ impl Group {
 
     /// Waits until [`try_admit`](Group::try_admit) admits work.
     ///
-    /// `sleep` is the runtime's, as this crate has no timer. Those that wait for one rate ask again
-    /// at the same time, in no order: where tenants are to have turns, take a
-    /// [queue](crate::admission). Each asks once a second at least, and each refusal is counted.
+    /// `sleep` is the runtime's, as this crate has no timer. Waiters for one rate ask again at the
+    /// same time, in no order; where tenants should have turns, use a [queue](crate::admission).
+    /// Each waiter asks at least once per second, and each refusal is counted.
     ///
     /// # Examples
     /// ```
@@ -104,8 +104,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When the group is [killed](Group::kill) meanwhile, and where nobody knows how long it would
-    /// take, as with [`Rate::NOTHING`](crate::Rate::NOTHING).
+    /// When the group is [killed](Group::kill) meanwhile, and when the wait would have no known
+    /// end, as with [`Rate::NOTHING`](crate::Rate::NOTHING).
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
@@ -117,12 +117,12 @@ impl Group {
         self.retry(|| self.try_admit(limit), sleep).await
     }
 
-    /// Waits until [`try_take`](Group::try_take) grants `n`. `sleep` is as that of
-    /// [`admit`](Group::admit), which has an example.
+    /// Waits until [`try_take`](Group::try_take) grants `n`. For `sleep` and an example, see
+    /// [`admit`](Group::admit).
     ///
     /// # Errors
-    /// When `n` is more than a burst, when the group is [killed](Group::kill) meanwhile, and where
-    /// nobody knows how long it would take, as with [`Rate::NOTHING`](crate::Rate::NOTHING).
+    /// When `n` is more than a burst, when the group is [killed](Group::kill) meanwhile, and when
+    /// the wait would have no known end, as with [`Rate::NOTHING`](crate::Rate::NOTHING).
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
@@ -155,11 +155,11 @@ impl Group {
         }
     }
 
-    /// Returns how much the group's own rate would let be taken at this moment or, below 0, how
-    /// much it owes; `None` if it has no rate. Rates of ancestors may grant less.
+    /// Returns how much the group's own rate would grant at this moment or, below 0, how much it
+    /// owes; `None` if it has no rate. Rates of ancestors may grant less.
     ///
     /// # Examples
-    /// [`spend`](Group::spend) has one.
+    /// See [`spend`](Group::spend).
     ///
     /// # Panics
     /// When the limit is of another tree's schema.

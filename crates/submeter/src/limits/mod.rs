@@ -1,20 +1,20 @@
 //! Limits of a group as text: [`parse`] reads them from a flag, a request or a file.
 //!
-//! One syntax for all programs, that of `submeter serve`:
+//! All programs share one syntax, that of `submeter serve`:
 //!
 //! | Written | Means |
 //! |---|---|
-//! | `64m`, `memory=64m` | at most so many bytes; `high=`, `low=` and `min=` likewise ([`size`]) |
-//! | `rate=20000/s`, `burst=500` | so much per time, and so much of it at once ([`rate`]) |
+//! | `64m`, `memory=64m` | a maximum in bytes; `high=`, `low=` and `min=` likewise ([`size`]) |
+//! | `rate=20000/s`, `burst=500` | an amount per time, and how much of it at once ([`rate`]) |
 //! | `cpu=500m` | CPU time, as Kubernetes writes it ([`cpus`]) |
-//! | `weight=300` | the part of what the parent may have |
+//! | `weight=300` | the group's part of what its parent may have |
 //! | `mode=soft` | what exceeds a limit is granted and counted |
 //!
-//! Commas separate them. With a group's path they are [`GroupLimits`], on a flag
-//! `/acme=64m,rate=20000/s` and as a line of a file `/acme 64m,rate=20000/s` ([`parse_lines`]).
+//! Commas separate them. Together with a group's path they are [`GroupLimits`]: as a flag
+//! `/acme=64m,rate=20000/s`, as a line of a file `/acme 64m,rate=20000/s` ([`parse_lines`]).
 //!
 //! # Examples
-//! Which metrics they are for is the program's business:
+//! The program decides which metrics they apply to:
 //!
 //! ```
 //! use submeter::{Bytes, Count, Schema, Tree, limits};

@@ -18,10 +18,10 @@ use crate::tree::group::{Group, wrong_schema};
 impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
     ///
-    /// The amount that can be taken now stays as it is, up to the new burst, so that setting a rate
-    /// again grants nothing; with the first rate a whole burst can be taken. A debt stays, also
-    /// while there is no rate, for as long as it would have taken. Costs an allocation the first
-    /// time. A take at the same time goes by the old rate or by the new one.
+    /// The amount that can be taken now stays as it is, up to the new burst, so setting a rate
+    /// again grants nothing. With the first rate a whole burst can be taken. A debt remains for as
+    /// long as it would have, even while there is no rate. The first time costs an allocation. A
+    /// concurrent take is decided by either the old rate or the new one.
     ///
     /// # Examples
     /// ```
@@ -31,7 +31,7 @@ impl Group {
     /// let mut schema = Schema::builder();
     /// let requests = schema.rate_limit::<Count>("requests", "Requests");
     /// let tree = Tree::new(schema.build()?)?;
-    /// // 20,000 a second, 500 of them at once.
+    /// // 20,000 per second, up to 500 of them at once.
     /// let rate = Rate { burst: 500, ..Rate::new(20_000, Duration::from_secs(1)) };
     /// tree.root().set_rate(requests, Some(rate))?;
     /// assert_eq!(tree.root().rate(requests), Some(rate));
@@ -41,11 +41,12 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When its amount, period or burst is out of range; nothing changes then. A rate that grants
+    /// When its amount, period or burst is out of range; then nothing changes. A rate that grants
     /// nothing is [`Rate::NOTHING`].
     ///
     /// # Panics
-    /// When the limit is of another tree's schema; in a forked child in which a thread stayed
+    /// When the limit is of another tree's schema; in a forked child in which a thread of the
+    /// parent stayed behind while it set the same rate.
     /// behind while it set the same rate.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_rate<U: Unit>(
@@ -70,15 +71,15 @@ impl Group {
         self.inner.extras.rate(self.rate_slot(limit.key))?.rate()
     }
 
-    /// Says what this group's rate does with a take that exceeds it, and with work that it would
-    /// not [admit](Group::try_admit). Rates are enforced unless they are made soft: to see first
-    /// whom one would hit, which [`RateLimit::overdrafts`] counts.
+    /// Sets what this group's rate does with a take that exceeds it, and with work that it would
+    /// not [admit](Group::try_admit). Rates are enforced unless they are made soft. A soft rate
+    /// shows first whom it would hit, which [`RateLimit::overdrafts`] counts.
     ///
     /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
-    /// enforced one would refuse: of a budget, nothing that is [spent](Group::spend) after work
-    /// that it would not have admitted, until it admits some. That is an estimate where work of the
-    /// group goes on at the same time, as what is spent does not say whose it is. Rates of
-    /// ancestors keep their own modes. Costs an allocation the first time.
+    /// enforced one would refuse. Of a budget, it ignores what is [spent](Group::spend) after work
+    /// that it would not have admitted, until it admits some. That is an estimate if other work of
+    /// the group runs at the same time, because spending does not tell which work it belongs to.
+    /// Rates of ancestors keep their own modes. The first time costs an allocation.
     ///
     /// # Examples
     /// ```
@@ -118,7 +119,8 @@ impl Group {
         bucket.map(TokenBucket::mode).unwrap_or_default()
     }
 
-    /// Counts what the soft rate of this group, or so many levels above it, would have refused.
+    /// Counts a take that the soft rate of this group, or so many levels above it, would have
+    /// refused.
     #[cold]
     pub(crate) fn count_overdraft<U: Unit>(&self, limit: RateLimit<U>, levels: usize) {
         let soft = self.and_ancestors().nth(levels).expect("a bucket is of a group up to the root");
@@ -126,23 +128,23 @@ impl Group {
     }
 
     /// Sets or removes the weight with which this group contends for its parent's rate: from 1 to
-    /// 10,000, as a cgroup's `cpu.weight`.
+    /// 10,000, like a cgroup's `cpu.weight`.
     ///
     /// Where children have weights, half of the parent's burst and all of its rate are divided
-    /// among those that took or tried to lately: within the time that earns a burst, of 10 ms at
-    /// least. A child that keeps to its share is not refused because others want more; they take
-    /// the part that it leaves, by their weights. Children without a weight take what those with
-    /// one leave, and so does what is taken in the parent itself. Shares are kept on average; the
+    /// among the children that took or tried to take recently: within the time that earns a burst,
+    /// but at least 10 ms. A child that keeps to its share is not refused because others want more;
+    /// they divide the part that it leaves by their weights. Children without a weight get what
+    /// those with one leave, and so do takes in the parent itself. Shares are kept on average; the
     /// rate is kept exactly, with or without them.
     ///
-    /// It divides what a rate that was [set](Group::set_rate) above grants, and schedules nothing:
-    /// without a rate there it has no effect, and what it refuses does not wait. For work that is
-    /// to have its turns by weight, whatever there is of places, see
+    /// A weight divides what a rate [set](Group::set_rate) above grants, and schedules nothing:
+    /// without a rate there it has no effect, and what it refuses does not wait. For work that
+    /// should have turns by weight among any number of places, see
     /// [`Admission::set_weight`](crate::admission::Admission::set_weight).
     ///
-    /// Costs an allocation the first time, and takes two loads more for each rate on their way;
-    /// those of groups with a weight a compare-and-swap more. Not needed where every tenant has a
-    /// rate of its own and those add up to less than the parent's.
+    /// The first time costs an allocation. Takes cost two more loads per rate on their path; takes
+    /// in groups with a weight also cost one more compare-and-swap. A weight is unnecessary where
+    /// every tenant has a rate of its own and these add up to less than the parent's.
     ///
     /// # Examples
     /// ```
@@ -152,7 +154,7 @@ impl Group {
     /// let mut schema = Schema::builder();
     /// let requests = schema.rate_limit::<Count>("requests", "Requests");
     /// let tree = Tree::new(schema.build()?)?;
-    /// // 100 an hour for all, of which the one gets three fourths when both want more.
+    /// // 100 per hour for all; when both want more, /gold gets three quarters.
     /// tree.root().set_rate(requests, Some(Rate::new(100, Duration::from_secs(3600))))?;
     /// let [gold, free] = [tree.create("/gold")?, tree.create("/free")?];
     /// gold.set_weight(requests, Some(300))?;
@@ -165,15 +167,15 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When the weight is out of range; nothing changes then.
+    /// When the weight is out of range; then nothing changes.
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
     ///
     /// # Differences from Linux
-    /// There weights divide a CPU or a disk, and `cpu.max` limits without dividing. Groups have a
-    /// weight of 100 from the start. It is stored here only where one was set, so that a group
-    /// without costs nothing.
+    /// In Linux, weights divide a CPU or a disk, and `cpu.max` limits without dividing. Cgroups
+    /// have a weight of 100 from the start. Here a weight is stored only where one was set, so that
+    /// a group without one costs nothing.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_weight<U: Unit>(
         &self,
@@ -197,8 +199,8 @@ impl Group {
         self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
     }
 
-    /// Returns how much the group's own rate would let be taken at this moment, or `None` if it has
-    /// none. Rates of ancestors may grant less.
+    /// Returns how much the group's own rate would grant at this moment, or `None` if it has none.
+    /// Rates of ancestors may grant less.
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
@@ -208,13 +210,13 @@ impl Group {
         self.inner.extras.rate(self.rate_slot(limit.key))?.available()
     }
 
-    /// Takes `n` in this group and every ancestor, or in none: this uses up what their rates have
+    /// Takes `n` in this group and every ancestor, or in none. This uses up what their rates have
     /// earned, and they earn it again as time passes.
     ///
-    /// Between any two moments a group and its descendants are granted at most its burst and the
-    /// earnings of its rate in between. Costs a look at each ancestor; where one has a rate, a look
-    /// at the clock and a compare-and-swap for each that has. A refusal allocates, so it is not for
-    /// signal handlers. For what is given back after use, take a [`Quota`](crate::Quota).
+    /// Between any two moments a group and its descendants are granted at most its burst plus what
+    /// its rate earns in between. Costs a look at each ancestor; if any has a rate, also a read of
+    /// the clock and a compare-and-swap per rate. A refusal allocates, so it is not for signal
+    /// handlers. For something that is given back after use, use a [`Quota`](crate::Quota).
     ///
     /// # Examples
     /// ```
@@ -237,9 +239,9 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When a rate on the way to the root grants less at this moment. A take at the same time that
-    /// another level refuses may count for as long as that. The refusal is counted in the group
-    /// whose rate it was: see [`RateLimit::throttled`].
+    /// When a rate on the way to the root grants less at this moment. A concurrent take that
+    /// another level refuses may count until it is undone. The refusal is counted in the group with
+    /// that rate: see [`RateLimit::throttled`].
     ///
     /// # Panics
     /// When the limit is of another tree's schema.
@@ -251,7 +253,7 @@ impl Group {
             .map_err(|throttled| RateError::new(self, limit, Some(n), throttled))
     }
 
-    /// Returns, by slot, the rates and weights that the group has, for a snapshot.
+    /// Returns the group's rates and weights by slot, for a snapshot.
     pub(crate) fn own_rates(&self) -> OwnRates {
         let slots = 0..self.schema().rate_limits().len();
         let set = slots.filter_map(|slot| {
@@ -261,7 +263,7 @@ impl Group {
         set.filter(|(_, rate, weight)| rate.is_some() || weight.is_some()).collect()
     }
 
-    /// Returns the group's buckets, after making them.
+    /// Returns the group's buckets, and creates them if missing.
     pub(crate) fn make_rates(&self) -> &Arc<[TokenBucket]> {
         self.inner.extras.make_rates(self.schema(), self.tree_stats().clock())
     }
@@ -290,12 +292,12 @@ impl Group {
     }
 }
 
-/// The error of a take that would exceed a rate, or of work that one does not admit. It says which,
-/// and when to try again.
+/// The error of a take that would exceed a rate, or of work that a rate does not admit. It names
+/// the rate, and the time to retry.
 ///
-/// Its text (`Display`) may go to the tenant. It says what was asked for, when to try again, and of
-/// a rate of the group itself what it is: `1 more of requests would exceed the rate: 100 per 1s,
-/// burst 20; retry after 9ms`. A rate above is only called `shared with others`.
+/// Its text (`Display`) may be shown to the tenant. It contains the requested amount, the time to
+/// retry, and the rate if it is the group's own: `1 more of requests would exceed the rate: 100 per
+/// 1s, burst 20; retry after 9ms`. A rate above is only called `shared with others`.
 /// [`detail`](Self::detail), `Debug` and the methods are for the program and its logs.
 ///
 /// # Examples
@@ -327,7 +329,7 @@ struct Refused {
 }
 
 impl RateError {
-    /// Counts the refusal, too.
+    /// Makes the error and counts the refusal.
     #[cold]
     pub(crate) fn new<U: Unit>(
         group: &Group,
@@ -355,17 +357,17 @@ impl RateError {
         }))
     }
 
-    /// Says that it is not waited for any more: the group was killed.
+    /// Marks it as the end of a wait: the group was killed.
     pub(crate) fn at_kill(mut self) -> RateError {
         (self.0.killed, self.0.retry_after) = (true, None);
         self
     }
 
     /// Returns after which time the take would be granted if nothing else were taken: not a
-    /// nanosecond earlier, but where it is a share that refused it
-    /// ([`is_by_share`](Self::is_by_share)) and others stop contending. `None` if never, as it is
-    /// more than a burst: take less at once. It is not known either where the [rate](Self::rate) is
-    /// [`Rate::NOTHING`], and there is none once the group [was killed](Self::is_killed).
+    /// nanosecond earlier, unless a share refused it ([`is_by_share`](Self::is_by_share)) and
+    /// others stop contending. Returns `None` if that is never, because the amount is more than a
+    /// burst: take less at once. It is also `None` where the [rate](Self::rate) is
+    /// [`Rate::NOTHING`], and once the group [was killed](Self::is_killed).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -377,8 +379,8 @@ impl RateError {
         &self.0.group
     }
 
-    /// Returns the group whose rate refused the take: the group itself, or an ancestor. Where
-    /// several refused it, the one that takes longest.
+    /// Returns the group whose rate refused the take: the group itself, or an ancestor. If several
+    /// refused it, returns the one that takes longest.
     #[must_use]
     pub fn limiting(&self) -> &Group {
         &self.0.limiting
@@ -390,7 +392,7 @@ impl RateError {
         self.0.requested
     }
 
-    /// Returns whether it was waited for, and the group was [killed](Group::kill) meanwhile.
+    /// Returns whether this ended a wait because the group was [killed](Group::kill) meanwhile.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.0.killed
@@ -410,8 +412,8 @@ impl RateError {
         self.0.rate
     }
 
-    /// Returns whether that rate had enough, and the share of it did not that the group has by its
-    /// weight or that of an ancestor: see [`Group::set_weight`].
+    /// Returns whether that rate had enough, but not the group's share of it by its weight or an
+    /// ancestor's: see [`Group::set_weight`].
     #[must_use]
     pub fn is_by_share(&self) -> bool {
         self.0.by_share
@@ -459,7 +461,7 @@ impl RateError {
     }
 }
 
-/// For the tenant: of other groups it says nothing.
+/// For the tenant: it says nothing about other groups.
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refused { group, limiting, rate, by_share, .. } = &*self.0;

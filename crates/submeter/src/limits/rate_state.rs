@@ -1,4 +1,4 @@
-//! The rates that a tenant keeps when it is deleted and comes back.
+//! The rates that a tenant keeps when its group is deleted and created again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use submeter_percpu::TokenBucket;
 
 use crate::tree::group::{Group, wrong_schema};
 
-/// The rates and weights of a group, with the amounts taken: a tenant keeps them when it is deleted
-/// and comes back.
+/// The rates and weights of a group, with the amounts taken: a tenant keeps them when its group is
+/// deleted and created again.
 ///
-/// A new group's buckets are full, so that who can have its group deleted and made again gets a
-/// burst each time. Where names come back, keep the state of those that have a rate, and let the
-/// next group of the name [share](Group::share_rates) it. It holds no group: the old one is
-/// released as ever, and until then takes from the same buckets.
+/// A new group's buckets are full, so a tenant that can have its group deleted and created again
+/// gets a burst each time. Where names return, keep the state of those that have a rate, and let
+/// the next group of that name [share](Group::share_rates) it. The state holds no group: the old
+/// one is released as usual, and until then takes from the same buckets.
 ///
 /// # Examples
 /// ```
@@ -41,8 +41,8 @@ pub struct RateState {
 }
 
 impl Group {
-    /// Returns the state of the group's own rates, for a group that follows it: see [`RateState`].
-    /// Costs an allocation where none was ever set.
+    /// Returns the state of the group's own rates, for its successor: see [`RateState`]. Costs an
+    /// allocation if none was ever set.
     #[must_use]
     pub fn rate_state(&self) -> RateState {
         let buckets = Arc::clone(self.make_rates());
@@ -50,10 +50,10 @@ impl Group {
     }
 
     /// Takes over the rates and weights of another group, or of one that was killed, and shares
-    /// them with it from now on: a take in either counts in both, and a rate that is set here is
-    /// set there. Below another parent a weight counts among those there from its next
-    /// [period](Group::set_weight) on. Returns whether it did: a group whose rates were set before
-    /// keeps its own.
+    /// them with it from now on: a take in either counts in both, and a rate set in one is set in
+    /// the other. Below another parent, a weight counts among the siblings there from its next
+    /// [period](Group::set_weight) on. Returns whether it did so: a group whose rates were set
+    /// before keeps its own.
     ///
     /// # Panics
     /// When the state is of another tree's schema.

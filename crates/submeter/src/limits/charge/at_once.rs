@@ -5,7 +5,7 @@ use crate::metric::schema::{Key, Quota};
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
-/// An amount of a quota, without its unit, so that amounts of several quotas go into one array.
+/// An amount of a quota, without its unit, so that amounts of several quotas fit in one array.
 /// Created by [`Quota::amount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Amount {
@@ -24,8 +24,8 @@ impl<U: Unit> Quota<U> {
 impl Group {
     /// Charges amounts of several quotas to this group and every ancestor, or none of them.
     ///
-    /// Costs as much as the charges one by one, which it makes in the given order: while a later
-    /// one is decided, others may be refused because of those before. A quota may come twice.
+    /// Costs as much as the individual charges, which it makes in the given order: until a later
+    /// one is decided, others may be refused because of the earlier ones. A quota may occur twice.
     ///
     /// # Examples
     /// ```
@@ -49,10 +49,10 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// That of the first charge that a limit refuses. Nothing is charged then.
+    /// The error of the first charge that a limit refuses. Then nothing is charged.
     ///
     /// # Panics
-    /// When a quota is of another tree's schema; nothing is charged then.
+    /// When a quota is of another tree's schema; then nothing is charged.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge_all<const N: usize>(
         &self,
@@ -64,7 +64,7 @@ impl Group {
             if !node(amount).charge_stock(amount.n)
                 && let Err(refused) = charge(self, amount.key, amount.n)
             {
-                // In reverse, as guards would be dropped.
+                // In reverse, like dropped guards.
                 amounts[..at].iter().rev().for_each(|before| node(before).release(before.n));
                 return Err(refused);
             }

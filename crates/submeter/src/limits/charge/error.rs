@@ -12,11 +12,11 @@ use crate::visible::visible;
 /// before it ([`is_behind`](Self::is_behind)), or because its group was killed
 /// ([`is_killed`](Self::is_killed)).
 ///
-/// Its text (`Display`) may go to the tenant. It says what was asked for, and of a limit of the
-/// charged group itself what is held: `600 more of memory would exceed the limit: 600 of 1000
-/// held`. A limit above is only called `shared with others`: its group, its amount and its holders
-/// are not the tenant's business. [`detail`](Self::detail), `Debug` and the methods are for the
-/// program and its logs.
+/// Its text (`Display`) may be shown to the tenant. It contains the requested amount and, if the
+/// limit is the charged group's own, the usage: `600 more of memory would exceed the limit: 600 of
+/// 1000 held`. A limit above is only called `shared with others`: its group, its amount and its
+/// holders are not the tenant's business. [`detail`](Self::detail), `Debug` and the methods are for
+/// the program and its logs.
 ///
 /// # Examples
 /// ```
@@ -36,13 +36,13 @@ use crate::visible::visible;
 /// # drop(held);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// In a box: a result that is larger than a charge is stored in parts and copied as a whole, which
-// made charges that are granted take three times as long.
+// Boxed: a result that is larger than a charge is stored in parts and copied as a whole, which made
+// granted charges take three times as long.
 #[derive(Debug)]
 pub struct LimitError(Box<Refused>);
 
-/// Laid out as written: the two numbers of a refusal come one by one, and where they are neighbours
-/// they are copied as a whole, for which the processor waits until both are in its cache.
+/// Laid out as written: the two numbers of a refusal arrive one by one. If they were neighbours
+/// they would be copied as a whole, for which the processor waits until both are in its cache.
 #[derive(Debug)]
 #[repr(C)]
 struct Refused {
@@ -56,11 +56,11 @@ struct Refused {
     cause: Cause,
 }
 
-/// How many holders an error names.
+/// Maximum number of holders that an error names.
 const HOLDERS_MAX: usize = 3;
 
 impl LimitError {
-    /// Counts the refusal, too.
+    /// Makes the error and counts the refusal.
     #[inline]
     pub(super) fn new(
         group: &Group,
@@ -84,8 +84,8 @@ impl LimitError {
         &self.0.group
     }
 
-    /// Returns the group whose limit refused the charge: the group itself, or an ancestor. The
-    /// group itself if it was [killed](Self::is_killed).
+    /// Returns the group whose limit refused the charge: the group itself, or an ancestor. If the
+    /// group was [killed](Self::is_killed), returns the group itself.
     #[must_use]
     pub fn limiting(&self) -> &Group {
         above(&self.0.group, self.0.levels as usize)
@@ -105,8 +105,8 @@ impl LimitError {
     }
 
     /// Returns whether the charge would have fitted when it gave up, but another waited for that
-    /// limit before it: waiting charges are served in order. Then [`current`](Self::current) and
-    /// the requested amount together are at most the limit.
+    /// limit before it: waiting charges are served in order. In that case
+    /// [`current`](Self::current) and the requested amount together are at most the limit.
     ///
     /// # Examples
     /// ```
@@ -135,7 +135,7 @@ impl LimitError {
     }
 
     /// Returns whether the charge waited, or would have had to, and its group was
-    /// [killed](Group::kill). It is not counted as refused: no limit did.
+    /// [killed](Group::kill). It is not counted as refused, because no limit refused it.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.0.cause == Cause::Ended
@@ -154,8 +154,8 @@ impl LimitError {
     }
 
     /// Returns the whole text, for logs: the charged group, the group of the limit, the amount held
-    /// there, and its holders. Not for tenants: it names others. Costs as
-    /// [`holders`](Self::holders) does.
+    /// there, and its holders. Not for tenants: it names others. Costs as much as
+    /// [`holders`](Self::holders).
     ///
     /// # Examples
     /// ```
@@ -187,7 +187,7 @@ impl LimitError {
     }
 
     /// Returns up to three children of the limiting group with the largest usage, largest first,
-    /// with their current usage. Visits every child: for messages, not for hot paths.
+    /// with their current usage. It visits every child: for messages, not for hot paths.
     ///
     /// # Examples
     /// ```
@@ -227,7 +227,7 @@ fn above(group: &Group, levels: usize) -> &Group {
     up.nth(levels).expect("a limit is of a group up to the root")
 }
 
-/// For the tenant: of other groups it says nothing.
+/// For the tenant: it says nothing about other groups.
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_request(f)?;

@@ -1,4 +1,4 @@
-//! Usage above which callers pause.
+//! The usage above which callers pause.
 
 use std::iter::successors;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::metric::schema::Quota;
 use crate::metric::unit::Unit;
 use crate::tree::group::Group;
 
-/// Linux's shape (`memory.high`): the square of the overage, which is 1 at twice `high`, in units
-/// of 64 s for each batch of charges, and at most 2 s.
+/// The shape of Linux (`memory.high`): the square of the overage, which is 1 at twice `high`, in
+/// units of 64 s for each batch of charges, and at most 2 s.
 const PER_SQUARE: Duration = Duration::from_secs(64);
 const MOST: Duration = Duration::from_secs(2);
 /// A shorter pause is not worth a switch of threads; Linux has the same bound.
@@ -20,7 +20,8 @@ impl Group {
     /// and returns the usage at that moment.
     ///
     /// It refuses nothing: callers ask [`pause`](Group::pause) where a pause harms no other thread,
-    /// as between requests. Set it below a limit, so that a group slows down before it is refused.
+    /// for example between requests. Set it below a limit, so that a group slows down before it is
+    /// refused.
     ///
     /// # Examples
     /// See [`pause`](Group::pause).
@@ -34,9 +35,9 @@ impl Group {
         limits.usage()
     }
 
-    /// Returns the nearest group, from this one up, whose usage is above what
-    /// [`set_high`](Group::set_high) set, and by how much it is: for callers that give something
-    /// back then, as caches do, instead of pausing.
+    /// Returns the nearest group, from this one up, whose usage is above the amount that
+    /// [`set_high`](Group::set_high) set, and by how much: for callers that then give something
+    /// back, like caches, instead of pausing.
     ///
     /// Costs a load for each level while usage is below.
     ///
@@ -71,13 +72,13 @@ impl Group {
         })
     }
 
-    /// Returns for how long a caller of this group should pause, because the usage of the group or
-    /// an ancestor is above what [`set_high`](Group::set_high) set; `None` if none is.
+    /// Returns how long a caller of this group should pause, because the usage of the group or an
+    /// ancestor is above what [`set_high`](Group::set_high) set; `None` if none is.
     ///
     /// The pause grows with the square of the overage, from 10 ms at 1.25 % to 2 s at 18 % and
-    /// above. It is that of the group that is farthest above its own; each that is counts it, in
-    /// [`UsageCounts::paused`](crate::UsageCounts::paused) and in the counter `NAME_paused` of an
-    /// export.
+    /// above. The group that is farthest above its own `high` determines it. Each group that is
+    /// above counts it, in [`UsageCounts::paused`](crate::UsageCounts::paused) and in the counter
+    /// `NAME_paused` of an export.
     ///
     /// Costs a load for each level while usage is below; above, as much as
     /// [`usage`](Group::usage). Not for update paths.
@@ -106,9 +107,9 @@ impl Group {
     /// When the quota is of another tree's schema.
     ///
     /// # Differences from Linux
-    /// The kernel has the thread that charged sleep on its way back to user space, for a time that
-    /// grows with what it charged. Here the caller decides where to sleep, and asks as often as it
-    /// is able to.
+    /// The kernel makes the thread that charged sleep on its way back to user space, for a time
+    /// that grows with what it charged. Here the caller decides where to sleep, and asks as often
+    /// as it can.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn pause<U: Unit>(&self, quota: Quota<U>) -> Option<Duration> {
@@ -128,9 +129,9 @@ impl Group {
     }
 }
 
-/// For how long to pause at this usage.
+/// Returns how long to pause at this usage.
 fn pause(current: u64, high: u64) -> Option<Duration> {
-    // As if it were 1, where it is 0.
+    // A `high` of 0 counts as 1.
     let overage = current.saturating_sub(high) as f64 / high.max(1) as f64;
     let pause = PER_SQUARE.mul_f64((overage * overage).min(1.0)).min(MOST);
     (pause >= LEAST).then_some(pause)

@@ -26,8 +26,8 @@ pub use wait::Charging;
 
 impl Group {
     /// Returns the usage of a quota, including descendants. O(1) near a limit and for a group whose
-    /// descendants were never charged far from one; otherwise it visits the stock of those that
-    /// were, and keeps them from moving it meanwhile. For many groups take a
+    /// descendants were never charged far from one. Otherwise it visits the stock of those that
+    /// were, and keeps them from moving it meanwhile. For many groups use a
     /// [`Snapshot`](crate::Snapshot), which visits all stock once.
     ///
     /// # Examples
@@ -50,9 +50,9 @@ impl Group {
         self.inner.quotas.usage(self.quota_slot(quota.key))
     }
 
-    /// As [`usage`](Group::usage), in O(1) wherever limits are: [`current`](Usage::current) counts
-    /// what CPUs have in stock as held, up to 64 Ki units for each of a group that was charged. For
-    /// limits and counts, and for what happens often in large trees.
+    /// The same as [`usage`](Group::usage), but in O(1) wherever limits are:
+    /// [`current`](Usage::current) counts what CPUs have in stock as held, up to 64 Ki units per
+    /// CPU for each charged group. For limits and counts, and for frequent reads in large trees.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -64,9 +64,9 @@ impl Group {
 
     /// Sets or removes the limit of a quota, and returns the usage at that moment.
     ///
-    /// No charge is granted beyond a limit, unless it is [soft](Group::set_limit_mode) or the
-    /// charge [forced](Group::charge_forced). Lowering a limit below the current usage revokes
-    /// nothing, but no further charge is granted until the [excess](Usage::excess) has been
+    /// No charge is granted beyond a limit, unless the limit is [soft](Group::set_limit_mode) or
+    /// the charge is [forced](Group::charge_forced). Lowering a limit below the current usage
+    /// revokes nothing, but no further charge is granted until the [excess](Usage::excess) has been
     /// released.
     ///
     /// # Examples
@@ -92,16 +92,16 @@ impl Group {
     }
 
     /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
-    /// nothing is refused that fits.
+    /// nothing that fits is refused.
     ///
-    /// Costs about an add far from all limits, near one a compare-and-swap for each level up to
-    /// that limit's, and a clone of the group's handle. For values without limits use a
+    /// Costs about an add far from all limits; near one, a compare-and-swap for each level up to
+    /// that limit, and a clone of the group's handle. For values without limits use a
     /// [`Gauge`](crate::Gauge), which costs no clone.
     ///
     /// A refusal allocates, and so does a group's first charge, even of 0. A signal handler may
     /// therefore charge only groups that were charged before, and only amounts that cannot be
-    /// refused. One that interrupted a charge, a release or a read of usage by its own thread may
-    /// be refused early near a limit, and so may a charge in a child that was forked meanwhile.
+    /// refused. A handler that interrupted a charge, a release or a read of usage by its own thread
+    /// may be refused early near a limit, and so may a charge in a child that was forked meanwhile.
     ///
     /// # Examples
     /// ```
@@ -122,10 +122,10 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When a limit on the way to the root would be exceeded; the error knows the group with that
-    /// limit and those of its children that hold the most, and its text tells the tenant nothing of
-    /// them. A charge of another thread counts while it is in progress, even if it is refused in
-    /// the end.
+    /// When a limit on the way to the root would be exceeded. The error knows the group with that
+    /// limit and those of its children that hold the most, but its text tells the tenant nothing
+    /// about them. A charge of another thread counts while it is in progress, even if it is refused
+    /// in the end.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -144,11 +144,11 @@ impl Group {
     /// granted below it, unless it is [soft](LimitMode::Soft).
     ///
     /// Costs as much as [`try_charge`](Group::try_charge). Each limit that it exceeds counts an
-    /// [overdraft](Usage::overdrafts). Not where a refusal could be handled: limits hold only as
-    /// far as no caller forces charges.
+    /// [overdraft](Usage::overdrafts). Do not use it where a refusal could be handled: limits hold
+    /// only as far as no caller forces charges.
     ///
-    /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
-    /// rest of that stock to charges, although the limit is exceeded.
+    /// Not for signal handlers: a handler that interrupted a move of stock by its own thread leaves
+    /// the rest of that stock to charges, although the limit is exceeded.
     ///
     /// # Examples
     /// ```
@@ -179,7 +179,7 @@ impl Group {
         Charge { group: self.clone(), key: quota.key, amount: n }
     }
 
-    /// Says what this group's limit does with a charge that exceeds it, and returns the usage at
+    /// Sets what this group's limit does with a charge that exceeds it, and returns the usage at
     /// that moment. Limits are enforced unless they are made soft.
     ///
     /// Other limits on the way to the root keep their own modes: an enforced one refuses what a
@@ -225,9 +225,9 @@ impl Group {
     }
 }
 
-/// Charges the group and its ancestors, or none of them, where there was no stock at hand. Returns
-/// no guard: a pointer comes back in a register, and where the hot path's guard might come from
-/// memory it goes through it.
+/// Charges the group and its ancestors, or none of them, when no stock is at hand. Returns no
+/// guard: a pointer comes back in a register, but if the hot path's guard might come from memory it
+/// always goes through memory.
 #[cold]
 #[inline(never)]
 #[cfg_attr(debug_assertions, track_caller)]
@@ -250,9 +250,9 @@ fn count_soft(group: &Group, key: Key, node: &LimitNode) {
     }
 }
 
-/// Counts the overdrafts of the group and of those above it that were not counted yet: after a
-/// charge, so that the totals of groups that end include them. One that a release grants to a
-/// charge that waits is counted when its owner is back, or with the next.
+/// Counts the overdrafts of the group and of those above it that were not counted yet. It runs
+/// after a charge, so that the totals of groups that end include them. An overdraft that a release
+/// grants to a waiting charge is counted when the charge's owner runs again, or with the next one.
 #[cold]
 fn count_overdrafts(group: &Group, key: Key) {
     for group in std::iter::successors(Some(group), |group| group.parent()) {
@@ -297,7 +297,7 @@ impl Charge {
         self.amount
     }
 
-    /// Returns the group that is charged.
+    /// Returns the charged group.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group

@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// A snapshot beside first charges has them above and below.
+    /// A snapshot during first charges includes them above and below.
     #[test]
     fn a_snapshot_beside_first_charges_agrees_stress() {
         let (tree, [memory, ..]) = tree();
@@ -121,7 +121,7 @@ mod tests {
                 let usages: Vec<u64> =
                     Quotas::usages(0, all()).map(|usage| usage.current).collect();
                 let (root, below) = (usages[0], usages[1..].iter().sum::<u64>());
-                // The root is read first and charged last, and one charge is under way at most
+                // The root is read first and charged last, and at most one charge is under way
                 // whose group had its node before.
                 assert!((root..=root + 1).contains(&below), "{root} above and {below} below");
             }

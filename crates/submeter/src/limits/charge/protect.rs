@@ -1,9 +1,9 @@
 //! Usage that is not reclaimed.
 //!
 //! A group's claims (`min` and `low`) are two words beside its limit that charges never look at.
-//! The part that it gets of what its ancestors have is computed from the top down when something
-//! asks for it. Rejected: a sum per parent that each charge keeps up to date, as Linux has it. It
-//! would give every charge a word to share.
+//! The part of its ancestors' protection that it gets is computed from the top down when something
+//! asks for it. Rejected: a sum per parent that each charge keeps up to date, as in Linux. It would
+//! make all charges share a word.
 
 use std::collections::HashMap;
 use std::iter::successors;
@@ -32,10 +32,10 @@ impl Group {
     /// Sets or removes the usage up to which nothing is reclaimed from this group and its
     /// descendants, whatever happens, and returns the usage at that moment.
     ///
-    /// It holds for what others ask for. A limit of this group's own reclaims from the group all
-    /// the same, so set it below that. It sets nothing aside: every group may use what the claimant
-    /// does not. [`protection`](Group::protection) says what becomes of it below ancestors that
-    /// have less.
+    /// It holds against reclaim on behalf of others. The group's own limit still reclaims from the
+    /// group, so set it below that limit. It reserves nothing: every group may use what the
+    /// claimant does not. [`protection`](Group::protection) explains how it is reduced below
+    /// ancestors that have less.
     ///
     /// `Some(0)` protects nothing, and reads as `None`.
     ///
@@ -50,7 +50,7 @@ impl Group {
 
     /// Sets or removes the usage up to which something is reclaimed from this group and its
     /// descendants only when nothing is left elsewhere, and returns the usage at that moment.
-    /// Otherwise as [`set_min`](Group::set_min).
+    /// Otherwise the same as [`set_min`](Group::set_min).
     ///
     /// # Examples
     /// See [`protection`](Group::protection).
@@ -65,15 +65,14 @@ impl Group {
     /// ancestor `below`: nothing if that is the group itself, and never more than is used.
     ///
     /// A child of `below` has what [`set_min`](Group::set_min) and [`set_low`](Group::set_low)
-    /// claimed. Further down, children share what their parent has. Where they use more of their
-    /// claims than that, each has a part in proportion to what it uses of its own. Where they use
+    /// claimed. Further down, children share what their parent has. If together they use more of
+    /// their claims than that, each gets a part in proportion to its own used claim. If they use
     /// less, the rest goes to what they and their parent use beyond claims, again in proportion: a
     /// sibling's protection is lent until it is used. A group that was killed claims nothing.
     ///
     /// Costs, for each level in between, a look at every child there, and a visit of the tree's
-    /// stock if there is any. It is computed here and when something is reclaimed, so that no
-    /// charge does anything for it. While others charge, values that it reads are of different
-    /// moments.
+    /// stock if there is any. It is computed here and during reclaim, so that no charge does
+    /// anything for it. While others charge, the values that it reads are of different moments.
     ///
     /// # Examples
     /// ```
@@ -101,9 +100,9 @@ impl Group {
     /// When the quota is of another tree's schema, or `below` is neither the group nor an ancestor.
     ///
     /// # Differences from Linux
-    /// As with the mount option `memory_recursiveprot`, which the kernel's documentation calls what
-    /// should have been the default. A group may hold something itself beside its children; that
-    /// gets its part like a child without a claim.
+    /// It works like the mount option `memory_recursiveprot`, which the kernel's documentation
+    /// calls what should have been the default. A group may hold something itself beside its
+    /// children; that gets its part like a child without a claim.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
@@ -117,11 +116,11 @@ impl Group {
         Protection { min, low }
     }
 
-    /// Returns the [`protection`](Group::protection) of children of this group, each with what is
-    /// used of it, in their order.
+    /// Returns the [`protection`](Group::protection) of children of this group, each with its
+    /// usage, in their order.
     ///
-    /// Looks at all children once, not once for each of those that are asked for, and at none where
-    /// nothing is protected: where the group itself is below `below` and has no protection.
+    /// It looks at all children once, not once for each requested child, and at none if nothing is
+    /// protected: if the group itself is below `below` and has no protection.
     ///
     /// # Examples
     /// ```
@@ -192,7 +191,7 @@ impl Held {
         Held { current, claims }
     }
 
-    /// The used part of its claims.
+    /// Returns the used part of its claims.
     fn claimed(self) -> [u64; 2] {
         self.claims.map(|claim| claim.min(self.current))
     }
@@ -218,7 +217,7 @@ impl<'a> Division<'a> {
         Division { below, slot, shared: HashMap::new() }
     }
 
-    /// Returns the part of a group that is below. Recurses as often as there are levels.
+    /// Returns the part of a group that is below. It recurses once per level.
     pub(super) fn part(&mut self, group: &Group, held: Held) -> [u64; 2] {
         let parent = group.parent().expect("it is below another");
         if parent == self.below {
@@ -229,7 +228,7 @@ impl<'a> Division<'a> {
         }
         let protection = self.part(parent, Held::of(parent, self.slot));
         let shared = match protection {
-            // Of nothing each has nothing, however many there are.
+            // A share of nothing is nothing, however many there are.
             [0, 0] => Shared::default(),
             _ => Shared::of(parent, self.slot, protection),
         };
@@ -279,7 +278,7 @@ impl Shared {
     }
 }
 
-/// Returns `all * part / whole`, rounded down, and 0 where there is no whole.
+/// Returns `all * part / whole`, rounded down, or 0 if `whole` is 0.
 fn portion(all: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(all) * u128::from(part);
     // It fits: the part is at most the whole.

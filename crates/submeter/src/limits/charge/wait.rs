@@ -18,7 +18,7 @@ use crate::until::until;
 /// A future that is ready once a charge was granted. Created by [`Group::charge`].
 ///
 /// It works on every runtime. Dropped before it is ready, it charges nothing, and those that wait
-/// behind it have their turn. It keeps the group's storage, as a charge does.
+/// behind it have their turn. It keeps the group's storage, like a charge.
 #[must_use = "it charges nothing unless it is polled"]
 pub struct Charging {
     group: Group,
@@ -31,15 +31,15 @@ pub struct Charging {
 impl Group {
     /// Charges `n` to this group and every ancestor as soon as all have room.
     ///
-    /// Charges that wait for one limit are granted in the order in which they asked; a thread that
+    /// Charges that wait for one limit are granted in the order in which they asked. A thread that
     /// gives something back grants it to those that fit, and wakes only these. A large request
     /// holds up smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does
     /// not wait for them, and may take room that was released before.
     ///
     /// While no charge waits it costs as much as `try_charge`. While a charge waits for a limit,
-    /// charges and releases below that limit take the path that they take near it, and try the
-    /// waiting ones, until one does not fit. Not for programs that release charges in signal
-    /// handlers: wakers are not for those.
+    /// charges and releases below that limit take their slow path near the limit, and try the
+    /// waiting ones until one does not fit. Not for programs that release charges in signal
+    /// handlers: wakers must not run there.
     ///
     /// # Examples
     /// ```
@@ -62,7 +62,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// When it begins to wait it has [callbacks](Group::on_reclaim) make room for it, and for
+    /// When it begins to wait it asks [callbacks](Group::on_reclaim) to make room for it, and for
     /// those that wait before it, on the thread that polls it.
     ///
     /// A fork copies what waits: a future that is polled in the child asks again there, unless it
@@ -71,9 +71,9 @@ impl Group {
     /// # Errors
     /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
     /// far, whatever waits before it. Soft limits do not count. When this group is
-    /// [killed](Group::kill) while it waits, or was before it would have had to. In a forked child
-    /// in which another thread of the parent stayed behind as it began to wait or moved stock, if
-    /// it does not fit.
+    /// [killed](Group::kill) while it waits, or was killed before it would have had to. In a forked
+    /// child in which another thread of the parent stayed behind as it began to wait or moved
+    /// stock, if the charge does not fit.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -85,9 +85,9 @@ impl Group {
     }
 
     /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
-    /// until then, for `timeout` at most. Not in async code, where other tasks need the thread: for
-    /// those there is [`charge`](Group::charge), [until](Charging::until) a time.
-    /// [Callbacks](Group::on_reclaim) that it asks for room are not interrupted after that.
+    /// until then, for at most `timeout`. Not in async code, where other tasks need the thread: use
+    /// [`charge`](Group::charge) [until](Charging::until) a time there.
+    /// [Callbacks](Group::on_reclaim) that it asks for room are not interrupted at the timeout.
     ///
     /// # Examples
     /// ```
@@ -110,7 +110,7 @@ impl Group {
     /// # Errors
     /// When there was no room in that time, or [another](LimitError::is_behind) waited before; at
     /// once when `n` alone exceeds a limit; when this group is [killed](Group::kill) while it
-    /// waits, or was before it would have had to.
+    /// waits, or was killed before it would have had to.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -132,8 +132,8 @@ impl Group {
 }
 
 impl Charging {
-    /// Waits until `timer` is ready at most, and says then why it was in vain: with a runtime's
-    /// timeout around it, the reason is dropped with the future.
+    /// Waits until `timer` is ready at most, and then returns why the wait was in vain. With a
+    /// runtime's timeout around it, the reason would be dropped with the future.
     ///
     /// The timer is any future, such as the runtime's sleep or the kill of another group; this
     /// crate has none of its own. It is polled only while the charge waits.
@@ -162,7 +162,7 @@ impl Charging {
     /// ```
     ///
     /// # Errors
-    /// As those of [`charge_blocking`](Group::charge_blocking).
+    /// The same as [`charge_blocking`](Group::charge_blocking).
     #[doc(alias = "timeout")]
     #[doc(alias = "within")]
     pub async fn until(self, timer: impl Future) -> Result<Charge, LimitError> {
@@ -176,7 +176,7 @@ impl Charging {
     }
 }
 
-/// The one thing that a waiting charge must do once.
+/// What a waiting charge must do exactly once.
 #[derive(Default)]
 struct Wait {
     begun: bool,
@@ -185,13 +185,13 @@ struct Wait {
 }
 
 impl Wait {
-    /// Returns whether it has not begun before.
+    /// Returns whether this is the first time.
     fn begin(&mut self, group: &Group, slot: usize, n: u64) -> bool {
         let begins = !std::mem::replace(&mut self.begun, true);
         if begins {
             self.full = first_full(group, slot, n);
-            // Its kill may have come before there was anything of this quota to end. Wakes the
-            // caller too, which asks again.
+            // The kill may have come before this quota had anything to end. Wakes the caller too,
+            // which asks again.
             if group.is_killed_meanwhile() {
                 let node = group.quota(slot);
                 node.end_waits();

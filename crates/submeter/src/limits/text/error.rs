@@ -1,9 +1,9 @@
-//! The error of a text that is no limit.
+//! The error of a text that is not a limit.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The error of a text that is no limit. Its own text is one line, which names the input and the
+/// The error of a text that is not a limit. Its own text is one line, which names the input and the
 /// remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
@@ -21,7 +21,7 @@ impl ParseError {
         ParseError { line: Some(line), ..self }
     }
 
-    /// Returns the number of the line that is wrong, from 1, if the text has lines.
+    /// Returns the number of the wrong line, from 1, if the text has lines.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.line
@@ -44,7 +44,8 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The most characters of an input that an error repeats: it may be a whole file of something else.
+/// Maximum number of characters that an error repeats: the input may be a whole file of something
+/// else.
 const SHOWN: usize = 200;
 
 fn short(text: &str) -> String {

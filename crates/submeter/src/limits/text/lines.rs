@@ -6,14 +6,14 @@ use std::str::Chars;
 use super::GroupLimits;
 use super::error::ParseError;
 
-/// Parses lines of a group's path and its limits, and returns each with the number of its line.
+/// Parses lines of a group's path and its limits, and returns each with its line number.
 ///
-/// The last blank of a line separates the two, as a name may contain some. `#` starts a comment, at
-/// the beginning of a line or behind a blank. A path that would be read otherwise, as with that or
-/// a blank at its end, stands in quotes, as in JSON: `"/a #1" 64m`. Empty lines say nothing.
+/// The last blank of a line separates the two, as a name may contain blanks. `#` starts a comment,
+/// at the beginning of a line or after a blank. A path that would be misread, because it contains
+/// such a `#` or ends in a blank, is quoted as in JSON: `"/a #1" 64m`. Empty lines are ignored.
 ///
 /// # Examples
-/// The [module](crate::limits) has one.
+/// See the [module](crate::limits).
 ///
 /// # Errors
 /// When a line is not of this form. The error has its number.
@@ -27,7 +27,7 @@ pub fn parse_lines(text: &str) -> Result<Vec<(usize, GroupLimits)>, ParseError> 
         .collect()
 }
 
-/// Parses a line, which may say nothing.
+/// Parses a line, which may be empty or a comment.
 fn one(line: &str) -> Result<Option<GroupLimits>, ParseError> {
     let none = || ParseError::new(line, "has no limit");
     if let Some(quoted) = line.strip_prefix('"') {
@@ -55,7 +55,7 @@ fn without_comment(line: &str) -> &str {
     line[..comment.unwrap_or(line.len())].trim_end()
 }
 
-/// Reads a string of JSON behind its first quote, and returns what follows the last. Not by
+/// Reads a JSON string after its first quote, and returns what follows the last. It does not use
 /// serde_json, which only programs that save totals compile.
 pub(super) fn unquote(quoted: &str) -> Option<(String, &str)> {
     let mut rest = quoted.chars();
@@ -79,7 +79,7 @@ pub(super) fn unquote(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Reads the digits of `\u`, and those of the other half where it is one of two.
+/// Reads the digits of `\u`, and those of the other half of a surrogate pair.
 fn escaped(rest: &mut Chars<'_>) -> Option<char> {
     let first = unit(rest)?;
     let mut units = [first].into_iter().chain(from_fn(|| {

@@ -32,7 +32,7 @@ use crate::path::{DEPTH_MAX, NAME_MAX};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most memory that it may hold, in bytes: for [`set_limit`](crate::Group::set_limit).
+    /// Maximum memory that it may hold, in bytes: for [`set_limit`](crate::Group::set_limit).
     pub memory: Option<u64>,
     /// The usage above which it should slow down or free something of its own: for
     /// [`set_high`](crate::Group::set_high).
@@ -47,11 +47,11 @@ pub struct Limits {
     /// How much CPU time it may use per time, in nanoseconds: for the rate of a
     /// [`cpu_budget`](crate::SchemaBuilder::cpu_budget).
     pub cpu: Option<Rate>,
-    /// With which weight it contends for what its parent may have, 1 to 10,000: for
+    /// Weight with which it contends for what its parent may have, 1 to 10,000: for
     /// [`set_weight`](crate::Group::set_weight).
     pub weight: Option<u32>,
-    /// What is done with what exceeds `memory`, `rate` or `cpu`: it is refused unless this is
-    /// [`LimitMode::Soft`], which grants it and counts it.
+    /// What happens to anything that exceeds `memory`, `rate` or `cpu`: it is refused unless this
+    /// is [`LimitMode::Soft`], which grants it and counts it.
     pub mode: Option<LimitMode>,
 }
 
@@ -63,7 +63,8 @@ impl From<u64> for Limits {
 }
 
 /// Parses `SIZE` or `memory=SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`,
-/// `cpu=CPUS`, `weight=N` and `mode=soft`, separated by commas: at least one, and each once.
+/// `cpu=CPUS`, `weight=N` and `mode=soft`, separated by commas: at least one, and each at most
+/// once.
 ///
 /// # Examples
 /// ```
@@ -75,7 +76,8 @@ impl From<u64> for Limits {
 /// ```
 ///
 /// # Errors
-/// When something else is written, twice, or makes no sense. The text names it and the remedy.
+/// When the text contains something else, something twice, or nonsense. The error names it and the
+/// remedy.
 pub fn parse(text: &str) -> Result<Limits, ParseError> {
     let mut limits = Limits::default();
     let mut burst = None;
@@ -127,8 +129,8 @@ impl FromStr for Limits {
 }
 
 impl Limits {
-    /// Returns these limits after a change in the same words, where `none` lifts one: what it does
-    /// not name stays. The text that is returned is the change that undoes it.
+    /// Returns these limits after a change in the same syntax, where `none` lifts a limit. Limits
+    /// that the change does not name stay. The returned text is the change that undoes it.
     ///
     /// # Examples
     /// ```
@@ -142,7 +144,7 @@ impl Limits {
     /// ```
     ///
     /// # Errors
-    /// When the change is none.
+    /// When the text is not a change.
     pub fn changed(&self, change: &str) -> Result<(Limits, String), ParseError> {
         let is_lifted = |part: &&str| part.ends_with("=none");
         let parts = || change.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -221,7 +223,7 @@ impl fmt::Display for Limits {
     }
 }
 
-/// A group's path with its limits, as a flag has them: `/acme=64m,rate=20000/s`.
+/// A group's path with its limits, as in a flag: `/acme=64m,rate=20000/s`.
 ///
 /// # Examples
 /// ```
@@ -233,7 +235,7 @@ impl fmt::Display for Limits {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// The group's path, which begins with `/`. The tree says what is wrong with a name.
+    /// The group's path, which begins with `/`. The tree reports what is wrong with a name.
     pub path: String,
     /// At least one limit.
     pub limits: Limits,
@@ -243,7 +245,7 @@ impl GroupLimits {
     /// Makes one from its two halves.
     ///
     /// # Errors
-    /// When the path does not begin with `/` or is longer than any, and as [`parse`] does.
+    /// When the path does not begin with `/` or is too long, and the same as [`parse`].
     pub fn new(path: &str, limits: &str) -> Result<GroupLimits, ParseError> {
         if !path.starts_with('/') {
             return Err(ParseError::new(path, "is not a path: it starts with '/'"));
@@ -261,7 +263,7 @@ impl FromStr for GroupLimits {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<GroupLimits, ParseError> {
-        // At the first mark, so that a misspelt limit is no part of a tenant's name.
+        // At the first `=`, so that a misspelt limit does not become part of a tenant's name.
         let (path, limits) = text.split_once('=').ok_or_else(|| {
             ParseError::new(text, "is not /PATH=LIMITS, such as /acme=64m,rate=20000/s")
         })?;

@@ -1,4 +1,4 @@
-//! Limits as text: what is read, what is written, and how an error says what to do.
+//! Limits as text: what is read, what is written, and what remedy an error names.
 
 use std::time::Duration;
 
@@ -267,7 +267,7 @@ fn a_size_that_is_too_large_is_said_to_be() {
     assert_eq!(size(SIZE_MAX), Ok(((1 << 24) - 1) << 40));
 }
 
-/// The path in quotes is what serde_json reads, wherever the text is cut or changed.
+/// A quoted path is read as serde_json reads it, wherever the text is cut or changed.
 #[test]
 fn quotes_are_those_of_json() {
     const PIECES: [&str; 16] = [

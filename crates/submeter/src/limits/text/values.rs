@@ -9,8 +9,8 @@ use super::error::ParseError;
 /// The largest size that can be written, less a byte.
 pub(super) const SIZE_MAX: &str = "16777215t";
 
-/// Parses a number of bytes: `4096`, `64k`, `1.5m`, `2g`. Units are powers of 1024, in either case,
-/// with `b` or `ib` behind them or without.
+/// Parses a number of bytes: `4096`, `64k`, `1.5m`, `2g`. Units are powers of 1024, in upper or
+/// lower case, optionally followed by `b` or `ib`.
 ///
 /// # Examples
 /// ```
@@ -22,7 +22,7 @@ pub(super) const SIZE_MAX: &str = "16777215t";
 /// ```
 ///
 /// # Errors
-/// When it is no number, 0, or more than 64 bits have room for.
+/// When it is not a number, is 0, or does not fit in 64 bits.
 pub fn size(text: &str) -> Result<u64, ParseError> {
     let wrong = || ParseError::new(text, "is not a size: write bytes, or 64k, 1.5m, 2g");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -37,13 +37,13 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
     };
     let large = || ParseError::new(text, format!("is too large a size: {SIZE_MAX} is the most"));
     let bytes = if number.contains('.') {
-        // A fraction is converted with 53 bits; no limit is written as 9 PiB to the byte.
+        // A fraction is converted with 53 bits; no one writes a limit of 9 PiB to the byte.
         let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
         Some(bytes).filter(|&bytes| bytes < u64::MAX as f64).map(|bytes| bytes as u64)
     } else if number.is_empty() {
         return Err(wrong());
     } else {
-        // Only digits: what does not fit is large.
+        // Only digits: what does not fit is too large.
         number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor))
     };
     match bytes.ok_or_else(large)? {
@@ -52,7 +52,7 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
     }
 }
 
-/// Parses a rate: `20000/s`, `20k/s`, `5/min`, `1m/h`, `100/10ms`. Its burst is all of the amount.
+/// Parses a rate: `20000/s`, `20k/s`, `5/min`, `1m/h`, `100/10ms`. Its burst is the whole amount.
 ///
 /// # Examples
 /// ```
@@ -64,8 +64,8 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
 /// ```
 ///
 /// # Errors
-/// When it is no rate, of 0, or more than 64 bits have room for. [`Rate::check`] says whether a
-/// group can keep it.
+/// When it is not a rate, is 0, or does not fit in 64 bits. [`Rate::check`] tells whether a group
+/// can keep it.
 pub fn rate(text: &str) -> Result<Rate, ParseError> {
     let wrong =
         || ParseError::new(text, "is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s");
@@ -81,7 +81,7 @@ pub fn rate(text: &str) -> Result<Rate, ParseError> {
     };
     let large = || ParseError::new(text, "is too large a rate: an amount or a time is too much");
     let times = if times.is_empty() { Some(1) } else { times.parse::<u64>().ok() };
-    // Only digits: what does not fit is large.
+    // Only digits: what does not fit is too large.
     let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(large)?;
     let (digits, factor) = match amount.as_bytes() {
         [.., b'k'] => (&amount[..amount.len() - 1], 1_000),
@@ -102,16 +102,16 @@ pub fn rate(text: &str) -> Result<Rate, ParseError> {
     }
 }
 
-/// Of what CPU time is limited to: as long as a period of Kubernetes' limits. A tenant that was
-/// idle may use as much at once as it may in this time.
+/// The period of a CPU limit: as long as that of Kubernetes' limits. A tenant that was idle may use
+/// at once as much as it may use in this time.
 pub(super) const CPU_PERIOD: Duration = Duration::from_millis(100);
-/// What a thousandth of a CPU has in that time, in nanoseconds.
+/// What a thousandth of a CPU amounts to in that time, in nanoseconds.
 pub(super) const MILLI_CPU_NS: u64 = 100_000;
 /// More than any machine has: a million CPUs.
 const CPU_MILLIS_MAX: u64 = 1_000_000_000;
 
-/// Parses CPUs as Kubernetes writes them: `500m`, `0.5`, `2`. It is the rate of a
-/// [`cpu_budget`](crate::SchemaBuilder::cpu_budget), of nanoseconds in each 100 ms.
+/// Parses CPUs as Kubernetes writes them: `500m`, `0.5`, `2`. The result is the rate of a
+/// [`cpu_budget`](crate::SchemaBuilder::cpu_budget), in nanoseconds per 100 ms.
 ///
 /// # Examples
 /// ```
@@ -123,7 +123,7 @@ const CPU_MILLIS_MAX: u64 = 1_000_000_000;
 /// ```
 ///
 /// # Errors
-/// When it is no number of CPUs, finer than a thousandth, 0, or more than a million.
+/// When it is not a number of CPUs, is finer than a thousandth, is 0, or is more than a million.
 pub fn cpus(text: &str) -> Result<Rate, ParseError> {
     let error = |what: &'static str| Err(ParseError::new(text, what));
     let (whole, part, unit) = match (text.strip_suffix('m'), text.split_once('.')) {

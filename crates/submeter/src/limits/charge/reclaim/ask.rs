@@ -1,8 +1,8 @@
 //! Which callbacks are asked, and for how much.
 //!
-//! Before each call all callbacks below the limit are looked at anew, as usage and protection
-//! change while callbacks run. Rejected: to remember an order, which is stale at once, or to have
-//! charges keep one, for which each charge would pay.
+//! Before each call all callbacks below the limit are looked at again, as usage and protection
+//! change while callbacks run. Rejected: remembering an order, which is stale at once; and letting
+//! charges maintain one, for which every charge would pay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -20,11 +20,11 @@ use crate::tree::quotas::Quotas;
 /// that charge does not ask them again.
 pub(super) type PassedOver = BTreeSet<u64>;
 
-/// How often callbacks freed less than they were asked for, by number.
+/// How often callbacks freed less than requested, by number.
 type Shortfalls = HashMap<u64, usize>;
 
-/// How much waits for room below a group. An amount freed there may be granted at once, and is used
-/// again then.
+/// How much waits for room below a group. An amount freed there may be granted at once, and is then
+/// in use again.
 type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
 
 /// The callbacks of one group and those below it.
@@ -59,7 +59,7 @@ impl Standing {
 struct Candidate {
     entry: Arc<Entry>,
     standing: Standing,
-    /// The usage of its group, and the amount it waited for, when it was looked at.
+    /// The usage of its group, and the amount it waited for, at the time of the look.
     used: u64,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Below<'a> {
         Below { target, slot, waiting }
     }
 
-    /// Returns what could be had, if all did what they are asked to.
+    /// Returns how much could be freed, if every callback did what it was asked.
     pub(super) fn most(&self, passed_over: &PassedOver) -> u64 {
         self.look(passed_over, |candidates, _| {
             let by_group = candidates.chunk_by(|a, b| a.entry.group() == b.entry.group());
@@ -76,8 +76,8 @@ impl<'a> Below<'a> {
         })
     }
 
-    /// Asks one after another until nothing is missing. `missing` gets the amount that was freed
-    /// here. Returns that.
+    /// Asks one after another until nothing is missing; `missing` gets the amount freed so far.
+    /// Returns the amount freed.
     pub(super) fn ask(&self, missing: impl Fn(u64) -> u64, passed_over: &mut PassedOver) -> u64 {
         let (mut freed, mut calls, mut since) = (0, 0, Instant::now());
         let mut shortfalls = Shortfalls::new();
@@ -85,7 +85,7 @@ impl<'a> Below<'a> {
             let Some(next) = self.next(calls, &shortfalls, passed_over) else { break };
             let Candidate { entry, standing, used } = next;
             let before = self.uses(entry.group());
-            // Others may have asked it since it was looked at.
+            // Others may have asked it since the look.
             let left = standing.most().saturating_sub(used.saturating_sub(before));
             let wanted = left.min(missing(freed));
             match entry.call(wanted) {
@@ -103,7 +103,7 @@ impl<'a> Below<'a> {
                     (freed, calls, since) = (freed + more, calls + 1, Instant::now());
                 }
             }
-            // It may be the last that keeps it.
+            // This may be the last reference to it.
             let_go([entry]);
         }
         freed
@@ -111,8 +111,9 @@ impl<'a> Below<'a> {
 
     /// Returns the next callback to ask after so many calls, if one is left that has something.
     ///
-    /// The one that uses most, but those that fell short less often come before it: it may hold
-    /// most for long, and would take all calls. It has its attempts before `low` gives way.
+    /// It is the one that uses most, but those that fell short less often come before it: it may
+    /// hold the most for long, and would take all calls. It has its attempts before `low` gives
+    /// way.
     fn next(
         &self,
         calls: usize,
@@ -151,7 +152,7 @@ impl<'a> Below<'a> {
         shown
     }
 
-    /// Returns how groups stand, each of which comes once, with what each uses in all.
+    /// Returns how each group stands, with its whole usage. Each group occurs once.
     fn standings(&self, groups: &[&Group]) -> Vec<(Standing, u64)> {
         let Below { target, slot, .. } = *self;
         if groups.is_empty() {
@@ -193,8 +194,8 @@ impl<'a> Below<'a> {
     }
 }
 
-/// The used part of the claims of a group's children. Against the group itself nothing else is
-/// protected.
+/// Returns the used part of the claims of a group's children. Against the group itself nothing else
+/// is protected.
 fn claimed_below(group: &Group, slot: usize) -> [u64; 2] {
     let children = group.children_unsorted();
     let usages = Quotas::usages(slot, children.iter().map(|child| &child.inner.quotas));

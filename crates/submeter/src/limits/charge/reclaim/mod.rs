@@ -1,25 +1,25 @@
 //! Usage that groups give back when a limit has no room.
 //!
-//! # The order of things
+//! # The order of events
 //! A charge that finds no room first looks at every limit on its path that is in the way. If the
-//! callbacks below one of them could not free enough for it, none is asked: evictions would be
-//! lost, and the charge refused all the same. Otherwise callbacks are asked one after another, each
-//! for what is still missing, until there is room: see `ask`.
+//! callbacks below one of them could not free enough, none is asked: evictions would be lost, and
+//! the charge still refused. Otherwise callbacks are asked one after another, each for what is
+//! still missing, until there is room: see `ask`.
 //!
-//! Everything here runs after a refusal, on the thread of the charge that was refused, and with no
-//! lock held but that of the callback. No charge or release of others does anything for it.
+//! Everything here runs after a refusal, on the thread of the refused charge, holding no lock but
+//! that of the callback. Other charges and releases do nothing for it.
 //!
 //! `try_charge` never calls a callback: its callers may hold locks or be signal handlers, so it
 //! never runs another tenant's code. Only `charge_reclaiming` and the verbs that wait do. They
 //! queue first; the release that frees room hands it to waiters in order. A charge that asked first
-//! and tried again then would find its room taken.
+//! and then tried again would find its room taken.
 //!
 //! Each callback is listed at every level up to the root, so that a limit finds those below it
-//! without a look at other groups, and each unit is asked of the lowest callback above it alone.
+//! without a look at other groups, and each unit is asked only of the lowest callback above it.
 //! Before each call one scan finds the group that uses most beyond its protection, so that
-//! protection is checked afresh. Calls of one callback never overlap: others wait for its end for a
-//! tenth of a second, and pass it over from then on. A charge that a thread makes inside of a
-//! callback asks none.
+//! protection is checked afresh. Calls of one callback never overlap: other threads wait a tenth of
+//! a second for its end, and then pass it over. A charge that a thread makes inside a callback asks
+//! none.
 
 mod ask;
 mod registry;
@@ -40,8 +40,8 @@ use crate::tree::group::Group;
 use ask::{Below, PassedOver};
 use registry::{Entry, registry_of};
 
-/// How often a charge looks again whether those asked have freed enough, and how many calls each
-/// look makes for each callback at most. Others may take the freed amount; Linux gives up after as
+/// How often a charge checks again whether the callbacks have freed enough, and the maximum number
+/// of calls per callback in each round. Others may take the freed amount; Linux gives up after as
 /// many attempts.
 pub(super) const ATTEMPTS_MAX: usize = 16;
 
@@ -50,15 +50,15 @@ thread_local! {
     static ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A registration of a callback that frees something of a group's usage when it is asked to.
-/// Created by [`Group::on_reclaim`].
+/// A registration of a callback that frees some of a group's usage when it is asked to. Created by
+/// [`Group::on_reclaim`].
 ///
-/// Dropping it ends the registration, and with it goes what the callback owns. It does not wait for
-/// a call under way: that runs to its end, and the callback's values are dropped then. No call
-/// begins later.
+/// Dropping it ends the registration, and drops what the callback owns. It does not wait for a call
+/// under way: that call runs to its end, and the callback's values are dropped then. No call begins
+/// later.
 ///
 /// It keeps the group's storage: a killed group is released only after its registrations. Until
-/// then its callback is asked as any other, and the group claims no protection.
+/// then its callback is asked like any other, and the group claims no protection.
 ///
 /// # Examples
 /// See [`Group::on_reclaim`].
@@ -68,36 +68,37 @@ pub struct Reclaimable {
 }
 
 impl Group {
-    /// Has `callback` called with an amount when that much of a quota is wanted back from this
-    /// group or its descendants: it drops charges of theirs, of items in a cache for example.
+    /// Registers `callback`, which is called with an amount when that much of a quota is wanted
+    /// back from this group or its descendants. It then drops charges of theirs, for example of
+    /// items in a cache.
     ///
-    /// It is asked by charges that find no room at a limit of this group or an ancestor and may
-    /// have some made: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
-    /// and [`charge_blocking`](Group::charge_blocking); and by [`reclaim`](Group::reclaim). Charges
-    /// that it has dropped on return are seen at once. It answers for what the group and its
-    /// descendants hold, except those below that have a callback of their own.
+    /// Charges that find no room at a limit of this group or an ancestor, and that may ask for
+    /// some, call it: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
+    /// and [`charge_blocking`](Group::charge_blocking). So does [`reclaim`](Group::reclaim).
+    /// Charges that it has dropped on return are seen at once. It answers for what the group and
+    /// its descendants hold, except those below that have a callback of their own.
     ///
     /// The group that uses most beyond its [protection](Group::protection) is asked first, for the
     /// missing amount, but at most for its usage beyond its protection. Then all are looked at
-    /// again, so that usage protected meanwhile is not asked for. One that freed less than it was
-    /// asked for comes after those that did not, and is asked sixteen times before others lose what
+    /// again, so that usage protected meanwhile is not asked for. A callback that freed less than
+    /// requested comes after those that did not, and is asked sixteen times before others lose what
     /// `low` protects. Usage that `low` protects is asked for after all the rest, usage that `min`
     /// protects never.
     ///
-    /// It runs on the thread of the charge, which holds no lock of this library's. It may call
+    /// It runs on the thread of the charge, which holds none of this library's locks. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
-    /// registrations, its own too. A charge on its thread meanwhile asks no callback.
+    /// registrations, including its own. A charge on its thread meanwhile asks no callback.
     ///
-    /// Calls of one callback never overlap. Others that want something back wait for one that is
-    /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
-    /// callback that blocks stops the one charge that called it. It must not take a lock that a
-    /// caller holds while it charges in one of those ways. A panic is contained, and counted in
-    /// [`UsageCounts::panics`](crate::UsageCounts::panics). A callback that frees nothing is passed
-    /// over by the charge that asked it.
+    /// Calls of one callback never overlap. Other threads that want something back wait for a call
+    /// under way until it has taken 100 ms; from then on they pass the callback over until it
+    /// returns. So a callback that blocks stops only the charge that called it. It must not take a
+    /// lock that a caller holds while it charges in one of those ways. A panic is contained, and
+    /// counted in [`UsageCounts::panics`](crate::UsageCounts::panics). A callback that frees
+    /// nothing is passed over by the charge that asked it.
     ///
     /// Costs a lock and an allocation for each level up to the root. Not for signal handlers. In a
-    /// forked child a callback that was being called is passed over, and none is asked any more if
-    /// another thread was registering one.
+    /// forked child, a callback that was being called is passed over, and none is asked any longer
+    /// if another thread was registering one.
     ///
     /// # Examples
     /// ```
@@ -144,7 +145,7 @@ impl Group {
         let slot = self.quota_slot(quota.key);
         self.limits(slot);
         let entry = Arc::new(Entry::new(self.clone(), slot, Box::new(callback)));
-        // Made first: it takes back what it can if a lock cannot be had.
+        // Made first: it takes back what it can if a lock cannot be taken.
         let registered = Reclaimable { entry };
         for registry in registered.registries() {
             let callback = Arc::<Entry>::clone(&registered.entry);
@@ -154,22 +155,22 @@ impl Group {
     }
 
     /// Charges `n` to this group and every ancestor, or to none, as
-    /// [`try_charge`](Group::try_charge) does, and has [callbacks](Group::on_reclaim) make room
-    /// where there is none.
+    /// [`try_charge`](Group::try_charge) does, and asks [callbacks](Group::on_reclaim) to make room
+    /// if there is none.
     ///
-    /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
-    /// callbacks do, and for each that is asked a look at all that are below the limit in the way,
-    /// and at the children of protected groups in between. Callbacks are code of others, so it is a
-    /// verb of its own: not for signal handlers, nor with a lock held that a callback takes.
+    /// With room it costs as much as `try_charge`. Without, it costs what the callbacks do, and for
+    /// each call a look at all callbacks below the limit in the way, and at the children of
+    /// protected groups in between. Callbacks are code of others, so this is a verb of its own: not
+    /// for signal handlers, nor while holding a lock that a callback takes.
     ///
-    /// Room that is freed for it is given to no other charge that waits or asks, except those that
+    /// Room that is freed for it goes to no other charge that waits or asks, except those that
     /// waited before. So room is made for these as well, or not at all.
     ///
     /// # Examples
     /// See [`on_reclaim`](Group::on_reclaim).
     ///
     /// # Errors
-    /// As those of `try_charge`. If `n` alone exceeds a limit, or the callbacks that may be asked
+    /// The same as `try_charge`. If `n` alone exceeds a limit, or the callbacks that may be asked
     /// could not free enough at one, none was asked.
     ///
     /// # Panics
@@ -188,12 +189,12 @@ impl Group {
         self.charge_blocking(quota, n, Duration::ZERO)
     }
 
-    /// Asks the [callbacks](Group::on_reclaim) of this group and its descendants for as much as
-    /// `wanted`, and returns how much less those asked use than before: for what is to be free
-    /// before it is charged, and after a limit was lowered.
+    /// Asks the [callbacks](Group::on_reclaim) of this group and its descendants for up to
+    /// `wanted`, and returns by how much the usage of those asked fell: for amounts that should be
+    /// free before they are charged, and after a limit was lowered.
     ///
-    /// The group's own protection does not count, that of its descendants does. Costs as much as a
-    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. Inside of a callback it
+    /// The group's own protection does not count; that of its descendants does. Costs as much as a
+    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. Inside a callback it
     /// asks none.
     ///
     /// # Examples
@@ -236,7 +237,7 @@ impl Group {
         freed
     }
 
-    /// Counts a charge that was granted after the limit so many levels above had had no room.
+    /// Counts a charge that was granted after the limit so many levels above had no room.
     pub(super) fn count_postponed(&self, key: Key, levels: usize) {
         let limiting = up(self).nth(levels).expect("a limit is of a group up to the root");
         limiting.limits(usize::from(key.slot)).count_postponed();
@@ -256,7 +257,7 @@ impl<'a> MakeRoom<'a> {
         MakeRoom { group, slot, passed_over: PassedOver::default(), left: ATTEMPTS_MAX }
     }
 
-    /// Has callbacks make room for a charge that waits and for those before it. Returns whether to
+    /// Asks callbacks to make room for a waiting charge and for those before it. Returns whether to
     /// look again: something was freed, here or by others. Asks none unless enough can be freed at
     /// every level.
     pub(super) fn attempt(&mut self, turn: &LimitTurn) -> bool {
@@ -274,7 +275,7 @@ impl<'a> MakeRoom<'a> {
 
     fn ask(&mut self, turn: &LimitTurn) -> bool {
         let (group, slot, node) = (self.group, self.slot, self.group.quota(self.slot));
-        // Each time: those that wait may have got it.
+        // Each time: other waiters may have got it.
         let wanted = |level: usize| node.wanted(turn).map_or(0, |wanted| wanted[level]);
         let waiting = |victim: &Group| up(group).position(|at| at == victim).map_or(0, wanted);
         let full: Vec<_> = up(group)
@@ -287,7 +288,7 @@ impl<'a> MakeRoom<'a> {
         if !full.iter().all(|(limiting, missing)| has_enough(limiting, missing())) {
             return false;
         }
-        // From the lowest: room freed there is free above as well.
+        // From the lowest: room freed there is also free above.
         let (mut freed, failed) = (0, self.passed_over.len());
         for (limiting, missing) in full {
             freed += below(limiting).ask(|_| missing(), &mut self.passed_over);
@@ -295,24 +296,24 @@ impl<'a> MakeRoom<'a> {
         freed > 0 || self.passed_over.len() == failed
     }
 
-    /// Whether there are callbacks, and this is not in one.
+    /// Whether there are callbacks, and this thread is not in one.
     fn may_ask(&self) -> bool {
         let root = up(self.group).last().expect("itself at least");
         !ASKED.get() && registry_of(root, self.slot).is_some()
     }
 }
 
-/// Returns how many levels up the first limit is that has no room for a charge, if one has none.
+/// Returns how many levels up the first limit without room for a charge is, if there is one.
 pub(super) fn first_full(group: &Group, slot: usize, n: u64) -> Option<usize> {
     up(group).position(|limiting| missing(limiting.inner.quotas.usage(slot), n) > 0)
 }
 
-/// A group and all above it.
+/// Iterates over a group and all above it.
 fn up(group: &Group) -> impl Iterator<Item = &Group> {
     successors(Some(group), |group| group.parent())
 }
 
-/// How much is to be released before `wants` more fit.
+/// Returns how much must be released before `wants` more fit.
 fn missing(usage: Usage, wants: u64) -> u64 {
     match usage.limit {
         Some(limit) if usage.mode == LimitMode::Enforced => {
@@ -329,7 +330,7 @@ impl Reclaimable {
         self.entry.group()
     }
 
-    /// Those of the group and all above it.
+    /// Iterates over the registries of the group and all above it.
     fn registries(&self) -> impl Iterator<Item = &Registry> {
         up(self.group()).map(|group| group.limits(self.entry.slot()).make_registry())
     }

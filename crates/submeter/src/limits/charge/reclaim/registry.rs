@@ -11,9 +11,9 @@ use crate::contain::contain;
 use crate::tree::callbacks::Registry;
 use crate::tree::group::Group;
 
-/// For how long a call may be under way until others no longer wait for its end.
+/// How long a call may be under way before others no longer wait for its end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// For how long one waits for its turn among others that ask: for as long as ten calls may take.
+/// How long one waits for its turn among others that ask: as long as ten calls may take.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 /// No call is under way.
@@ -21,7 +21,7 @@ const IDLE: u64 = u64::MAX;
 
 type Callback = Box<dyn FnMut(u64) + Send>;
 
-/// Returns where a group keeps them, if one was ever registered there or below.
+/// Returns where a group keeps its callbacks, if one was ever registered there or below.
 pub(super) fn registry_of(group: &Group, slot: usize) -> Option<&Registry> {
     group.inner.quotas.get(slot)?.registry()
 }
@@ -38,12 +38,12 @@ pub(super) struct Entry {
     group: Group,
     slot: usize,
     /// Held by the thread that calls it, and by others only for a moment: none waits for it. In a
-    /// forked child it stays held if a thread stayed behind in the callback, which may have done
-    /// half of what it does.
+    /// forked child it stays held if a thread stayed behind in the callback, which may be half
+    /// done.
     callback: Mutex<Callback>,
     made: Instant,
-    /// When the call under way began, in nanoseconds since it was made, or [`IDLE`]. Writer: the
-    /// thread that calls it.
+    /// When the call under way began, in nanoseconds since the entry was made, or [`IDLE`]. Writer:
+    /// the thread that calls it.
     began_ns: AtomicU64,
     ended: AtomicBool,
 }
@@ -53,11 +53,11 @@ pub(super) struct Entry {
 pub(super) enum Called {
     Returned,
     Panicked,
-    /// Another thread is calling it, or was within the last moments.
+    /// Another thread is calling it, or was a moment ago.
     Busy,
     /// Its registration has ended.
     Ended,
-    /// Nothing is wanted of it any more.
+    /// Nothing is wanted of it any longer.
     Unwanted,
 }
 
@@ -65,7 +65,7 @@ impl Entry {
     pub(super) fn new(group: Group, slot: usize, callback: Callback) -> Entry {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Entry {
-            // Relaxed: only that each number is given once matters.
+            // Relaxed: it only matters that each number is given once.
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             group,
             slot,
@@ -88,14 +88,14 @@ impl Entry {
         self.number
     }
 
-    /// Counts a call of it, at its group.
+    /// Counts a call of it, in its group.
     pub(super) fn count(&self, freed: u64, below_low: bool, panicked: bool) {
         let limits = self.group.inner.quotas.get(self.slot);
         let registry = limits.expect("made with the registration").make_registry();
         registry.count(freed, below_low, panicked);
     }
 
-    /// Has no call begin that does not race with this.
+    /// Lets no further call begin, unless it races with this one.
     pub(super) fn end(&self) {
         // Relaxed: a caller that asks after this, in the sense of the memory model, sees it.
         self.ended.store(true, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Entry {
         if self.ended.load(Ordering::Relaxed) {
             return Called::Ended;
         }
-        // Relaxed, both: a time alone.
+        // Relaxed, both: only a time.
         self.began_ns.store(self.now_ns(), Ordering::Relaxed);
         let before = ASKED.replace(true);
         // The callback may be called again: it answers for the state that a panic left.
@@ -125,7 +125,7 @@ impl Entry {
     pub(super) fn wait(&self) -> bool {
         let (start, call) = (Instant::now(), self.began_ns());
         while self.callback.is_locked() && self.began_ns() == call {
-            // In a forked child it may be one that its thread had not begun.
+            // In a forked child it may be a call that its thread had not begun.
             if self.has_taken_long() || start.elapsed() > PATIENCE {
                 return false;
             }
@@ -134,7 +134,7 @@ impl Entry {
         true
     }
 
-    /// Whether a call takes too long to be waited for.
+    /// Whether a call takes too long to wait for.
     pub(super) fn is_stuck(&self) -> bool {
         self.callback.is_locked() && self.has_taken_long()
     }
