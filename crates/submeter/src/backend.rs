@@ -5,7 +5,7 @@ use std::fmt;
 use submeter_sys::{Probe, probe};
 
 /// The backend of this process's updates, and the reason why it is not a faster one. It is chosen
-/// once, at the first use, and never changes.
+/// once, at first use, and never changes.
 ///
 /// Every backend gives the same results, but updates cost differently. Show the backend where
 /// operators look, so that they need not guess why one machine is slower than another.

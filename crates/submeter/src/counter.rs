@@ -1,6 +1,6 @@
 //! Counters without a tree: one number that every CPU adds to.
 //!
-//! | type | what it is for | an add costs |
+//! | type | use | an add costs |
 //! |---|---|---|
 //! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
 //! | [`LimitedCounter`] | a count that never exceeds a limit | about a plain add |
@@ -21,7 +21,7 @@
 //!
 //! let connections = LimitedCounter::for_limit(100)?;
 //! while connections.try_add(1).is_ok() {}
-//! assert_eq!(connections.sum(), 100); // never above, and refused only what does not fit
+//! assert_eq!(connections.sum(), 100); // never above, and refuses only what does not fit
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -73,7 +73,7 @@ impl Error {
         matches!(self.kind, Kind::Busy { .. })
     }
 
-    /// Returns whether the group was killed before.
+    /// Returns whether the group was killed earlier.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         matches!(self.kind, Kind::Killed(_))
@@ -98,14 +98,14 @@ impl Error {
         matches!(self.kind, Kind::Storage(_))
     }
 
-    /// Returns whether metrics could not be added to a tree: the [`SchemaError`] is the
-    /// [source](std::error::Error::source), and says why.
+    /// Returns whether metrics could not be added to a tree. The [`SchemaError`] is the
+    /// [source](std::error::Error::source), and gives the reason.
     #[must_use]
     pub fn is_schema(&self) -> bool {
         matches!(self.kind, Kind::Schema(_))
     }
 
-    /// Returns whether there is no room: killed groups may take it up until they are forgotten.
+    /// Returns whether there is no room: killed groups may occupy it until they are forgotten.
     pub(crate) fn is_no_room(&self) -> bool {
         match &self.kind {
             Kind::Full { .. } => true,

@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 
 use crate::error::Error;
 
-/// The maximum length of a group's name in bytes: Linux's `NAME_MAX`, which also bounds a cgroup's
+/// Maximum length of a group's name in bytes: Linux's `NAME_MAX`, which also bounds a cgroup's
 /// name.
 pub const NAME_MAX: usize = 255;
 
-/// The maximum depth of a group; the root has depth 0. A flush proceeds by level, without
-/// recursion, so this only bounds the cost of a path.
+/// Maximum depth of a group; the root has depth 0. A flush proceeds by level, without recursion, so
+/// this only bounds the cost of a path.
 pub const DEPTH_MAX: usize = 64;
 
 /// Checks one path component.
@@ -31,15 +31,15 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// Splits an absolute path into its names; the root has none. A slash at the end is followed by an
-/// empty name, which nothing has: were it left out, `/tenants/` and a name that a client left empty
-/// would be the group of all tenants.
+/// empty name, which no group has. If it were ignored, `/tenants/` followed by a name that a client
+/// left empty would be the group of all tenants.
 pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str> + Clone, Error> {
     let Some(rest) = path.strip_prefix('/') else {
         return Err(Error::name(path, "a path starts with '/'"));
     };
     let mut rest = (!rest.is_empty()).then_some(rest);
-    // By bytes: names are short, and `split` has a search prepared for long texts, which costs more
-    // than a lookup does.
+    // By bytes: names are short, and `split` prepares a search for long texts, which costs more
+    // than a lookup.
     Ok(std::iter::from_fn(move || {
         let now = rest?;
         match now.bytes().position(|byte| byte == b'/') {
@@ -52,7 +52,7 @@ pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str> + Clone, Er
     }))
 }
 
-/// Checks the names of groups that are to be made below one of this path and depth.
+/// Checks the names of groups to be created below one of this path and depth.
 pub(crate) fn check_below<'a>(
     above: &str,
     depth: usize,
@@ -70,7 +70,7 @@ pub(crate) fn check_below<'a>(
 }
 
 /// Compares two absolute paths name by name, so that a group comes right before its descendants: as
-/// text, `/a-b` is between `/a` and `/a/b`.
+/// text, `/a-b` sorts between `/a` and `/a/b`.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
     a.trim_start_matches('/').split('/').cmp(b.trim_start_matches('/').split('/'))
 }

@@ -1,6 +1,6 @@
 //! The reference counts that groups use, for your own objects.
 //!
-//! | type | what it is for | taking a reference costs |
+//! | type | use | taking a reference costs |
 //! |---|---|---|
 //! | [`PercpuRef`] | long-lived objects that requests hold, until they are killed | a plain add |
 //! | [`PercpuArc`] | the same as a pointer; its [`PercpuOwner`] kills | a plain add |

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Writes in how many milliseconds: a fraction of one would tell a tenant nothing. Rounded up,
-/// since what is tried again too early is refused again.
+/// Writes the time in whole milliseconds: a fraction would tell a tenant nothing. It is rounded up,
+/// because a retry that comes too early is refused again.
 pub(crate) fn after(f: &mut fmt::Formatter<'_>, after: Duration) -> fmt::Result {
     let ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     write!(f, "; retry after {:?}", Duration::from_millis(ms))

@@ -1,4 +1,4 @@
-//! The units of metrics, under a name of their own: where [`Bytes`] means `bytes::Bytes`, write
+//! The units of metrics, in a module of their own: where [`Bytes`] means `bytes::Bytes`, write
 //! `unit::Bytes`.
 //!
 //! ```

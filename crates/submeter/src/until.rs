@@ -4,8 +4,8 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-/// Polls `waits`, and `timer` while that waits; of the timer's end it is `give_up` that tells what
-/// has become of it.
+/// Polls `waits`, and `timer` while that waits. When the timer ends first, `give_up` produces the
+/// result.
 pub(crate) async fn until<F: Future + Unpin>(
     mut waits: F,
     timer: impl Future,

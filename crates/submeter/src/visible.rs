@@ -1,18 +1,18 @@
-//! Names as they are shown to people.
+//! Names as shown to people.
 
 use std::fmt::{self, Write};
 
-/// Returns a name or a path for people to read: every character of it is visible.
+/// Returns a name or a path for people to read: all of its characters are visible.
 ///
 /// Clients choose names, and a name may have invisible characters or ones that reverse the text
 /// after them: `/ac\u{200b}me` looks like `/acme`, and U+202E makes a following `78 %` read `87 %`.
 /// These are written as in Rust, `\u{202e}`, and so is every space except a plain one between two
 /// characters of a name. So different names never look the same because of invisible characters;
-/// because of similar letters they may.
+/// similar letters may still look alike.
 ///
-/// A comparison of each character with two dozen ranges; nothing is allocated. Not for what
-/// programs read (JSON, `/metrics`, labels): there a name is what it is, and their syntax escapes
-/// it.
+/// It compares each character with two dozen ranges and allocates nothing. Do not use it for output
+/// that programs read (JSON, `/metrics`, labels): a name is written unchanged there, and their
+/// syntax escapes it.
 ///
 /// # Examples
 /// ```
@@ -21,7 +21,7 @@ use std::fmt::{self, Write};
 /// assert_eq!(visible("/acme/web shop").to_string(), "/acme/web shop");
 /// assert_eq!(visible("/ac\u{200b}me").to_string(), r"/ac\u{200b}me");
 /// assert_eq!(visible("/acme ").to_string(), r"/acme\u{20}");
-/// // What is spelled like an escape is told from one.
+/// // Text that is spelled like an escape differs from an escape.
 /// assert_eq!(visible(r"/ac\u{200b}me").to_string(), r"/ac\u{5c}u{200b}me");
 /// ```
 #[must_use]
@@ -29,7 +29,7 @@ pub fn visible(name: &str) -> Visible<'_> {
     Visible(name)
 }
 
-/// A name as people may be shown it: see [`visible`].
+/// A name in the form shown to people: see [`visible`].
 ///
 /// # Examples
 /// ```
@@ -41,7 +41,7 @@ pub struct Visible<'a>(&'a str);
 
 impl fmt::Display for Visible<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // At the start of a name, where a space is as little seen as behind another.
+        // The start of a name, where a space is as invisible as after another space.
         let mut before = ' ';
         let mut rest = self.0.chars();
         while let Some(c) = rest.next() {
@@ -63,9 +63,10 @@ impl fmt::Display for Visible<'_> {
     }
 }
 
-/// Returns whether a character is invisible, or changes how those around it are shown: those of
-/// Unicode's categories Cc, Cf, Zl and Zp, what it calls ignorable by default (variation selectors,
-/// tags, fillers), and three more that have no ink. Spaces and combining marks are not among them.
+/// Returns whether a character is invisible, or changes how those around it are shown: characters
+/// of Unicode's categories Cc, Cf, Zl and Zp, those that Unicode calls default ignorable (variation
+/// selectors, tags, fillers), and three more without ink. Spaces and combining marks are not among
+/// them.
 ///
 /// For whole lines that contain names; for a name alone use [`visible`], which escapes more.
 ///
@@ -78,8 +79,8 @@ impl fmt::Display for Visible<'_> {
 /// ```
 #[must_use]
 pub const fn is_hidden(c: char) -> bool {
-    // Unicode 17. Ranges and not a table of categories, which would be a dependency; the page has
-    // the same in `visible.js`, and a test compares them.
+    // Unicode 17. Ranges, not a table of categories, which would be a dependency; the page has the
+    // same in `visible.js`, and a test compares them.
     matches!(
         c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}'
@@ -93,7 +94,7 @@ pub const fn is_hidden(c: char) -> bool {
     )
 }
 
-/// Returns whether a character looks as a space does.
+/// Returns whether a character looks like a space.
 const fn is_blank(c: char) -> bool {
     matches!(
         c,

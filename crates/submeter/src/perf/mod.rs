@@ -2,13 +2,13 @@
 //!
 //! A [`Session`] counts events for the groups of a tree, on all threads. Below it, each thread has
 //! a scheduler, of the crate `submeter-events`. Event groups are attached to it, for one group of
-//! the tree or for all; when the thread switches to another group, the scheduler takes the events
+//! the tree or for all. When the thread switches to another group, the scheduler takes the events
 //! of the groups that are left off their counters, and puts on those of the groups that are
 //! entered. The rules are perf's:
 //!
 //! - An event group counts as a whole or not at all.
 //! - *Pinned* event groups come first, and must always count: if an entered group has any, every
-//!   flexible one is taken off before they are placed. A pinned one that finds no counter is in
+//!   flexible one is taken off before they are placed. A pinned one that finds no counter stays in
 //!   [`RequestState::Error`] from then on.
 //! - *Flexible* ones take turns: a rotation moves the first one in line to the end, once it has
 //!   counted. The times for which each could have counted and did count are kept, so that values
@@ -28,7 +28,7 @@
 //! attached; it allocates nothing. A switch to the current group is one comparison.
 //!
 //! Event groups of CPU time alone (`task-clock`, `cpu-clock`) need no counter, and a session does
-//! not schedule them: a switch charges the time since the last one to one account, however many
+//! not schedule them. A switch charges the time since the last one to one account, however many
 //! such event groups there are and however deep the group; readers add up the accounts.
 //!
 //! # Differences from Linux

@@ -1,9 +1,9 @@
 //! Event groups that count CPU time alone.
 //!
-//! The clock needs no counter: such event groups never wait for one, and all of one group count the
-//! same. A thread therefore charges the time between two switches to one account, that of the
-//! innermost group that has such requests, however many requests there are and however deep the
-//! group. Readers add up the accounts along the tree.
+//! The clock needs no counter: such event groups never wait for one, and all event groups of one
+//! group count the same. A thread therefore charges the time between two switches to one account,
+//! that of the innermost group that has such requests, however many requests there are and however
+//! deep the group. Readers add up the accounts along the tree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ use submeter_events::{GroupIndex, GroupKey, NONE};
 
 use crate::tree::group::Group;
 
-/// The account of what a thread does outside of all requested groups.
+/// The account for work outside of all requested groups.
 const REST: u32 = NONE;
 
 /// The accounts of a session: one for each group with such requests, and [`REST`].
 #[derive(Debug)]
 pub(super) struct Accounts {
     by_group: GroupIndex,
-    /// By account: that of the nearest ancestor which has one. Always a smaller number, except that
-    /// of `REST`.
+    /// By account: the account of the nearest ancestor that has one. Always a smaller number,
+    /// except for `REST`.
     parents: Vec<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Accounts {
         accounts
     }
 
-    /// Returns the account to which time in `group` is charged. Climbs to the nearest group that
+    /// Returns the account to which time in `group` is charged. It climbs to the nearest group that
     /// has one; a group of another tree finds none.
     #[inline]
     pub(super) fn of(&self, group: Option<&Group>) -> u32 {
@@ -55,7 +55,7 @@ impl Accounts {
         REST
     }
 
-    /// Returns the times of one thread, by account, with those of descendants.
+    /// Returns the times of one thread, by account, including those of descendants.
     pub(super) fn totals(&self, times: &AccountTimes) -> Vec<u64> {
         let mut totals: Vec<u64> = (0..self.parents.len() as u32).map(|at| times.get(at)).collect();
         for account in (1..totals.len()).rev() {
@@ -65,7 +65,7 @@ impl Accounts {
     }
 }
 
-/// The times that one thread has charged, by account, without those of descendants.
+/// The times that one thread has charged, by account, excluding those of descendants.
 #[derive(Debug)]
 pub(super) struct AccountTimes {
     lines: Box<[AccountLine]>,
@@ -100,7 +100,7 @@ impl AccountTimes {
     fn charge(&self, account: u32, ns: u64) {
         let word = self.word(account);
         // Relaxed, both: written by this thread only, and read as in `get`. After the thread's end,
-        // the flag in `ThreadCounts` says that nothing follows.
+        // the flag in `ThreadCounts` tells that nothing follows.
         word.store(word.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
     }
 }
@@ -110,7 +110,7 @@ impl AccountTimes {
 pub(super) struct TimeKeeper {
     /// The account of the thread's group.
     account: u32,
-    /// The time up to which all is charged.
+    /// The time up to which everything is charged.
     since_ns: u64,
     times: Arc<AccountTimes>,
     accounts: Arc<Accounts>,
@@ -125,7 +125,7 @@ impl TimeKeeper {
         TimeKeeper { account: REST, since_ns: now_ns, times, accounts }
     }
 
-    /// Charges the time since the last call, and makes `group` the thread's.
+    /// Charges the time since the last call, and makes `group` the thread's current one.
     #[inline(always)]
     pub(super) fn switch_to(&mut self, group: Option<&Group>, now_ns: u64) {
         // A clock that went backwards adds nothing.

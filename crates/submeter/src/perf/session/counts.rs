@@ -17,8 +17,7 @@ use submeter_events::{Copied, EventGroup, NotSupportedError, scale};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestState {
-    /// It was on counters for some time, or has counted something in a time too short for the
-    /// clock.
+    /// It was on counters for some time, or counted something in a time too short for the clock.
     Counting,
     /// It was never on counters: no thread has worked for the group yet, or its turn has not come.
     /// Shown as `<not counted>`.
@@ -74,8 +73,8 @@ impl RequestCounts {
         &self.state
     }
 
-    /// Returns whether the group was killed in the meantime: it cannot be found any more, but
-    /// requests that still hold it are counted.
+    /// Returns whether the group was killed in the meantime: it can no longer be found, but work
+    /// that still holds it is counted.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.killed
@@ -107,7 +106,7 @@ impl RequestCounts {
     }
 
     /// Estimates what event `index` would have counted if it had always been on a counter, from the
-    /// sums over threads, as perf does. `None` unless the state is
+    /// sums over threads, as perf does. Returns `None` unless the state is
     /// [`Counting`](RequestState::Counting), because no number is better than a wrong one.
     ///
     /// # Examples
@@ -200,7 +199,7 @@ mod tests {
             Sum { values: [0, value].into(), running_ns, ..Sum::new(2) }.state(None, None)
         };
         assert_eq!(state(0, 0), RequestState::NotCounted);
-        // It ran and nothing happened; an event of the kernel happened while no time passed.
+        // It ran and nothing happened; or a kernel event happened while no time passed.
         assert_eq!([state(1, 0), state(0, 1), state(1, 1)], [const { RequestState::Counting }; 3]);
     }
 }

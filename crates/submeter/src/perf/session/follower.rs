@@ -25,7 +25,8 @@ pub(super) struct Follower<P> {
 }
 
 impl<P: Pmu> Follower<P> {
-    /// Attaches the requested events. `None` if a fork left the session in an unusable state.
+    /// Attaches the requested events. Returns `None` if a fork left the session in an unusable
+    /// state.
     pub(super) fn new(
         pmu: P,
         root: GroupKey,
@@ -35,7 +36,7 @@ impl<P: Pmu> Follower<P> {
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
         let time = requests.time_keeper(&counts, now_ns);
-        // Complete before the counters are used: if they panic, the drop notes its end.
+        // Complete before the counters are used: if they panic, the drop records its end.
         let mut follower = Follower {
             events: None,
             time,

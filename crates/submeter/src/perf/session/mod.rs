@@ -56,7 +56,8 @@ impl Request {
         Request { group: Some(group.clone()), events }
     }
 
-    /// Creates a request that counts everything that threads do, also outside any group.
+    /// Creates a request that counts everything that threads do, including work outside of all
+    /// groups.
     #[must_use]
     pub fn everywhere(events: EventGroup) -> Request {
         Request { group: None, events }
@@ -72,8 +73,8 @@ impl Request {
 /// # What it costs
 /// - **A switch** to another group: the scheduler's work on the events of the groups that are left
 ///   and entered, and some stores to publish their counts. For event groups of CPU time alone, one
-///   addition and one search for the next group's account: no more for a group at greater depth, if
-///   it has such a request itself. The clock is read once, for all this and for metered CPU time. A
+///   addition and one search for the next group's account; a deeper group costs no more if it has
+///   such a request itself. The clock is read once, for all of this and for metered CPU time. A
 ///   switch allocates nothing and takes no lock. Entering the current group again costs nothing.
 /// - **A thread**'s first switch after the session was opened, or its first [`park`](switch::park):
 ///   memory and time in proportion to the number of requests, a file descriptor for each different
@@ -158,8 +159,8 @@ pub struct SessionBuilder {
 }
 
 /// perf's rotation interval: one tick, which is 4 ms in a kernel built with `CONFIG_HZ=250`, as
-/// Debian's and Ubuntu's were for a long time. `perf_event_mux_interval_ms` in sysfs has that of a
-/// machine.
+/// Debian's and Ubuntu's were for a long time. A machine's own interval is in sysfs, as
+/// `perf_event_mux_interval_ms`.
 const INTERVAL: Duration = Duration::from_millis(4);
 
 impl Session {
@@ -207,8 +208,8 @@ impl Session {
     /// they include.
     ///
     /// The values of one request on one thread are from one moment; those of different requests or
-    /// threads are not. Requests for CPU time alone add up instead: on each thread, a group has
-    /// what those below it have and its own.
+    /// threads are not. Requests for CPU time alone add up instead: on each thread, a group's time
+    /// is its own plus that of the groups below it.
     #[must_use]
     pub fn counts(&self) -> Vec<RequestCounts> {
         self.shared.counts(self.observation.panicked())
@@ -230,7 +231,7 @@ impl fmt::Debug for Session {
 impl SessionBuilder {
     /// Sets how much of its own CPU time a thread uses before event groups take turns, and before
     /// it publishes the counts of common ancestors and of the whole process. The default is 4 ms,
-    /// as is usual for perf.
+    /// as usual for perf.
     ///
     /// # Examples
     /// ```
@@ -255,10 +256,10 @@ impl SessionBuilder {
         self.open_with(tree, requests, ThreadPmu::new)
     }
 
-    /// Opens the session on other counters than the kernel's: `make` is called on each thread, and
+    /// Opens the session on counters other than the kernel's. `make` is called on each thread, and
     /// once on this one to find out which events the counters support.
     ///
-    /// [`Pmu`] is of the crate `submeter-events`, which may change with every minor release.
+    /// [`Pmu`] belongs to the crate `submeter-events`, which may change with every minor release.
     ///
     /// # Examples
     /// ```
@@ -363,7 +364,7 @@ mod tests {
             panic!("{session:?}")
         };
         assert!(why.contains("panicked"), "{why}");
-        // The threads of other tests switch too, and panic as well.
+        // The threads of other tests switch too, and also panic.
         assert_eq!(session.shared.live(), 0, "of {}", session.threads());
     }
 

@@ -128,8 +128,8 @@ impl Attachment {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Requests {
-    /// Adds a thread's counts. `None` if that takes too long: in a forked child the lock may
-    /// never be released.
+    /// Adds a thread's counts. Returns `None` if that takes too long: in a forked child the lock
+    /// may never be released.
     pub(super) fn join(&self) -> Option<Arc<ThreadCounts>> {
         let published = self.list.iter().map(|attachment| {
             let events = attachment.events.events().len();
@@ -151,7 +151,7 @@ impl Requests {
         Some(counts)
     }
 
-    /// Returns what charges a thread's CPU time, if any event group counts that alone.
+    /// Returns the keeper that charges a thread's CPU time, if any event group counts only that.
     pub(super) fn time_keeper(&self, counts: &ThreadCounts, now_ns: u64) -> Option<TimeKeeper> {
         let (accounts, times) = self.accounts.as_ref().zip(counts.times.as_ref())?;
         Some(TimeKeeper::new(Arc::clone(accounts), Arc::clone(times), now_ns))
@@ -172,7 +172,8 @@ impl Requests {
     /// Adds up the counts of exited threads, and removes them from the list.
     fn fold(&self, Threads { live, folded, .. }: &mut Threads) {
         live.retain(|counts| {
-            // Acquire: pairs with the Release in `end`: what the thread published last is seen.
+            // Acquire: pairs with the Release in `end`, so that the thread's last published counts
+            // are seen.
             let ended = counts.ended.load(Ordering::Acquire);
             if ended {
                 self.add(counts, folded);
