@@ -124,8 +124,8 @@
 //!
 //! **Before it asks here**, a task waits for its runtime. While all of tokio's workers are busy,
 //! they look for tasks from outside and for ready sockets only once in many polls, 61 at first.
-//! Where polls take a noticeable part of a millisecond, set `global_queue_interval` and
-//! `event_interval` of its `Builder` to 1.
+//! Where a poll takes a fraction of a millisecond, set `global_queue_interval` and `event_interval`
+//! of its `Builder` to 1.
 //!
 //! # How long it waits
 //! [`Admission::waiting_in`] returns how many requests of a tenant wait now. To know how long they
