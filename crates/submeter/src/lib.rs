@@ -1,4 +1,4 @@
-//! Accounting, limits and lifetimes for the tenants *inside* a process, with the machinery that
+//! Accounting, limits and lifetimes for the tenants *inside* a process, built on the machinery that
 //! Linux uses for control groups.
 //!
 //! New here? [The guide](guide) has short programs. [Which kind of metric](guide::kinds)? [Which
@@ -18,7 +18,7 @@
 //! let memory = schema.quota::<Bytes>("memory", "Memory held");
 //! let tree = Tree::new(schema.build()?)?;
 //!
-//! // Resolve a group once, keep the handle.
+//! // Look up a group once and keep the handle.
 //! let web = tree.get_or_create("/acme/web")?;
 //! web.add(requests, 1);
 //! web.add(sent, 512);
@@ -37,16 +37,16 @@
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
 //!   allocation, and no waiting for readers. One in 1,024, and each of 128 KiB or more of bytes,
-//!   takes sixteen times as long: it raises the error bounds of those above.
+//!   takes sixteen times as long, because it raises the error bounds of all ancestors.
 //! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
 //!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
 //!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
 //!   changed anywhere; [`Tree::snapshot`] copies the whole tree at one point in time.
 //! - **A charge** ([`Group::try_charge`]) costs about an add; near a limit, a compare-and-swap per
 //!   level up to the root.
-//! - **A take** of a rate ([`Group::try_take`]) costs a look at the clock, and a compare-and-swap
+//! - **A take** from a rate ([`Group::try_take`]) costs a read of the clock, and a compare-and-swap
 //!   for each rate on its way: about 100 ns with one.
-//! - [Every verb](guide::costs) has its figure in the guide.
+//! - [The guide](guide::costs) has a figure for every verb.
 //! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
@@ -56,14 +56,14 @@
 //! - The process may not reserve address space (1 GiB for each CPU and row, per section).
 //!
 //! For a single number, [`counter::PercpuCounter`] counts without a tree, and
-//! [`counter::LimitedCounter`] never exceeds a limit. [`refs`] has the reference counts on which
-//! groups are built.
+//! [`counter::LimitedCounter`] never exceeds a limit. [`refs`] has the reference counts that groups
+//! are built on.
 //!
 //! # Environment
-//! Linux 5.10 or newer on x86-64 and aarch64 has restartable sequences; [`backend`] says what this
-//! process has, and why. Elsewhere, or with `SUBMETER_RSEQ=off`, updates are atomic adds to words
-//! that CPUs rarely share; results are the same. [Platforms](guide::platforms) has kernels,
-//! systems, `RUSTFLAGS` for few threads and for plugins, and how to operate it.
+//! Linux 5.10 or newer on x86-64 and aarch64 has restartable sequences; [`backend`] says which
+//! backend this process uses, and why. Elsewhere, or with `SUBMETER_RSEQ=off`, updates are atomic
+//! adds to words that CPUs rarely share; results are the same. [Platforms](guide::platforms) covers
+//! kernels, systems, `RUSTFLAGS` for few threads and for plugins, and operation.
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
@@ -86,7 +86,7 @@
 //! - [`FlushReport`]: `{"groups": 3, "lines": 5, "duration_ns": 41000, "joined": false}`
 //! - [`MetricKind`] and [`UnitKind`]: as they are displayed
 
-// docs.rs says which feature an item needs.
+// On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![cfg_attr(

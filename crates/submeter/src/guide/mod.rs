@@ -17,8 +17,8 @@
 //! - [Costs](costs) of every verb.
 //! - [Platforms](platforms): kernels, systems, builds, and how to operate them.
 
-/// Makes a module of each chapter, whose text a reader finds in the repository and on its site too.
-/// There, links to items have no target: these are apart.
+/// Makes a module of each chapter. The chapters are also read in the repository and on its site,
+/// where links to items have no target, so those links are in a separate file.
 macro_rules! chapters {
     ($($name:ident)*) => {$(
         #[doc = include_str!(concat!(stringify!($name), ".md"))]
