@@ -11,7 +11,7 @@ use crate::metric::schema::Schema;
 #[derive(Default)]
 pub(crate) struct Rates(OnceBox<Arc<[TokenBucket]>>);
 
-/// Rates and weights by slot, of those that a group has.
+/// The rates and weights that a group has, by slot.
 pub(crate) type OwnRates = Box<[(usize, Option<Rate>, Option<u32>)]>;
 
 impl Rates {
@@ -25,7 +25,7 @@ impl Rates {
         self.0.get_or_init(|| Box::new(buckets()))
     }
 
-    /// Takes another group's; returns whether there were none of its own.
+    /// Shares another group's buckets, unless it has its own; returns whether it had none.
     pub(crate) fn share(&self, buckets: &Arc<[TokenBucket]>) -> bool {
         self.0.set(Box::new(Arc::clone(buckets))).is_ok()
     }

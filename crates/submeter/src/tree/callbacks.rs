@@ -1,4 +1,4 @@
-//! Where a group keeps the callbacks that can free some of a quota, and what came of them.
+//! The callbacks of a group that can free some of a quota, and the outcome of their calls.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -7,21 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter_percpu::process_lock::ProcessMutex;
 
-/// A callback without its type, which names its group: so a group need not know what asks it.
+/// A callback without its type, because the type names the group: so a group need not know what
+/// calls it.
 pub(crate) type Callback = Arc<dyn Any + Send + Sync>;
 
-/// The callbacks of one group and those below it, for one quota, and what came of those of the
-/// group's own.
+/// The callbacks of one group and of those below it, for one quota, and the outcome of the group's
+/// own.
 ///
-/// Each is in that of every group above: a limit finds those below it without a look at groups that
-/// have none.
+/// A callback is in the registry of every group above its own as well, so a limit finds those below
+/// it without a look at groups that have none.
 #[derive(Default)]
 pub(crate) struct Registry {
-    /// By number. Not held while one is called.
+    /// By number. Not locked while a callback runs.
     entries: ProcessMutex<BTreeMap<u64, Callback>>,
-    /// How much less the group used after it had been asked.
+    /// How much less the group used after a callback was called.
     reclaimed: AtomicU64,
-    /// How often it was asked for what `low` protects.
+    /// How often a callback was asked to free what `low` protects.
     reclaimed_low: AtomicU64,
     panics: AtomicU64,
 }
@@ -43,7 +44,8 @@ impl Registry {
 
     pub(crate) fn remove(&self, number: u64) {
         let entries = self.entries.lock_unless_abandoned();
-        // In two steps: without the lock, it may be the last that keeps the callback.
+        // In two steps, so that the callback is dropped after the lock is released: this may be its
+        // last reference.
         let removed = entries.map(|mut entries| entries.remove(&number));
         drop(removed);
     }
@@ -54,7 +56,7 @@ impl Registry {
     }
 
     pub(crate) fn count(&self, freed: u64, below_low: bool, panicked: bool) {
-        // Relaxed, all: statistics.
+        // Relaxed, all three: statistics.
         self.reclaimed.fetch_add(freed, Ordering::Relaxed);
         self.reclaimed_low.fetch_add(u64::from(below_low), Ordering::Relaxed);
         self.panics.fetch_add(u64::from(panicked), Ordering::Relaxed);

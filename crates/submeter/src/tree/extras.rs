@@ -1,8 +1,8 @@
-//! Parts that most groups lack: words of further sections, rates, and values that are attached to a
-//! group for its lifetime, one per owner and one of the program's own.
+//! Parts that most groups lack: words of further sections, rates, and values attached to a group
+//! for its lifetime (one per owner, and one of the program's own).
 //!
-//! All of it behind one pointer. Attached values are stored without their types, so that a group
-//! need not know who their owners are.
+//! They are all behind one pointer. Attached values are stored without their types, so that a group
+//! need not know their owners.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -37,25 +37,26 @@ struct ExtrasInner {
     /// The words of sections that were added to the tree.
     added: AddedSections,
     rates: Rates,
-    /// How much of the group's own CPU time was spent of its budgets.
+    /// How much of the group's own CPU time has been spent from its budgets.
     spent_ns: AtomicU64,
     #[cfg(feature = "aggregator")]
     owned: Owned,
-    /// The program's own value. In a box, as a pointer that is swapped in knows no type. Not in a
-    /// `OnceLock`: if a thread sets one during a fork, the child waits for it for ever.
+    /// The program's own value. In a box, because the pointer that is swapped in is untyped. Not in
+    /// a `OnceLock`: if a thread were setting one during a fork, the child would wait for it
+    /// forever.
     data: OnceBox<Data>,
-    /// A library's. In a box, as above.
+    /// A library's value. In a box, as above.
     companion: OnceBox<Box<dyn Any + Send + Sync>>,
-    /// Made with the first that waits for the kill.
+    /// Made by the first waiter for the kill.
     kill_waits: OnceBox<Wakers>,
 }
 
-/// A program's own value of a group, which its [`Killed`](crate::Killed) keeps, too.
+/// The program's own value of a group. The group's [`Killed`](crate::Killed) keeps it too.
 pub(crate) type Data = Arc<dyn Any + Send + Sync>;
 
 impl Extras {
-    /// Those of a group with words of further sections or, if it `spends`, with room to note what;
-    /// if the schema has either.
+    /// Returns extras with the words of further sections and, if the group `spends`, room to note
+    /// how much. Allocates nothing if the schema has neither.
     pub(crate) fn new(others: Box<[OtherStats]>, spends: bool) -> Extras {
         if others.is_empty() && !spends {
             return Extras::default();
@@ -65,12 +66,12 @@ impl Extras {
         }
     }
 
-    /// Returns the words of the sections other than the first that the tree was made with.
+    /// Returns the words of the sections that the tree was made with, other than the first.
     pub(crate) fn others(&self) -> &[OtherStats] {
         self.made.get().map_or(&[], |made| &made.others)
     }
 
-    /// Returns the words of all sections other than the first, as far as there are any yet.
+    /// Returns the words of all sections other than the first that have any yet.
     pub(crate) fn all(&self) -> impl Iterator<Item = &OtherStats> {
         self.made.get().into_iter().flat_map(|made| made.others.iter().chain(made.added.iter()))
     }
@@ -83,7 +84,7 @@ impl Extras {
         made.others.iter().find(is_it).or_else(|| made.added.iter().find(is_it))
     }
 
-    /// Keeps the words of a section that was added; or drops them, if another thread was earlier.
+    /// Keeps the words of an added section, or drops them if another thread was first.
     pub(crate) fn add(&self, stats: OtherStats) -> &OtherStats {
         self.made.get_or_init(Box::default).added.add(stats)
     }
@@ -102,18 +103,19 @@ impl Extras {
         self.rates().create(schema, clock)
     }
 
-    /// Notes that `ns` of the group's CPU time were spent by now, if it spends; returns how much of
-    /// that was not before. Below 0, to which a program may have added, is nothing.
+    /// If the group spends, notes that `ns` of its CPU time have been spent so far, and returns how
+    /// much of that is new. A negative `ns`, which a program's own adds may cause, counts as 0.
     pub(crate) fn spent(&self, ns: i64) -> u64 {
         let Some(made) = self.made.get() else { return 0 };
         let ns = ns.max(0).cast_unsigned();
-        // Relaxed: it publishes nothing but itself. Of two that note the same time, one gets it.
+        // Relaxed: the word publishes nothing but itself. Of two threads that note the same time,
+        // one gets it.
         ns.saturating_sub(made.spent_ns.fetch_max(ns, Ordering::Relaxed))
     }
 
-    /// Notes that `ns` of CPU time are about to be added that are not of this process: no group
-    /// owes them. Before they are added, so that what is spent meanwhile is too little for a
-    /// moment. As there, nothing if it is below 0.
+    /// Notes that `ns` of CPU time from another process are about to be added, which no group owes.
+    /// Call it before the add: the group then briefly spends too little instead of too much. As in
+    /// `spent`, a negative `ns` counts as 0.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn restored(&self, ns: i64) {
         if let Some(made) = self.made.get() {
@@ -163,7 +165,7 @@ impl Extras {
         self.made.get_or_init(Box::default).kill_waits.get_or_init(Box::default)
     }
 
-    /// The tasks that wait for the kill, if ever one did.
+    /// Returns the tasks that wait for the kill, if any ever did.
     pub(crate) fn kill_waits_if_any(&self) -> Option<&Wakers> {
         self.made.get()?.kill_waits.get()
     }

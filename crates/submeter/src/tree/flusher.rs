@@ -17,14 +17,14 @@ use crate::tree::tree::Tree;
 /// A thread that flushes a tree periodically, and sooner when too much is pending. Dropping it
 /// stops the thread and waits for it, including a flush in progress.
 ///
-/// It is optional: exact reads flush for themselves. It is meant for processes whose readers use
-/// cached totals ([`Group::read`](crate::Group::read)) and need them fresh. It costs its flushes
+/// It is optional, because exact reads flush for themselves. It is meant for processes whose
+/// readers use cached totals ([`Group::read`](crate::Group::read)) and need them fresh. It flushes
 /// even if there are no readers; if reads are rare,
 /// [`Group::read_within`](crate::Group::read_within) costs less.
 ///
 /// No update ever wakes the thread, because that would be a system call. With a
 /// [threshold](FlusherBuilder::when) the thread checks by itself, sixteen times per period, but at
-/// most once per millisecond and at least ten times per second. It keeps the tree alive.
+/// most once per millisecond and at least ten times per second. The thread keeps the tree alive.
 ///
 /// A flush that panics is counted, and the next one runs as usual. A forked child has no such
 /// thread; there the guard does nothing, and a new flusher can be started.
@@ -40,7 +40,7 @@ use crate::tree::tree::Tree;
 ///
 /// let flusher = tree.flusher().period(Duration::from_millis(100)).when(requests, 10_000).start()?;
 /// tree.root().add(requests, 1);
-/// // A flush is counted after what it found is seen.
+/// // A flush is counted once its results are visible.
 /// while tree.root().read(requests).value == 0 || flusher.flushes() == 0 {
 ///     std::thread::yield_now();
 /// }
@@ -55,7 +55,7 @@ use crate::tree::tree::Tree;
 pub struct Flusher {
     shared: Arc<FlusherState>,
     thread: Option<JoinHandle<()>>,
-    /// The fork generation of the process that has the thread.
+    /// Fork generation of the process that has the thread.
     generation: u32,
 }
 
@@ -79,7 +79,7 @@ struct FlusherState {
     panics: AtomicU64,
 }
 
-/// The bounds of the time between two checks for urgency.
+/// Bounds of the time between two checks for urgency.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
@@ -138,11 +138,11 @@ impl FlusherBuilder {
     /// Starts the thread.
     ///
     /// # Errors
-    /// A period of 0, or a failure to start the thread: an `io::Error`, like that of
+    /// When the period is 0, or the thread cannot be started. It is an `io::Error`, like that of
     /// [`std::thread::Builder::spawn`], because nothing else can fail at run time.
     ///
     /// # Panics
-    /// When a metric is of another tree's schema.
+    /// When a metric belongs to another tree's schema.
     pub fn start(self) -> io::Result<Flusher> {
         if self.period.is_zero() {
             let what = "a flusher's period is 0: give it a millisecond or more";
@@ -210,7 +210,8 @@ impl FlusherState {
             tree.flush();
         });
         also.iter_mut().for_each(|also| run(also));
-        // Release: after the totals, and what closures did; pairs with the Acquire in `flushes`.
+        // Release: after the totals and the effects of the closures; pairs with the Acquire in
+        // `flushes`.
         self.flushes.fetch_add(1, Ordering::Release);
     }
 }

@@ -41,8 +41,8 @@ pub use ends::WhenKilled;
 /// no allocation. Ancestors are brought up to date by the next flush. A handle keeps the group's
 /// storage, not its name: after [`kill`](Group::kill) updates still count, for the parent's total.
 ///
-/// Two handles are equal if they are of the same group; a group that was killed and its successor
-/// at the same path are two. Groups are ordered as a tree is printed: a parent before its
+/// Two handles are equal if they refer to the same group; a killed group and its successor at the
+/// same path are different groups. Groups are ordered as a tree is printed: a parent before its
 /// descendants, siblings by name, groups of one path by age.
 ///
 /// # Examples
@@ -65,28 +65,30 @@ pub struct Group {
     pub(crate) inner: PercpuArc<GroupInner>,
 }
 
-/// In this order, with the fields that every update and every switch looks at first: the compiler's
-/// own order spreads them over three cache lines, and a switch among many groups would miss each.
+/// In this order, so that the fields that every update and every switch reads come first: the
+/// compiler's own order spreads them over three cache lines, and a switch among many groups would
+/// miss each.
 #[repr(C)]
 pub(crate) struct GroupInner {
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
-    /// Held while a gauge is set. Two bytes that alignment left free.
+    /// Held while a gauge is set. Takes two bytes that alignment left free.
     setting: ForkLock,
     /// The number of the first section, whose words `stats` has; here because every update compares
     /// it.
     section_id: u32,
     /// The per-CPU words.
     stats: GroupStats,
-    /// Its number in this process: unlike its address, never another group's.
+    /// The group's number in this process: unlike its address, never reused.
     id: u64,
-    /// Here, as every switch looks at it.
+    /// Here because every switch reads it.
     #[cfg(feature = "thread-context")]
     pub(crate) context: context::Context,
     pub(crate) quotas: Quotas,
     tree: Arc<TreeShared>,
-    /// Before `parent`, as all that tells a flusher of the group's end: children end first.
+    /// Before `parent`, like everything else that tells a flusher of the group's end: children end
+    /// first.
     pub(crate) extras: Extras,
     parent: Option<Group>,
     /// Live children by name. Its lock guards `dead` too: a group is killed with it held for
@@ -121,7 +123,7 @@ impl GroupInner {
 }
 
 impl Group {
-    /// Returns what decides the root's end, and the root.
+    /// Returns the owner, whose drop kills the root, and the root.
     pub(crate) fn new_root(
         tree: Arc<TreeShared>,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
@@ -139,7 +141,7 @@ impl Group {
             return Err(Error::depth(&path));
         }
         let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
-        // Sections that the tree got since have words here from their first update on.
+        // Sections added to the tree since get words here with their first update.
         let schema = tree.first_schema();
         let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
         let others = others.map(|(index, (section, rstat))| {
@@ -156,7 +158,7 @@ impl Group {
         };
         #[cfg(feature = "thread-context")]
         let context = context::Context::new(&path);
-        // Kept once: the count's name is the group's path.
+        // Stored once: the reference count's name is the group's path.
         let options = Options::new().name(path);
         let inner = GroupInner {
             stats,
@@ -215,7 +217,7 @@ impl Group {
         self.inner.tree.schema()
     }
 
-    /// The number of its tree's schema, for a comparison that follows no pointer.
+    /// Returns the number of its tree's schema, for a comparison that follows no pointer.
     #[inline]
     pub(crate) fn schema_id(&self) -> u32 {
         self.inner.section_id
@@ -224,16 +226,16 @@ impl Group {
     /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
     /// the group's storage lives. It is dropped with the last handle, or with the group's
     /// [`Killed`](crate::Killed) if that lives longer: so a token that cancels a tenant's work is
-    /// at hand after a [`kill_subtree`](Group::kill_subtree).
+    /// still available after a [`kill_subtree`](Group::kill_subtree).
     ///
     /// If several threads set it at once, one of them succeeds. A killed group keeps its value; a
-    /// new group of its name starts without one. Costs three allocations, and nothing for groups
+    /// new group with its name starts without one. Costs three allocations, and nothing for groups
     /// without a value. For a value that changes, set a `Mutex` or an atomic.
     ///
     /// It must not hold the [`Tree`](crate::Tree), nor a handle to this group or to one below it,
     /// nor a charge or an attachment of such a group: they would keep each other alive, and never
-    /// be freed. Where a program's tenant has the group, set a [`Weak`](std::sync::Weak) of the
-    /// tenant: the children of a group then lead to their tenants, without a second tree.
+    /// be freed. If the program's tenant object holds the group, set a [`Weak`](std::sync::Weak) of
+    /// the tenant: a group's children then lead to their tenants, without a second tree.
     ///
     /// # Examples
     /// ```
@@ -252,7 +254,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// The value, if one was set before, of whatever type.
+    /// Returns the given value if one was set before, of whatever type.
     pub fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
         self.inner.extras.set_data(data)
     }
@@ -273,19 +275,20 @@ impl Group {
         self.child_under(name, &pin())
     }
 
-    /// As [`child`](Group::child), for those that look up several levels under one guard.
+    /// The same as [`child`](Group::child), for callers that look up several levels under one
+    /// guard.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
         let sought = ChildKey::new(self.path(), name);
         let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
-        // A kill in progress has marked it and not removed it yet: a thread that saw it killed must
-        // not find it again. Relaxed: such a thread has seen this very word, and sees nothing
-        // older.
+        // A kill in progress may have marked the group without having removed it yet: a thread that
+        // saw it killed must not find it again. Relaxed: such a thread has read this very word, and
+        // cannot read an older value.
         (!inner.dead.load(Ordering::Relaxed)).then_some(Group { inner })
     }
 
-    /// Returns the live children, sorted by name. Takes a reference to each: if only their number
+    /// Returns the live children, sorted by name. Takes a reference to each; if only their number
     /// matters, use [`child_count`](Group::child_count).
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -300,7 +303,7 @@ impl Group {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children_unsorted(&self) -> Vec<Group> {
-        // Most groups never had a child: of 100,000, the locks would take a part of a walk.
+        // Most groups never had a child, and the locks of 100,000 groups would slow a walk down.
         if self.inner.children.is_unused() {
             return Vec::new();
         }
@@ -317,7 +320,8 @@ impl Group {
     /// Creates a child.
     ///
     /// # Errors
-    /// A bad name, a child of that name, a group that was killed, or a tree that is full.
+    /// When the name is invalid, there is a child of that name, the group was killed, or the tree
+    /// is full.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn create_child(&self, name: &str) -> Result<Group, Error> {
         self.make_child(name, false)
@@ -336,7 +340,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// A bad name, a group that was killed, or a tree that is full.
+    /// When the name is invalid, the group was killed, or the tree is full.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create_child(&self, name: &str) -> Result<Group, Error> {
         if let Some(child) = self.child(name) {
@@ -392,7 +396,7 @@ impl Group {
     }
 
     /// Returns a number that no other group of the process has or had. It tells a killed group from
-    /// its successor of the same path, and is the [`GroupValues::id`](crate::GroupValues::id) of a
+    /// its successor at the same path, and is the [`GroupValues::id`](crate::GroupValues::id) of a
     /// snapshot.
     #[inline]
     #[must_use]
@@ -400,7 +404,7 @@ impl Group {
         self.inner.id
     }
 
-    /// The statistics of its tree.
+    /// Returns the statistics of its tree.
     pub(crate) fn tree_stats(&self) -> &Arc<TreeShared> {
         &self.inner.tree
     }
@@ -408,7 +412,7 @@ impl Group {
 
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only that each number is given once matters.
+    // Relaxed: all that matters is that each number is given once.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -419,22 +423,23 @@ pub(crate) fn wrong_schema() -> ! {
     panic!("the metric belongs to the schema of another tree")
 }
 
-/// For libraries that follow groups, as `submeter-alloc`. Hidden: they ask for more care than a
-/// program needs, which has [`set_data`](Group::set_data) and knows its trees.
+/// For libraries that follow groups, such as `submeter-alloc`. Hidden, because these need more care
+/// than a program should have to take: it has [`set_data`](Group::set_data) and knows its trees.
 #[doc(hidden)]
 impl Group {
-    /// Returns whether both are of one tree; a schema may have several.
+    /// Returns whether both belong to the same tree; a schema may have several trees.
     #[inline(always)]
     #[must_use]
     pub fn is_beside(&self, other: &Group) -> bool {
         Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
     }
 
-    /// Sets a value of a library, beside the program's own: one for all libraries, and once. It is
-    /// dropped with the last handle. The same holds for what it may have.
+    /// Sets a library's value, beside the program's own: only one for all libraries, and only once.
+    /// It is dropped with the last handle. It must not hold what [`set_data`](Group::set_data)
+    /// forbids.
     ///
     /// # Errors
-    /// The value, if one was set before, of whatever type.
+    /// Returns the given value if one was set before, of whatever type.
     pub fn set_companion<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
         self.inner.extras.set_companion(value)
     }
@@ -446,7 +451,7 @@ impl Group {
     }
 }
 
-// By hand, so that a killed group's holders are found where the caller took the handle.
+// By hand, so that the holders of a killed group are reported where the caller took the handle.
 impl Clone for Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -463,7 +468,7 @@ impl PartialEq for Group {
 
 impl Eq for Group {}
 
-/// As a tree is printed: see [`Group`].
+/// The order in which a tree is printed: see [`Group`].
 impl Ord for Group {
     fn cmp(&self, other: &Group) -> std::cmp::Ordering {
         path::compare(self.path(), other.path()).then_with(|| self.id().cmp(&other.id()))
@@ -482,7 +487,7 @@ impl Hash for Group {
     }
 }
 
-/// The path.
+/// Writes the path.
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.path())

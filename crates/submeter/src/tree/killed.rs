@@ -13,7 +13,7 @@ use crate::tree::group::GroupInner;
 
 /// A killed group. When its last handle and its last charge are dropped, it is *released*.
 ///
-/// Await it, wait for it with a timeout, or drop it, which changes nothing.
+/// Await the release, wait for it with a timeout, or drop this, which changes nothing.
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,7 @@ use crate::tree::group::GroupInner;
 /// let web = tree.get_or_create("/web")?;
 ///
 /// let killed = web.kill()?;
-/// web.add(requests, 1); // a request that was already in
+/// web.add(requests, 1); // a request already in flight
 /// assert!(web.is_killed() && !killed.is_released());
 /// assert_eq!((killed.path(), killed.holders().references()), ("/web", Some(1)));
 /// drop(web);
@@ -49,7 +49,7 @@ use crate::tree::group::GroupInner;
 /// ```
 pub struct Killed {
     pub(crate) owner: PercpuOwner<GroupInner>,
-    /// The value that the program had set when the group was killed.
+    /// The value that the program had set by the time of the kill.
     pub(crate) data: Option<Data>,
 }
 
@@ -61,13 +61,13 @@ impl Killed {
     }
 
     /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,
-    /// if it is a `T`: also when the group is released, as long as this lives.
+    /// if it is a `T`. It remains available after the release, as long as this lives.
     #[must_use]
     pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.data.as_deref()?.downcast_ref()
     }
 
-    /// Returns whether the last handle was dropped.
+    /// Returns whether the last handle has been dropped.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.owner.is_released()
@@ -122,7 +122,7 @@ impl Killed {
         killed: impl IntoIterator<Item = &'a Killed>,
         timeout: Duration,
     ) -> Result<(), StillHeldError> {
-        // One timeout for all: the time that the first ones take is missing from the rest.
+        // One timeout for all: the time that the first ones take is subtracted from the rest.
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
         killed.into_iter().try_for_each(|killed| killed.released_blocking(left()))
@@ -166,7 +166,7 @@ impl<'a> IntoFuture for &'a Killed {
 }
 
 /// Waits for the release. The future is boxed, because it owns the [`Killed`] that it waits for;
-/// that of a reference is not.
+/// the future of a reference is not.
 impl IntoFuture for Killed {
     type Output = ();
     type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

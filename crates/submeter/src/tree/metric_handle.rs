@@ -15,7 +15,7 @@ use crate::tree::group::Group;
 /// the add.
 ///
 /// Costs a few nanoseconds to create and nothing to copy or drop; borrows the group's handle. It is
-/// meant for loops, which keep it in registers. For a single update use the group.
+/// meant for loops, where it stays in registers. For a single update, use the group.
 ///
 /// # Examples
 /// ```
@@ -44,7 +44,7 @@ pub struct MetricHandle<'a, M> {
     metric: PhantomData<fn() -> M>,
 }
 
-// Not derived, because that would require the same traits of the metric.
+// Not derived: that would require the same traits of the metric.
 impl<M> Clone for MetricHandle<'_, M> {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -70,7 +70,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the metric is of another tree's schema.
+    /// When the metric belongs to another tree's schema.
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]

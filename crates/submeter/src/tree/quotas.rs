@@ -14,14 +14,14 @@ use crate::tree::callbacks::{Counts, Registry};
 /// large tree are idle.
 #[derive(Default)]
 pub(crate) struct Quotas {
-    /// Two threads that come first at the same time each make nodes, and one drops its own: with a
-    /// lock, a fork could leave the child without them for ever.
+    /// If two threads are first at the same time, each makes nodes and one drops its own: with a
+    /// lock, a fork could leave the child without nodes forever.
     nodes: OnceBox<Nodes>,
 }
 
 /// The limits of all quotas, in slot order.
 struct Nodes {
-    /// In place: most schemas have one.
+    /// Stored in place: most schemas have only one.
     first: Limits,
     others: Box<[Limits]>,
 }
@@ -32,16 +32,16 @@ pub(crate) struct Limits {
     /// `u64::MAX` for none. Not in the node: charges do not depend on it.
     high: AtomicU64,
     paused: AtomicU64,
-    /// How many of the node's overdrafts the group's word has.
+    /// Number of the node's overdrafts already counted in the group's word.
     overdrafts: AtomicU64,
-    /// By [`Claim`]; 0 for none.
+    /// Indexed by [`Claim`]; 0 for none.
     claims: [AtomicU64; 2],
     postponed: AtomicU64,
-    /// Made with the first callback of the group or one below it.
+    /// Made with the first callback of the group or of a group below it.
     registry: OnceBox<Registry>,
 }
 
-/// A usage that a group claims to be protected.
+/// Kind of protection that a group claims for its usage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
     Min,
@@ -78,14 +78,14 @@ impl Limits {
         self.paused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many overdrafts there are that the caller is to count. Each is returned once.
+    /// Returns the number of new overdrafts, which the caller must count. Each is returned once.
     pub(crate) fn new_overdrafts(&self) -> u64 {
         let now = self.node.overdrafts();
         // Relaxed: a statistic. The highest value wins, so that no two callers return the same one.
         now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
     }
 
-    /// Counts a charge that was granted after its limit had had no room.
+    /// Counts a charge that was granted after its limit had been out of room.
     pub(crate) fn count_postponed(&self) {
         // Relaxed: a statistic.
         self.postponed.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Nodes {
 }
 
 impl Quotas {
-    /// Those of a root, made at once: only here can it fail.
+    /// Returns a root's quotas, made at once: only here can that fail.
     pub(crate) fn root(schema: &Schema) -> Result<Quotas, Error> {
         let quotas = Quotas::default();
         if schema.quotas() > 0 {
@@ -183,18 +183,18 @@ impl Quotas {
         self.get(slot).map_or_else(Usage::default, Limits::usage)
     }
 
-    /// As `usage`, without a look at stock.
+    /// The same as `usage`, without a look at stock.
     pub(crate) fn usage_at_most(&self, slot: usize) -> Usage {
         self.get(slot).map_or_else(Usage::default, Limits::usage_at_most)
     }
 
-    /// Without a lock where no charge ever waited.
+    /// Takes no lock where no charge ever waited.
     pub(crate) fn pressure(&self, slot: usize) -> Pressure {
         self.get(slot).map_or_else(Pressure::default, |limits| limits.node.pressure())
     }
 
-    /// The usage of several groups of one tree. Stock is visited once for all; a charge or release
-    /// that is under way may be in the usage of some of its groups only.
+    /// Returns the usage of several groups of one tree. Stock is visited once for all; a charge or
+    /// release in progress may be in the usage of only some of its groups.
     pub(crate) fn usages<'a>(
         slot: usize,
         groups: impl Iterator<Item = &'a Quotas> + Clone,
@@ -203,8 +203,8 @@ impl Quotas {
             let limits: Vec<_> = groups.clone().map(|quotas| quotas.get(slot)).collect();
             let made = limits.iter().flatten().map(|limits| &limits.node);
             let mut usages = LimitNode::usages(made).into_iter();
-            // Not a moment later: a group that was charged first in between shows in the usage of
-            // those above it.
+            // Checks that no group got its nodes meanwhile: its first charge would show in the
+            // usage of those above it and not in its own.
             let are_made = groups.clone().map(|group| group.get(slot).is_some());
             if are_made.eq(limits.iter().map(Option::is_some)) {
                 let mut with = move |limits: &Limits| Some(limits.with(usages.next()?));

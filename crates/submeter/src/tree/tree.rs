@@ -92,11 +92,11 @@ impl TreeBuilder {
         self
     }
 
-    /// Makes a tree that behaves as on a machine with `cpus` CPUs and without restartable
-    /// sequences, for tests and benchmarks of what depends on the number of CPUs, such as error
+    /// Makes a tree that behaves as if on a machine with `cpus` CPUs and without restartable
+    /// sequences. For tests and benchmarks of what depends on the number of CPUs, such as error
     /// bounds, memory, and the work of a flush.
     ///
-    /// A thread updates on the CPU that it has chosen with
+    /// A thread updates the words of the CPU that it has chosen with
     /// [`simulate_cpu`](submeter_percpu::Area::simulate_cpu) of the crate `submeter-percpu`. The
     /// simulation does not show the cost of transferring cache lines between that many real CPUs.
     ///
@@ -118,7 +118,7 @@ impl TreeBuilder {
     /// ```
     ///
     /// # Panics
-    /// [`build`](TreeBuilder::build) does when `cpus` is 0.
+    /// [`build`](TreeBuilder::build) panics when `cpus` is 0.
     #[must_use]
     pub fn simulated_cpus(mut self, cpus: usize) -> Self {
         self.simulated.cpus = Some(cpus);
@@ -154,7 +154,7 @@ impl TreeBuilder {
     }
 
     /// Reserves address space and creates the root. If the schema declares CPU time, the first tree
-    /// of a process also determines which clock to use, which takes a few milliseconds, and up to
+    /// of a process also determines which clock to use; that takes a few milliseconds, or up to
     /// half a second on a busy machine.
     ///
     /// # Errors
@@ -214,21 +214,21 @@ impl Tree {
     /// program's tree. All groups have these metrics from then on, existing and future ones, and
     /// exporters and pages show them.
     ///
-    /// A metric that the tree has already (same name, kind, unit and buckets) is not added again:
-    /// its existing key is returned. So it does not matter who declares first: the program, another
-    /// thread, or another version of the library. A library should prefix its names, and declare
-    /// them in each tree that it counts in, because keys belong to one tree.
+    /// A metric that the tree already has (same name, kind, unit and buckets) is not added again:
+    /// its existing key is returned. So it does not matter which declares first: the program,
+    /// another thread, or another version of the library. A library should prefix its names, and
+    /// declare them in each tree that it counts in, because keys belong to one tree.
     ///
     /// New metrics get a [section](crate::SchemaBuilder::section) of their own, or several if the
-    /// set names some, with a number appended if the tree has one of that name (`io_2`); an update
+    /// set names some, with a number appended if the tree has one of that name (`io_2`). An update
     /// costs what it costs in any section. A group gets memory for them with its first such update:
     /// that update allocates, for each level up to one that was updated before. Where it must not,
     /// as in a signal handler, make a [`handle`](Group::handle) beforehand. Groups that are never
-    /// updated stay as small as they were, and all other metrics as cheap. Each section reserves
-    /// address space, and each flush and snapshot of the whole tree visits it.
+    /// updated stay as small as they were, and all other metrics stay as cheap. Each section
+    /// reserves address space, and each flush and snapshot of the whole tree visits it.
     ///
     /// If there is no room left for a group's words of the section, its counts go to the nearest
-    /// group above it that has them, so that the totals from there on up are right; values that it
+    /// group above it that has them, so that the totals from there on up are right. Values that it
     /// [sets](Group::set) are left out.
     ///
     /// # Examples
@@ -267,16 +267,16 @@ impl Tree {
     }
 
     /// Calls `hook` to set up each group that is created from now on, before a lookup can find it:
-    /// a limit that is set only afterwards may miss the first charges. The caller sets up the
-    /// groups that exist already, and those that are being created at the same time:
-    /// [`Group::get_or_create_child`] and [`Group::children`] wait for these. It lasts as long as
-    /// the hook; the tree does not keep it alive.
+    /// a limit that is set only afterwards may miss the first charges. The caller must set up the
+    /// groups that already exist, and those that are being created at the same time:
+    /// [`Group::get_or_create_child`] and [`Group::children`] wait for these. The hook is called
+    /// for as long as it lives; the tree does not keep it alive.
     ///
-    /// To keep a closure in a struct, turn `hook` into an `Arc<dyn Any + Send + Sync>` after the
+    /// To keep a closure in a struct, convert `hook` to an `Arc<dyn Any + Send + Sync>` after the
     /// call, because the type of a closure has no name.
     ///
-    /// Each creation then costs a lock and a call more. Not needed if the program creates all
-    /// groups in one place, and hands them on once they are set up.
+    /// Each creation then costs one more lock and call. Not needed if the program creates all
+    /// groups in one place and hands them out once they are set up.
     ///
     /// # Examples
     /// See [`OnCreate`].
@@ -327,7 +327,8 @@ impl Tree {
     /// Creates one group; its parent must exist.
     ///
     /// # Errors
-    /// An invalid name, a missing parent, an existing group of that name, or a full tree.
+    /// When the name is invalid, the parent is missing, a group of that name exists, or the tree is
+    /// full.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn create(&self, path: &str) -> Result<Group, Error> {
         let names: Vec<&str> = path::names(path)?.collect();
@@ -355,8 +356,8 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// An invalid name or too many levels, and nothing was created; or a full tree, in which the
-    /// ancestors that still fitted remain.
+    /// When a name is invalid or there are too many levels; nothing was created then. Or when the
+    /// tree is full; the ancestors that still fitted remain.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
         let mut group = self.inner.root.clone();
@@ -365,7 +366,7 @@ impl Tree {
             let missing = names.clone();
             let Some(name) = names.next() else { return Ok(group) };
             let Some(child) = group.child(name) else {
-                // All, before the first is made: names may come from a client.
+                // Checks all names before the first group is made: they may come from a client.
                 path::check_below(group.path(), group.depth(), missing.clone())?;
                 for name in missing {
                     group = group.get_or_create_child(name)?;

@@ -1,8 +1,9 @@
 //! The statistics of one tree: one `Rstat` for each section of metrics.
 //!
 //! Sections share only the groups: each has its own words, marks and flush state, so that a read of
-//! one section neither pays for another nor waits for it. So one may be added while the others are
-//! in use: the tree then has another [`Version`], which begins as the one before.
+//! one section neither pays for another nor waits for it. Therefore a section may be added while
+//! the others are in use: the tree then has another [`Version`], which begins with the previous
+//! one.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -24,9 +25,9 @@ use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat, Simulated};
 pub(crate) struct TreeStats {
     /// The settings with which the tree was made.
     first: Version,
-    /// Later declarations, in order: each stays, because callers have references to it.
+    /// Later declarations, in order. Each stays, because callers have references to it.
     later: [OnceBox<Version>; SECTIONS_MAX - 1],
-    /// How many of those there are. Written with `declaring` locked.
+    /// Number of later declarations. Written with `declaring` locked.
     versions: AtomicUsize,
     declaring: ProcessMutex<()>,
     simulated: Simulated,
@@ -34,18 +35,18 @@ pub(crate) struct TreeStats {
     #[cfg(feature = "export")]
     began: SystemTime,
     epoch: u64,
-    /// How often all sections were flushed together.
+    /// Number of times that all sections were flushed together.
     sequence: AtomicU64,
 }
 
-/// The metrics of a tree from one moment on: those of the version before, and some more.
+/// The metrics of a tree from one moment on: those of the previous version, and some more.
 pub(crate) struct Version {
     pub(crate) schema: Schema,
     /// In the schema's order; never empty.
     sections: Box<[Arc<Rstat>]>,
 }
 
-/// Which totals they are, among all of all trees.
+/// The identity of one set of totals among those of all trees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// When the first flush began.
@@ -63,7 +64,7 @@ impl TreeStats {
         let rstat = |words| Rstat::new(words, groups_max, &simulated).map(Arc::new);
         let sections =
             schema.layouts().iter().map(|layout| rstat(layout.words)).collect::<Result<_, _>>()?;
-        // The seed of the hash is the system's randomness, and each has another one.
+        // The hash is seeded from the system's randomness, differently each time.
         let epoch = RandomState::new().hash_one(std::process::id());
         Ok(TreeStats {
             first: Version { schema: schema.of_a_tree(), sections },
@@ -78,13 +79,13 @@ impl TreeStats {
         })
     }
 
-    /// Returns the schema as it was when the tree was made: quotas, rate limits and CPU time are of
-    /// that one.
+    /// Returns the schema as it was when the tree was made: quotas, rate limits and CPU time belong
+    /// to that one.
     pub(crate) fn first_schema(&self) -> &Schema {
         &self.first.schema
     }
 
-    /// Returns the clock of a test, if the tree goes by one.
+    /// Returns the test clock, if the tree has one.
     pub(crate) fn clock(&self) -> Option<&TestClock> {
         self.simulated.clock.as_ref()
     }
@@ -94,11 +95,11 @@ impl TreeStats {
         &self.version().schema
     }
 
-    /// Returns the metrics as they are now. A caller that looks at more than one thing must ask
-    /// once: the next answer may have more.
+    /// Returns the metrics as they are now. A caller that looks at more than one thing must call
+    /// this only once: the next version may have more.
     pub(crate) fn version(&self) -> &Version {
-        // Acquire: pairs with the Release in `declare`, and so with all that it did to the version
-        // and to the root.
+        // Acquire: pairs with the Release in `declare`, and so with everything that it did to the
+        // version and to the root.
         match self.versions.load(Ordering::Acquire).checked_sub(1) {
             None => &self.first,
             Some(last) => self.later[last].get().expect("it is counted once it is set"),
@@ -109,7 +110,7 @@ impl TreeStats {
         &self.first.sections[0]
     }
 
-    /// The sections that the tree was made with, without the first.
+    /// Returns the sections that the tree was made with, without the first.
     pub(crate) fn others(&self) -> &[Arc<Rstat>] {
         &self.first.sections[1..]
     }
@@ -121,11 +122,11 @@ impl TreeStats {
         (at >= self.first.sections.len()).then(|| &sections[at])
     }
 
-    /// Declares a set of metrics; all, some or none of them may be there already.
+    /// Declares a set of metrics; all, some or none of them may exist already.
     ///
     /// `keep_root_words` gets the root's words of each section that is new.
     ///
-    /// `M` declares without the lock, because that runs the caller's code, and again if another
+    /// `M` declares with no lock held, because that runs the caller's code, and again if another
     /// thread has declared something meanwhile.
     pub(crate) fn declare<M: Metrics>(
         &self,
@@ -146,7 +147,7 @@ impl TreeStats {
             }
             let (mut sections, mut words) = (now.sections.to_vec(), Vec::new());
             for layout in &schema.layouts()[now.sections.len()..] {
-                // No bound of its own: each group that there is was admitted to the first section.
+                // No bound of its own: each existing group was admitted to the first section.
                 let rstat = Arc::new(Rstat::new(layout.words, u32::MAX as usize, &self.simulated)?);
                 words.push((layout.id, GroupStats::new(&rstat, None)?));
                 sections.push(rstat);
@@ -154,7 +155,7 @@ impl TreeStats {
             // From here on nothing fails.
             words.into_iter().for_each(|(id, stats)| keep_root_words(id, stats));
             let version = Version { schema, sections: sections.into() };
-            // A version adds a section, and as many as there is room for here may be added.
+            // Each version adds a section, and no more sections may be added than fit here.
             let is_set = self.later[versions].set(Box::new(version)).is_ok();
             debug_assert!(is_set, "only the holder of the lock sets one");
             // Release: pairs with the Acquire in `version`.
@@ -163,8 +164,8 @@ impl TreeStats {
         }
     }
 
-    /// Returns the number of groups that exist, including those that only one section still has to
-    /// forget.
+    /// Returns the number of groups that exist, including those that a single section has not yet
+    /// forgotten.
     pub(crate) fn group_count(&self) -> usize {
         self.version().sections.iter().map(|rstat| rstat.len()).max().unwrap_or(0)
     }
@@ -176,12 +177,12 @@ impl TreeStats {
         others.iter().fold(first.flush(), |report, rstat| report.and(rstat.flush()))
     }
 
-    /// Removes killed groups that have no holder, for a caller that needs their room. May run the
-    /// drops of users' values, as [`pin`] may.
+    /// Removes killed groups that have no holder, for a caller that needs their room. May drop
+    /// users' values, as [`pin`] may.
     pub(crate) fn reclaim(&self) {
         // A group's reference count keeps its words until a grace period is over after the kill.
-        // The first look hands over the removals of this thread, and each look ends at most one
-        // period; two must pass. Best effort: a guard of another thread delays them.
+        // The first pass hands over this thread's removals, and each pass ends at most one period;
+        // two must end. Best effort: a guard of another thread delays them.
         for _ in 0..3 {
             pin().flush();
         }
@@ -195,20 +196,20 @@ impl TreeStats {
         Some(sections[index].flush())
     }
 
-    /// When the tree began to count: the same in every answer, whatever clocks are set to since.
+    /// Returns when the tree began to count. Always the same, however clocks are set since.
     #[cfg(feature = "export")]
     pub(crate) fn began(&self) -> SystemTime {
         self.began
     }
 
-    /// The number of the tree among those of all processes.
+    /// Returns the number of the tree among those of all processes.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Flushes every section of a version, then runs `copy` before any other flush; returns which
-    /// moment that was.
+    /// Flushes every section of a version, then runs `copy` before any other flush; returns the
+    /// moment.
     ///
     /// Locks the flushes of all sections, in the schema's order. All other code locks only one of
     /// them at a time.
@@ -219,7 +220,7 @@ impl TreeStats {
     ) -> (T, Moment) {
         let mut sections: Vec<_> = version.sections.iter().map(|rstat| rstat.flushed()).collect();
         let at = sections.iter().map(Flushed::at).min().expect("a schema has a section");
-        // Relaxed: the locks of the flushes, which are held, order the numbers as the totals.
+        // Relaxed: the flush locks, which are held, order the numbers like the totals.
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         (copy(&mut sections), Moment { at, epoch: self.epoch, sequence })
     }

@@ -1,13 +1,14 @@
-//! The words of sections that were added to a tree when it existed.
+//! The words of sections that were added to an existing tree.
 
 use once_cell::race::OnceBox;
 
 use crate::stats::rstat::OtherStats;
 
-/// Those of one group, in the order of their first updates. A single pointer while there are none.
+/// The added sections' words in one group, in the order of their first updates. A single pointer
+/// while there are none.
 ///
-/// They are a list, as there are few. It has no lock, which a forked child could find held by a
-/// thread that it does not have.
+/// A list, because there are few. It has no lock: a forked child could find it held by a thread
+/// that it does not have.
 #[derive(Default)]
 pub(super) struct AddedSections {
     first: OnceBox<Link>,
@@ -24,7 +25,7 @@ impl AddedSections {
         links.map(|link| &link.stats)
     }
 
-    /// Puts it at the end, unless there are words of its section by then.
+    /// Appends `stats`, unless the list has words of that section by then.
     pub(super) fn add(&self, stats: OtherStats) -> &OtherStats {
         let mut link = Box::new(Link { stats, next: OnceBox::new() });
         let mut place = &self.first;

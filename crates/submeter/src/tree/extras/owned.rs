@@ -20,8 +20,8 @@ struct OwnedValue {
 }
 
 impl Owned {
-    /// Lends `owner`'s value to `look`, if there is one. It is lent and not shared, so that it is
-    /// dropped with the group.
+    /// Lends `owner`'s value to `look`, if there is one. The value is lent and not shared, so that
+    /// it is dropped with the group.
     pub(crate) fn find<O: Any + Send + Sync, T: Any, R>(
         &self,
         owner: &Arc<O>,

@@ -1,9 +1,9 @@
-//! What a profiler reads of a thread that works for the group.
+//! What a profiler reads from a thread that works for the group.
 
 use submeter_sys::thread_context::SUPPORTED;
 
-/// Trace, span, the marks of both and the length of what follows. There is no trace: what is zero
-/// says so.
+/// Trace, span, the flags of both and the length of what follows. There is no trace, which zeros
+/// say.
 const HEADER_LEN: usize = 28;
 const VALID_AT: usize = 24;
 const LEN_AT: usize = 26;
@@ -11,13 +11,13 @@ const LEN_AT: usize = 26;
 /// The number of the path's key in the list that the process announces.
 const KEY: u8 = 0;
 
-/// The most bytes of a path: the length is one byte.
+/// Maximum number of bytes of a path: its length is one byte.
 const PATH_MAX: usize = u8::MAX as usize;
 
-/// A record as OpenTelemetry's thread context has it, with the group's path. It never changes, and
-/// it goes with the group: a thread that publishes it has a handle.
+/// A record in the format of OpenTelemetry's thread context, with the group's path. It never
+/// changes, and it lives as long as the group: a thread that publishes it has a handle.
 ///
-/// In words of two bytes, which is how it must be aligned.
+/// In words of two bytes, for the alignment that the record needs.
 pub(crate) struct Context(Box<[u16]>);
 
 impl Context {

@@ -10,7 +10,7 @@ use super::Group;
 /// [`Tree::on_create`](crate::Tree::on_create).
 ///
 /// # Examples
-/// A limit for a tenant of this name, whenever it comes back:
+/// A limit for the tenant of this name, each time it comes back:
 /// ```
 /// use std::sync::Arc;
 /// use submeter::{Bytes, Group, OnCreate, Quota, Schema, Tree};
@@ -39,12 +39,12 @@ use super::Group;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait OnCreate: Send + Sync {
-    /// Sets `group` up and calls `publish`, after which others find it. Without that call the group
-    /// is published when this returns.
+    /// Sets `group` up and calls `publish`, after which others can find it. Without that call the
+    /// group is published when this returns.
     ///
     /// To follow limits that change, such as those of a file, read them under a lock and hold it
-    /// until `publish` has returned. A thread that changes a limit, and looks for the group after
-    /// that, then either finds the group, or the group will be created with the new limit.
+    /// until `publish` has returned. A thread that changes a limit and then looks for the group
+    /// either finds it, or the group will be created with the new limit.
     ///
     /// The children of the group's parent are locked meanwhile: this must not create, kill or list
     /// them, nor flush the tree or take a snapshot, nor drop the last handle of the tree. Setting a
@@ -89,9 +89,9 @@ impl OnCreateAll {
         hooks.push(hook);
     }
 
-    /// Has all of them set a group up, one within the other, and then publishes it.
+    /// Calls all hooks to set a group up, one within the other, and then publishes it.
     pub(crate) fn create(&self, group: &Group, publish: &mut dyn FnMut()) {
-        // Called without the lock: one that adds another would wait for itself.
+        // Called after the lock is released: a hook that adds another would wait for itself.
         let hooks: Vec<_> = self.0.read().iter().filter_map(Weak::upgrade).collect();
         nest(&hooks, group, publish);
     }
@@ -103,7 +103,8 @@ fn nest(hooks: &[Arc<dyn OnCreate>], group: &Group, publish: &mut dyn FnMut()) {
     let mut once = || {
         if !is_published {
             nest(others, group, publish);
-            // Last: a panic of another that this one catches is no reason to pass it over.
+            // Set last: if another hook panics and this one catches it, the group is still to be
+            // published.
             is_published = true;
         }
     };

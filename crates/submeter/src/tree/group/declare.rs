@@ -1,16 +1,16 @@
 //! Sets of metrics that are added to an existing tree, and their words.
 //!
-//! The new metrics of a set become a section, as sections share nothing but the groups. The tree
-//! gets another *version*, whose schema begins with the one before, so that no metric, section or
-//! word ever changes its number; versions are kept as long as the tree. A snapshot, an export and a
-//! flush look at one of them. Readers that compare two moments (rates, `/metrics`, OTLP) take zero
-//! for metrics that the earlier one lacks.
+//! The new metrics of a set become a section, because sections share nothing but the groups. The
+//! tree gets another *version*, whose schema begins with the previous one, so that no metric,
+//! section or word ever changes its number. Versions are kept as long as the tree. A snapshot, an
+//! export and a flush each look at one version. Readers that compare two moments (rates,
+//! `/metrics`, OTLP) take zero for metrics that the earlier one lacks.
 //!
-//! A group gets words of an added section with its first update, from the nearest ancestor that has
-//! some down: idle groups weigh what they did, and no walk over all groups is needed, which would
-//! miss those that were killed and are still held. The root's are made with the section. Quotas,
-//! rate limits, CPU time and events stay in the schema that the tree is made with: their words and
-//! nodes are laid out there, and a switch copies what it needs to know.
+//! The first update of an added section in a group makes words for it and for every ancestor that
+//! lacks them. So idle groups take no more memory than before, and no walk over all groups is
+//! needed, which would miss killed groups that are still held. The root's words are made with the
+//! section. Quotas, rate limits, CPU time and events stay in the schema that the tree is made with:
+//! their words and nodes are laid out there, and a switch copies what it needs to know.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ impl Group {
     /// Adds a set of metrics to the group's tree: see [`Tree::declare`](crate::Tree::declare).
     ///
     /// # Errors
-    /// As those of `Tree::declare`.
+    /// The same as `Tree::declare`.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
         let root = std::iter::successors(Some(self), |group| group.parent()).last();
         let root = root.unwrap_or(self);
         self.inner.tree.declare(|section, stats| root.keep_root_words(section, stats))
     }
 
-    /// Keeps the root's words of a section that is being added: the root has them from the first
-    /// moment on, so that there are some above every group.
+    /// Keeps the root's words of a section that is being added: the root has them from the start,
+    /// so that every group has an ancestor with words.
     fn keep_root_words(&self, section: u32, stats: GroupStats) {
         self.inner.extras.add(OtherStats { section_id: section, stats });
     }
 
-    /// Makes the words of a section that was added to the tree; where there is no room for them,
-    /// returns those of the nearest group above that has some.
+    /// Makes this group's words of an added section; if there is no room for them, returns those of
+    /// the nearest group above that has some.
     #[cold]
     #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -46,8 +46,8 @@ impl Group {
         self.make_words(section, rstat).unwrap_or_else(|above| above)
     }
 
-    /// Makes words for this group and those above it, from the top down, as a flush needs them. An
-    /// `Err` has the nearest words above, if there is no room for the group's own.
+    /// Makes words for this group and those above it, from the top down, because a flush needs the
+    /// parent's. If there is no room for the group's own, the `Err` has the nearest words above.
     fn make_words(&self, section: u32, rstat: &Arc<Rstat>) -> Result<&GroupStats, &GroupStats> {
         if let Some(stats) = self.inner.words_of(section) {
             return Ok(stats);
@@ -55,8 +55,8 @@ impl Group {
         let parent = self.parent().expect("the root has words of each section");
         let above = parent.make_words(section, rstat)?;
         let make = || GroupStats::new(rstat, Some(above));
-        // Groups that ended may have the room. Not waited for: a caller may hold locks that a
-        // snapshot is about to ask for.
+        // Groups that ended may free some room. Does not wait for a flush: a caller may hold locks
+        // that a snapshot is about to take.
         let made = make().or_else(|_| {
             rstat.try_reclaim();
             make()
@@ -65,7 +65,7 @@ impl Group {
         Ok(&self.inner.extras.add(OtherStats { section_id: section, stats }).stats)
     }
 
-    /// Whether these words are this group's own, rather than those of a group above.
+    /// Returns whether these words are this group's own, rather than those of a group above.
     pub(crate) fn has(&self, stats: &GroupStats) -> bool {
         let others = self.inner.extras.all().map(|other| &other.stats);
         std::iter::once(&self.inner.stats).chain(others).any(|own| std::ptr::eq(own, stats))

@@ -1,10 +1,10 @@
-//! Waits in a group that end with it.
+//! Waits in a group, which end with it.
 //!
-//! A kill marks the group dead, then looks for waiting tasks; a task that begins to wait announces
-//! itself first, and then looks whether the group is dead. Between the two steps of each is a
-//! fence, so that one of the two sees the other: no task waits for a group that is gone. This holds
-//! also for the places in which waits are noted. The first wait makes them; a kill that finds no
-//! places takes it that no task waits.
+//! A kill marks the group dead, then looks for waiting tasks; a task that begins to wait first
+//! announces itself, then checks whether the group is dead. Each has a fence between its two steps,
+//! so at least one sees the other: no task waits for a group that is gone. The same holds for the
+//! lists of waits. The first wait makes a list; a kill that finds no list concludes that no task
+//! waits.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use crate::contain::contain;
 
 impl Group {
     /// Waits until this group is killed, by [`kill`](Group::kill), by a
-    /// [`kill_subtree`](Group::kill_subtree) here or above, or by the end of the tree: for work
-    /// that runs for as long as its tenant exists. Ready at once if the group was killed before.
+    /// [`kill_subtree`](Group::kill_subtree) here or above, or by the end of the tree. For work
+    /// that runs as long as its tenant exists. Ready at once if the group was killed before.
     ///
     /// It works on every runtime, and any number of tasks may wait. A poll that finds the group
     /// alive takes a lock; updates and charges cost what they did. A dropped future leaves nothing
@@ -54,8 +54,8 @@ impl Group {
         WhenKilled { group: self, ticket: None }
     }
 
-    /// Has `waker` woken by the kill of this group, and returns the ticket by which it is
-    /// [forgotten](Group::forget_kill); `None` if the group was killed by now.
+    /// Registers `waker` to be woken by the kill of this group, and returns the ticket with which
+    /// to [forget](Group::forget_kill) it; `None` if the group has been killed.
     pub(crate) fn note_kill(&self, waker: Waker) -> Option<u64> {
         let waits = self.inner.extras.kill_waits();
         let (ticket, _) = waits.insert(None, waker);
@@ -66,20 +66,20 @@ impl Group {
         Some(ticket)
     }
 
-    /// Has the waker of a ticket not be woken any more.
+    /// Forgets the waker of a ticket, which is then no longer woken.
     pub(crate) fn forget_kill(&self, ticket: u64) {
         drop(self.inner.extras.kill_waits_if_any().and_then(|waits| waits.remove(ticket)));
     }
 
-    /// Whether the group is dead, for a thread that has said before that it waits there.
+    /// Returns whether the group is dead, for a thread that has already announced its wait.
     pub(crate) fn is_killed_meanwhile(&self) -> bool {
-        // SeqCst: pairs with that in `Ends::add`.
+        // SeqCst: pairs with the fence in `Ends::add`.
         fence(Ordering::SeqCst);
         self.is_killed()
     }
 }
 
-/// A future that is ready once a group was killed. Created by [`Group::killed`].
+/// A future that is ready once a group has been killed. Created by [`Group::killed`].
 #[must_use = "a future does nothing unless it is polled"]
 pub struct WhenKilled<'a> {
     group: &'a Group,
@@ -94,7 +94,7 @@ impl Future for WhenKilled<'_> {
         if !group.is_killed() {
             let waker = context.waker().clone();
             let (ticket, old) = group.inner.extras.kill_waits().insert(self.ticket, waker);
-            // Without the lock: the drop of a waker runs a user's code.
+            // After the lock is released: dropping a waker runs the user's code.
             drop(old);
             self.ticket = Some(ticket);
             if !group.is_killed_meanwhile() {
@@ -119,9 +119,9 @@ impl fmt::Debug for WhenKilled<'_> {
     }
 }
 
-/// The waits in groups that are dead. When this is dropped, they end, and the waiters are woken,
-/// with one look at all that wait in the tree for each quota: also when a kill panics. To be
-/// dropped without a lock, once no handle can be had any more.
+/// The waits in dead groups. Dropping it ends them and wakes the waiters, with one look per quota
+/// at all waiters of the tree. This also happens when a kill panics. Drop it with no lock held,
+/// once no new handle can be taken.
 pub(super) struct Ends<'a> {
     tree: &'a Group,
     wakers: Vec<Waker>,
@@ -130,14 +130,14 @@ pub(super) struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// None yet, of the tree of which this is a group.
+    /// Returns an empty set for the tree that this group belongs to.
     pub(super) fn of(tree: &Group) -> Ends<'_> {
         Ends { tree, wakers: Vec::new(), have_quotas: false }
     }
 
-    /// Adds what waits in a group that is marked dead.
+    /// Adds the waits in a group that is marked dead.
     pub(super) fn add(&mut self, group: &Group) {
-        // SeqCst: pairs with that in `is_killed_meanwhile`.
+        // SeqCst: pairs with the fence in `is_killed_meanwhile`.
         fence(Ordering::SeqCst);
         if let Some(waits) = group.inner.extras.kill_waits_if_any() {
             self.wakers.extend(waits.take().into_values());

@@ -13,17 +13,17 @@ use crate::tree::killed::Killed;
 
 impl Group {
     /// Takes the group out of the tree. Its name is free at once, lookups no longer find it, and
-    /// its counts stay in every ancestor. So does the last level of a gauge: set one that was
-    /// [set](Group::set) to 0. Other handles and charges keep working; their later counts are added
-    /// to the ancestors as well. When the last of them is dropped the group is *released*: wait for
-    /// that with the returned [`Killed`], or drop it.
+    /// its counts stay in every ancestor. So does the last value of a gauge: if it was
+    /// [set](Group::set), set it to 0. Other handles and charges keep working; their later counts
+    /// are added to the ancestors as well. When the last of them is dropped, the group is
+    /// *released*: wait for that with the returned [`Killed`], or drop it.
     ///
     /// Tasks that wait for the kill ([`killed`](Group::killed)) or for a [charge](Group::charge) of
-    /// this group are woken, and wait no longer.
+    /// this group are woken and stop waiting.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
     /// Once the last handle is gone, the next flush reads what the group has counted and frees its
-    /// memory for reuse. Without flushes, the thread that ends the 256th such group does so.
+    /// memory for reuse. Without flushes, the thread that releases the 256th such group does that.
     ///
     /// # Examples
     /// ```
@@ -39,7 +39,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// The root, a group with children, or one that was killed before.
+    /// When the group is the root, has children, or was killed before.
     pub fn kill(&self) -> Result<Killed, Error> {
         let parent = self.inner.parent.as_ref().ok_or_else(Error::root)?;
         // Parent before child, as everywhere: creating a child holds only one of them.
@@ -60,14 +60,14 @@ impl Group {
     /// Returns whether the group was killed.
     #[must_use]
     pub fn is_killed(&self) -> bool {
-        // Relaxed: a hint by nature, the group may be killed right after. A caller that holds a
-        // lock sees a kill if the killer has released that lock since.
+        // Relaxed: a hint by nature, as the group may be killed right afterwards. A caller that
+        // holds a lock sees a kill if the killer has since released that lock.
         self.inner.dead.load(Ordering::Relaxed)
     }
 
     /// Takes the group and everything below it out of the tree as [`kill`](Group::kill) does,
-    /// behind one barrier, and returns the killed groups, this one last. From the start lookups
-    /// find none of them and nothing can be created below; the name of the topmost group is free at
+    /// behind one barrier, and returns the killed groups, this one last. From the start, lookups
+    /// find none of them and nothing can be created below. The name of the topmost group is free at
     /// once.
     ///
     /// # Examples
@@ -85,7 +85,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// The root, or a group that was killed before.
+    /// When the group is the root or was killed before.
     pub fn kill_subtree(&self) -> Result<Vec<Killed>, Error> {
         let parent = self.inner.parent.as_ref().ok_or_else(Error::root)?;
         let owner = {
@@ -101,11 +101,11 @@ impl Group {
         Ok(killed)
     }
 
-    /// Clones unless the group was killed: certain to fail once the kill has returned.
+    /// Clones the handle unless the group was killed. Certain to fail once the kill has returned.
     ///
     /// For programs that keep groups in a table of their own, where killed ones may linger. Testing
-    /// [`is_killed`](Group::is_killed) first would not do: the kill could come between the test and
-    /// the clone.
+    /// [`is_killed`](Group::is_killed) first is not enough: the kill could come between the test
+    /// and the clone.
     ///
     /// # Examples
     /// ```
@@ -133,8 +133,8 @@ impl Group {
         drop(ends);
     }
 
-    /// Marks this group dead and takes it from among its parent's children. Its own children must
-    /// be locked as well.
+    /// Marks this group dead and removes it from its parent's children. Its own children must be
+    /// locked as well.
     fn take_from(
         &self,
         parent: &Group,
@@ -149,8 +149,8 @@ impl Group {
         owner.ok_or_else(|| Error::killed(self.path()))
     }
 
-    /// Marks this group and everything below dead, without recursion, and takes what is below out
-    /// of the tree: children before their parents.
+    /// Marks this group and everything below dead, without recursion, and takes the groups below
+    /// out of the tree: children before their parents.
     fn take_below(&self, ends: &mut Ends<'_>) -> Vec<Killed> {
         let mut killed: Vec<Killed> = Vec::new();
         let mut stack = vec![(self.clone(), None)];
@@ -164,8 +164,9 @@ impl Group {
             });
             let mut below: Vec<_> = below.collect();
             drop(children);
-            // In the order of their words, which they give back in it: out of a table they come in
-            // any, and each page of words would go back by itself, and with the last of them.
+            // Sorted by their words, so that words are given back in order. The table has them in
+            // any order: each page of words would then be given back separately, and only with its
+            // last group.
             below.sort_unstable_by_key(|(_, child)| child.inner.stats.id());
             for (owner, child) in below {
                 stack.push((child, Some(killed.len())));

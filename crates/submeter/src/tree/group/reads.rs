@@ -9,20 +9,20 @@ use crate::metric::schema::{Histogram, Key, Schema, SectionLayout};
 use crate::metric::unit::{Count, Unit};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats};
 
-/// Reads. Three verbs, three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
+/// Reads. Three verbs at three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
 impl Group {
-    /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound
-    /// and an age.
+    /// Reads the total as of the last flush, own plus descendants': O(1), with an error bound and
+    /// an age.
     ///
-    /// Costs some tens of nanoseconds, plus one for each line that the last flush left marked and
-    /// that has not changed since: at most 128, or 2,048 while the whole tree is flushed more than
-    /// once a millisecond. The number of groups and CPUs does not matter, except that batches
-    /// crossed since this group was last flushed by itself cost a look at the groups above.
+    /// Costs some tens of nanoseconds, plus one nanosecond for each line that the last flush left
+    /// marked and that has not changed since: at most 128, or 2,048 while the whole tree is flushed
+    /// more than once a millisecond. The number of groups and CPUs does not matter, except that
+    /// batches crossed since this group was last flushed by itself cost a look at the groups above.
     ///
     /// Does not flush. If nothing ever flushes, the value stays 0 and `max_error` says how far off
-    /// it may be. Where that is not good enough use [`read_within`](Group::read_within), or
-    /// [`sum`](Group::sum) for the truth; a [`Flusher`](crate::Flusher) keeps cached totals young
-    /// for many readers.
+    /// it may be. Where that is not good enough, use [`read_within`](Group::read_within), or
+    /// [`sum`](Group::sum) for the exact value. A [`Flusher`](crate::Flusher) keeps cached totals
+    /// fresh for many readers.
     ///
     /// # Examples
     /// ```
@@ -42,7 +42,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the metric is of another tree's schema.
+    /// When the metric belongs to another tree's schema.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
@@ -55,7 +55,7 @@ impl Group {
     }
 
     /// Flushes the metric's section in this group and below, then reads: every update that returned
-    /// before this call is in. Costs what [`flush`](Group::flush) costs, for one section.
+    /// before this call is included. Costs what [`flush`](Group::flush) costs, for one section.
     ///
     /// # Examples
     /// ```
@@ -70,7 +70,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the metric is of another tree's schema.
+    /// When the metric belongs to another tree's schema.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
@@ -80,8 +80,8 @@ impl Group {
         M::value(stats.total(usize::from(key.slot)))
     }
 
-    /// Reads the cached total if it is good enough, and flushes this group and what is below it
-    /// first if not.
+    /// Reads the cached total if it is good enough; if not, first flushes this group and everything
+    /// below it.
     ///
     /// For pages and controllers that look often: most calls cost what [`read`](Group::read) costs.
     /// After a flush the value includes all updates that returned before this call. Its error bound
@@ -106,7 +106,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the metric is of another tree's schema.
+    /// When the metric belongs to another tree's schema.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read_within<M: Scalar>(&self, metric: M, tolerance: Tolerance) -> Reading<M::Value> {
@@ -121,14 +121,14 @@ impl Group {
     }
 
     /// Brings the cached totals of this group and of everything below it up to date: all updates
-    /// that returned before this call are in. What it finds is added to the groups above too, so
-    /// that a parent remains the sum of itself and its children; changes elsewhere below them wait
-    /// for a later flush.
+    /// that returned before this call are included. What it finds is added to the groups above too,
+    /// so that a parent remains the sum of itself and its children. Changes elsewhere below those
+    /// ancestors wait for a later flush.
     ///
     /// Costs time in proportion to what changed below, a look at up to 2,048 lines that changed
     /// lately, a load for each 64 lines that changed anywhere (not for a group that never had a
-    /// child), and seldom a `membarrier` for each section. Shares a flush of this group, of one
-    /// above it or of the tree that began after this call. For all groups use
+    /// child), and occasionally a `membarrier` for each section. Shares a flush of this group, of
+    /// one above it or of the tree that began after this call. For all groups use
     /// [`Tree::flush`](crate::Tree::flush): one flush is cheaper than many.
     pub fn flush(&self) -> FlushReport {
         let first = self.inner.stats.rstat().flush_below(&self.inner.stats);
@@ -136,11 +136,11 @@ impl Group {
         others.fold(first, |report, stats| report.and(stats.rstat().flush_below(stats)))
     }
 
-    /// Copies the distribution that the last flush left, own plus descendants', with an error bound
-    /// and an age: as [`read`](Group::read), and two loads for each bucket.
+    /// Copies the distribution as of the last flush, own plus descendants', with an error bound and
+    /// an age. Costs what [`read`](Group::read) costs, and two loads for each bucket.
     ///
-    /// `max_error` is how many values the buckets may lack. A value that is being recorded may be
-    /// in the sum and in no bucket yet.
+    /// `max_error` is the number of values that the buckets may lack. A value that is being
+    /// recorded may already be in the sum but in no bucket yet.
     ///
     /// # Examples
     /// ```
@@ -160,7 +160,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the histogram is of another tree's schema.
+    /// When the histogram belongs to another tree's schema.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read_histogram<U: Unit>(&self, histogram: Histogram<U>) -> Reading<HistogramSnapshot> {
@@ -171,17 +171,17 @@ impl Group {
         let word = usize::from(histogram.key.slot);
         let buckets = word + 1..word + 1 + histogram.buckets.len();
         let counts = stats.read_many(buckets, Count::KIND.batch_mask());
-        // After the counts, as they are what is bounded.
+        // After the counts, because the bound is theirs.
         let sum = stats.total(word).cast_unsigned();
         counts.map(|counts| HistogramSnapshot::new(histogram.buckets, counts, sum))
     }
 
     /// Flushes the histogram's section in this group and below, then copies its distribution: every
-    /// value whose record returned before this call is in. Costs what [`sum`](Group::sum) costs,
-    /// and a load for each bucket.
+    /// value whose `record` returned before this call is included. Costs what [`sum`](Group::sum)
+    /// costs, and a load for each bucket.
     ///
     /// # Panics
-    /// When the histogram is of another tree's schema.
+    /// When the histogram belongs to another tree's schema.
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn sum_histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
@@ -191,8 +191,8 @@ impl Group {
         self.read_histogram(histogram).value
     }
 
-    /// The words of a metric's section, for a reader; `None` if the section was added to the tree
-    /// and nothing was counted here, nor below.
+    /// Returns the words of a metric's section, for a reader; `None` if the section was added to
+    /// the tree and nothing was counted here or below.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
@@ -203,7 +203,8 @@ impl Group {
         stats
     }
 
-    /// All cached totals, section after section. The schema is one that the tree has or had.
+    /// Returns all cached totals, section after section. The schema is one that the tree has or
+    /// had.
     pub(crate) fn totals(&self, schema: &Schema) -> Box<[i64]> {
         let mut totals = Vec::with_capacity(schema.words());
         for (section, stats) in self.sections(schema) {
@@ -213,7 +214,7 @@ impl Group {
         totals.into()
     }
 
-    /// The group's own counts at a flush of all sections, section after section.
+    /// Returns the group's own counts as of a flush of all sections, section after section.
     pub(crate) fn own_words(&self, schema: &Schema, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
         let mut words = Vec::with_capacity(schema.words());
         for ((section, stats), flushed) in self.sections(schema).zip(flushed) {
@@ -227,7 +228,7 @@ impl Group {
         words.into()
     }
 
-    /// The words of each section, if there are any.
+    /// Returns the words of each section, if there are any.
     fn sections<'a>(
         &'a self,
         schema: &'a Schema,
@@ -237,7 +238,7 @@ impl Group {
 }
 
 impl GroupInner {
-    /// The words of a section, if there are any.
+    /// Returns the words of a section, if there are any.
     #[inline]
     pub(super) fn words_of(&self, section: u32) -> Option<&GroupStats> {
         if section == self.section_id {

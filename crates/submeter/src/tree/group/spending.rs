@@ -1,4 +1,4 @@
-//! CPU time that is spent of a budget by the switch, and at the end of a group.
+//! CPU time that the switch, and the end of a group, spend from a budget.
 
 use std::iter::{once, successors};
 
@@ -10,16 +10,16 @@ use crate::metric::unit::{Nanoseconds, UnitKind};
 
 impl Group {
     /// Adds to the counter of CPU time, unless that may complete a batch of the CPU's own word:
-    /// then it returns false, and [`add_spending`](Self::add_spending) is to add.
+    /// then it returns false, and the caller must use [`add_spending`](Self::add_spending).
     #[inline(always)]
     pub(crate) fn add_within(&self, counter: Counter<Nanoseconds>, used_ns: u64) -> bool {
         let (stats, word) = (self.group_stats(counter.key), usize::from(counter.key.slot));
         stats.add_within(word, used_ns.cast_signed(), UnitKind::Nanoseconds.batch_mask())
     }
 
-    /// Adds to the counter of CPU time, and spends of the budget, if there is one, what has come
-    /// together: once in a batch, since each switch would otherwise pay for an exchange at each
-    /// level.
+    /// Adds to the counter of CPU time and, if there is a budget, spends from it what has
+    /// accumulated. It does so once per batch, since otherwise each switch would pay for an
+    /// exchange at each level.
     pub(crate) fn add_spending(
         &self,
         counter: Counter<Nanoseconds>,
@@ -37,7 +37,7 @@ impl Group {
 }
 
 impl GroupInner {
-    /// Spends what the group has used by now and did not spend before. Visits all CPUs.
+    /// Spends what the group has used so far and has not yet spent. Visits all CPUs.
     #[cold]
     fn spend_used(&self, used_ns: i64, slot: usize) {
         let n = self.extras.spent(used_ns);

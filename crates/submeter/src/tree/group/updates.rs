@@ -25,7 +25,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the counter is of another tree's schema.
+    /// When the counter belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
@@ -36,17 +36,17 @@ impl Group {
     /// [`add`](Group::add).
     ///
     /// # Panics
-    /// When the metric is of another tree's schema.
+    /// When the metric belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn inc<M: Scalar>(&self, metric: M) {
         self.add_to(metric.key(), 0, 1, M::BATCH_MASK);
     }
 
-    /// Takes 1 from a gauge. [`inc`](Group::inc) has an example.
+    /// Subtracts 1 from a gauge. [`inc`](Group::inc) has an example.
     ///
     /// # Panics
-    /// When the gauge is of another tree's schema.
+    /// When the gauge belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn dec<U: Unit>(&self, gauge: Gauge<U>) {
@@ -56,7 +56,7 @@ impl Group {
     /// Moves a gauge up or down.
     ///
     /// # Panics
-    /// When the gauge is of another tree's schema.
+    /// When the gauge belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
@@ -64,23 +64,24 @@ impl Group {
     }
 
     /// Sets this group's own part of a gauge, by adding the difference. A read shows that part plus
-    /// those of the groups below.
+    /// the parts of the groups below.
     ///
-    /// Costs a load for each CPU, a lock of this group's and an add: for what is sampled, such as
-    /// the length of a queue. For a value that goes up and down with each request,
-    /// [`adjust`](Group::adjust) is cheaper, and many threads may use it.
+    /// Costs a load for each CPU, a lock of this group, and an add. For values that are sampled,
+    /// such as the length of a queue. For a value that goes up and down with each request,
+    /// [`adjust`](Group::adjust) is cheaper, and many threads may use it at once.
     ///
     /// No update is lost: a concurrent `adjust` counts as if it came either before the set, which
     /// overwrites it, or after, on top of it. Concurrent sets of one group wait for each other, and
-    /// the last one stands.
+    /// the last one wins.
     ///
     /// When the group is [killed](Group::kill), its last value stays in the totals above, like
     /// everything else that it counted. Set it to 0 then, through a remaining handle.
     ///
-    /// Not for signal handlers, which would wait for a set that they interrupt: adjust there.
+    /// Not for signal handlers, which would wait for a set that they interrupted: use `adjust`
+    /// there.
     ///
-    /// Either set a gauge or adjust it. If a thread's `+1` and `-1` run beside a set, one may count
-    /// on top of it and the other be overwritten; the difference stays until the next set.
+    /// Either set a gauge or adjust it. If a thread's `+1` and `-1` run beside a set, one may be
+    /// added on top of it and the other overwritten; the difference stays until the next set.
     ///
     /// # Examples
     /// ```
@@ -98,27 +99,28 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the gauge is of another tree's schema.
+    /// When the gauge belongs to another tree's schema.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set<U: Unit>(&self, gauge: Gauge<U>, value: i64) {
         let (stats, word) = (self.group_stats(gauge.key), usize::from(gauge.key.slot));
         self.set_word(stats, word, value, U::KIND.batch_mask());
     }
 
-    /// Makes the sum of a word over all CPUs `value`.
+    /// Sets the sum of a word over all CPUs to `value`.
     pub(crate) fn set_word(&self, stats: &GroupStats, word: usize, value: i64, batch_mask: u64) {
-        // Without room for the group's own, not the part of the group above.
+        // Without room for the group's own words, these belong to a group above, whose part must
+        // not be set.
         if !self.has(stats) {
             return;
         }
-        // Two sets that both add what is lacking would add it twice. One that stayed behind at a
-        // fork has added it or not.
+        // Two sets that both add the difference would add it twice. A set that stayed behind at a
+        // fork has either added it or not.
         let _alone = self.inner.setting.lock();
         stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
     }
 
-    /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. A
-    /// duration goes in by [`record_duration`](Group::record_duration).
+    /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. For a
+    /// duration use [`record_duration`](Group::record_duration).
     ///
     /// # Examples
     /// ```
@@ -133,17 +135,17 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// When the histogram is of another tree's schema.
+    /// When the histogram belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
         self.record_many(histogram, value, 1);
     }
 
-    /// Records a duration, in nanoseconds: more than 584 years count as that.
+    /// Records a duration, in nanoseconds. More than 584 years count as 584.
     ///
     /// # Panics
-    /// When the histogram is of another tree's schema.
+    /// When the histogram belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn record_duration(&self, histogram: Histogram<Nanoseconds>, duration: Duration) {
@@ -153,19 +155,20 @@ impl Group {
     /// Records a value `n` times for the price of one: for a batch that was measured as a whole.
     ///
     /// # Panics
-    /// When the histogram is of another tree's schema.
+    /// When the histogram belongs to another tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn record_many<U: Unit>(&self, histogram: Histogram<U>, value: u64, n: u64) {
         let bucket = histogram.buckets.index(value);
-        // The bound of a distribution is in values, so that only the buckets' adds need overflow.
+        // The bound of a distribution is in values, so only the buckets' adds need to report batch
+        // crossings.
         let sum = value.wrapping_mul(n).cast_signed();
         self.add_to(histogram.key, 0, sum, NO_BATCH_MASK);
         self.add_to(histogram.key, 1 + bucket, n.cast_signed(), Count::KIND.batch_mask());
     }
 
-    /// The words of a metric's section, which are made if this is the first update; the metric must
-    /// be of this tree's schema.
+    /// Returns the words of a metric's section, and makes them if this is the first update. The
+    /// metric must belong to this tree's schema.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
@@ -199,7 +202,7 @@ impl Group {
         self.add_to(counter, 0, gained.cast_signed(), batch_mask);
     }
 
-    /// Adds to words of a counter or histogram, by their place in it.
+    /// Adds to words of a counter or histogram, by their index within it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
         if self.schema().cpu_time().is_some_and(|cpu_time| cpu_time.key == metric.key) {
@@ -207,7 +210,8 @@ impl Group {
             self.inner.extras.restored(restored);
         }
         for &(place, n) in words {
-            // As `add` and `record_many`: the sum of a histogram's values needs no overflow.
+            // As in `add` and `record_many`: the sum of a histogram's values need not report batch
+            // crossings.
             let batch_mask = match (metric.kind(), place) {
                 (crate::MetricKind::Histogram, 0) => NO_BATCH_MASK,
                 (crate::MetricKind::Histogram, _) => Count::KIND.batch_mask(),
@@ -217,7 +221,7 @@ impl Group {
         }
     }
 
-    /// Adds to a word of a metric: to its first, or to one after it.
+    /// Adds to a word of a metric, `offset` words after its first.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
@@ -228,7 +232,7 @@ impl Group {
         }
     }
 
-    /// Not inlined: metrics of the first section are not to pay for the others.
+    /// Not inlined, so that metrics of the first section do not pay for the others.
     #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
     fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
@@ -238,8 +242,8 @@ impl Group {
         }
     }
 
-    /// The first add of a section that was added to the tree. The last thing that its caller does,
-    /// which need not keep anything for it.
+    /// Does the first add in a section that was added to the tree. A tail call: the caller need not
+    /// keep anything across it.
     #[cold]
     #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
