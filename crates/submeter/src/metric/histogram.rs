@@ -1,8 +1,8 @@
-//! Log-linear buckets: four to each power of two, so that a bucket is at most 25 % wide.
+//! Log-linear buckets: four for each power of two, so that a bucket is at most 25 % wide.
 
 use std::fmt;
 
-/// Sub-buckets per power of two, as a power of two itself: 2 bits, 4 sub-buckets.
+/// Number of sub-buckets per power of two, as a power of two itself: 2 bits, 4 sub-buckets.
 const SUB_BITS: u32 = 2;
 
 /// The buckets of a histogram.
@@ -10,7 +10,7 @@ const SUB_BITS: u32 = 2;
 /// Values up to `2^low` share the first bucket, values above `2^high` the last; between them each
 /// power of two is divided into four equal parts. A quantile is therefore off by at most 12.5 %
 /// (half a bucket). A bucket includes its upper bound and excludes its lower one, as in Prometheus
-/// and OpenTelemetry, so that exports have the same bounds and no value changes its bucket.
+/// and OpenTelemetry, so that exports have the same bounds and no value moves to another bucket.
 ///
 /// # Examples
 /// ```
@@ -56,7 +56,8 @@ impl Buckets {
         if value > 1 << self.high {
             return self.len() - 1;
         }
-        // Of whole numbers those up to a bound are those below it, less one.
+        // Buckets include their upper bounds: less one, whole numbers up to a bound are those below
+        // it.
         let value = value - 1;
         let exponent = 63 - value.leading_zeros();
         let sub = (value >> (exponent - SUB_BITS)) & ((1 << SUB_BITS) - 1);
@@ -69,7 +70,7 @@ impl Buckets {
         if index + 1 >= self.len() {
             return None;
         }
-        // Bucket `i ≥ 1` begins above what is `i - 1` quarter octaves above `2^low`.
+        // Bucket `i ≥ 1` begins just above the value that is `i - 1` quarter octaves above `2^low`.
         let quarters = index as u64;
         let exponent = self.low as u64 + (quarters >> SUB_BITS);
         let sub = quarters & ((1 << SUB_BITS) - 1);
@@ -101,7 +102,8 @@ pub struct HistogramSnapshot {
     sum: u64,
 }
 
-/// Writes `3 values, 5000 at the median, 9216 at the 99th percentile`; only the count if it is 0.
+/// Writes `3 values, 5000 at the median, 9216 at the 99th percentile`, or only the count if it
+/// is 0.
 impl fmt::Display for HistogramSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values", self.count())?;
@@ -118,7 +120,7 @@ impl HistogramSnapshot {
         HistogramSnapshot { buckets, counts, sum }
     }
 
-    /// Of nothing.
+    /// Returns the distribution of no values.
     pub(crate) fn none(buckets: Buckets) -> Self {
         HistogramSnapshot { buckets, counts: vec![0; buckets.len()], sum: 0 }
     }
@@ -183,9 +185,10 @@ impl HistogramSnapshot {
             seen = u64::saturating_add(seen, n);
             if seen >= rank {
                 let lower = if index == 0 { 0 } else { self.buckets.upper(index - 1).unwrap_or(0) };
-                // The last bucket has no upper end; only its lower one is known.
+                // The last bucket has no upper end; only its lower end is known.
                 let upper = self.buckets.upper(index).unwrap_or(lower);
-                // Of a bucket with one value, which is its upper bound, that value.
+                // For a bucket with one possible value, which is its upper bound, this is that
+                // value.
                 return Some(upper - (upper - lower) / 2);
             }
         }
@@ -225,7 +228,7 @@ impl HistogramSnapshot {
 mod tests {
     use super::*;
 
-    /// Its bucket's bound is not below it, and that of the bucket before is.
+    /// Every value is at most its bucket's upper bound, and above the previous bucket's.
     #[test]
     fn every_value_has_its_bucket() {
         let borders = |e: u32| {
@@ -251,7 +254,7 @@ mod tests {
         }
     }
 
-    /// They stop at the largest number and do not wrap.
+    /// Counts stop at the largest number and do not wrap.
     #[test]
     fn counts_saturate_at_64_bits() {
         let buckets = Buckets::LATENCY_NS;

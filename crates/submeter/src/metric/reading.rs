@@ -27,18 +27,18 @@ use crate::metric::unit::Unit;
 pub struct Reading<T> {
     /// The total as of the last flush.
     pub value: T,
-    /// How far the exact total may be from `value`, in either direction, because of updates that no
-    /// flush has seen. 0 if there are none.
+    /// The most that the exact total may differ from `value`, in either direction, because of
+    /// updates that no flush has seen. 0 if there are none.
     ///
-    /// It is the sum of what crossed a batch boundary (1,024 of a count, 128 KiB, about a
-    /// millisecond) since the last flush, plus less than a batch for each group and CPU that may
-    /// have more: at most one for each 64-byte line that changed anywhere in the tree, and one for
-    /// each update in progress that may cross a boundary. The exact total may or may not include an
-    /// update in progress. A flush of a subtree lowers only the bounds in that subtree: those of
-    /// its ancestors stay wider than necessary until the next larger flush.
+    /// It is the sum of the batches completed since the last flush (1,024 of a count, 128 KiB,
+    /// about a millisecond), plus less than a batch for each group and CPU that may have more: at
+    /// most one for each 64-byte line that changed anywhere in the tree, and one for each update in
+    /// progress that may cross a boundary. The exact total may or may not include an update in
+    /// progress. A flush of a subtree lowers only the bounds in that subtree: those of its
+    /// ancestors stay wider than necessary until the next larger flush.
     ///
-    /// `u64::MAX` if nothing is known: once 2^31 batches were crossed since the last flush, which
-    /// takes 2^41 of a count, 2^48 bytes or 26 days of CPU time.
+    /// `u64::MAX` if nothing is known, which is the case once 2^31 batches were completed since the
+    /// last flush: 2^41 of a count, 2^48 bytes or 26 days of CPU time.
     pub max_error: u64,
     /// Upper bound on the time since the flush that produced `value` began: the last flush of the
     /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)
@@ -72,9 +72,9 @@ impl<T: fmt::Display> fmt::Display for Reading<T> {
 /// use std::time::Duration;
 /// use submeter::Tolerance;
 ///
-/// // Off by a thousand at most, and a minute old at most.
+/// // At most a thousand off, and at most a minute old.
 /// let loose = Tolerance::max_error(1000).max_age(Duration::from_secs(60));
-/// // However wrong, if only from this second.
+/// // Any error, but not older than a second.
 /// let young = Tolerance::ANY.max_age(Duration::from_secs(1));
 /// assert!(loose != young && young != Tolerance::EXACT);
 /// ```

@@ -69,12 +69,12 @@ impl UnitKind {
 
 impl UnitKind {
     /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
-    /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
-    /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 256 to
-    /// 1,024 updates: a crossing costs as much as sixteen updates, and a batch twice as large
-    /// doubles the error bound, and of time what budgets have not been told. Its boundaries lie
-    /// about half of it away from 0: see [`CENTRE`](submeter_sys::CENTRE).
-    // Said, as an incremental build inlines nothing across crates that does not say so.
+    /// the updater raises the ancestors' error bounds. A batch is a power of two, chosen so that
+    /// typical requests (one event, a few hundred bytes, a few microseconds) cross it once in about
+    /// 256 to 1,024 updates. A crossing costs as much as sixteen updates; a batch twice as large
+    /// would double the error bound and, for time, what budgets have not been told yet. Its
+    /// boundaries lie about half of it away from 0: see [`CENTRE`](submeter_sys::CENTRE).
+    // Explicit, because an incremental build inlines nothing across crates that is not marked.
     #[inline]
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
@@ -85,7 +85,7 @@ impl UnitKind {
     }
 }
 
-// However it is rounded: a value that goes back and forth around 0 crosses no boundary.
+// Whichever way it is rounded, a value that goes back and forth around 0 crosses no boundary.
 const _: () = {
     let kinds = [UnitKind::Count, UnitKind::Bytes, UnitKind::Nanoseconds];
     let mut n = 0;
@@ -97,7 +97,7 @@ const _: () = {
     }
 };
 
-/// A batch that a word leaves only by wrapping around.
+/// The mask of a batch that a word leaves only by wrapping around.
 pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();
 
 /// Plain events or things.

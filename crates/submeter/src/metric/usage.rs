@@ -24,13 +24,13 @@ use submeter_percpu::LimitMode;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Current usage: exact once charges are over.
+    /// Current usage, exact once charges in progress are over.
     pub current: u64,
-    /// The highest usage so far, or more: stock counts as used here, and so does a charge that is
-    /// being decided. No limit is ever below it because of that.
+    /// Upper bound on the highest usage so far: stock counts as used here, and so does a charge
+    /// that is being decided. That never takes it above a limit.
     pub peak: u64,
-    /// The least that the highest usage can have been. Equal to `peak` where limits were always
-    /// near, as there is no stock then.
+    /// Lower bound on the highest usage so far. Equal to `peak` where limits were always near,
+    /// because there is no stock then.
     pub peak_low: u64,
     /// The limit, if there is one.
     pub limit: Option<u64>,
@@ -43,16 +43,16 @@ pub struct Usage {
     pub mode: LimitMode,
     /// The usage above which callers are asked to pause, if there is one.
     pub high: Option<u64>,
-    /// The usage up to which nothing is reclaimed, if any is protected so.
+    /// The usage up to which nothing is reclaimed, if any is protected in this way.
     pub min: Option<u64>,
-    /// The usage up to which something is reclaimed only when nothing is left elsewhere, if any is
-    /// protected so.
+    /// The usage up to which reclaim takes something only when nothing is left elsewhere, if any is
+    /// protected in this way.
     pub low: Option<u64>,
     /// How often callers slowed down, waited, or were asked to free something.
     pub counts: UsageCounts,
 }
 
-/// What came of the settings of one group's quota: pauses, waits, and what was freed.
+/// The effects of the settings of one group's quota: pauses, waits, and what was freed.
 ///
 /// # Examples
 /// ```
@@ -73,13 +73,13 @@ pub struct Usage {
 pub struct UsageCounts {
     /// How often a caller was asked to pause because this group's own usage was above `high`.
     pub paused: u64,
-    /// Charges for which this group's own limit had no room, and that were granted later because
-    /// they waited or something was reclaimed.
+    /// Charges that found no room at this group's own limit, and were granted later because they
+    /// waited or something was reclaimed.
     pub postponed: u64,
-    /// How much less this group used, in all, after its own callbacks were asked to free something.
-    /// It includes what other threads of the group charged or released meanwhile.
+    /// How much less this group used, in total, after its own callbacks were asked to free
+    /// something. It includes what other threads of the group charged or released meanwhile.
     pub reclaimed: u64,
-    /// How often this group's own callbacks were asked for what `low` protects.
+    /// How often this group's own callbacks were asked to free what `low` protects.
     pub reclaimed_low: u64,
     /// How often this group's own callbacks panicked.
     pub panics: u64,

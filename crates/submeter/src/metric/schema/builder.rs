@@ -24,7 +24,7 @@ use crate::metric::unit::{Nanoseconds, Unit, UnitKind};
 /// A list of metrics that becomes a [`Schema`].
 ///
 /// Each library in a process can declare its metrics in a function that takes `&mut SchemaBuilder`
-/// and returns the keys; [`section`](SchemaBuilder::section) keeps them apart if desired.
+/// and returns the keys; [`section`](SchemaBuilder::section) keeps them separate if desired.
 #[derive(Debug)]
 pub struct SchemaBuilder {
     pub(super) metrics: Vec<Metric>,
@@ -32,7 +32,7 @@ pub struct SchemaBuilder {
     /// The section of the metrics that are declared next.
     pub(super) current: usize,
     pub(super) quotas: usize,
-    /// Their names, and the units of what they limit.
+    /// Names, and the units of what they limit.
     pub(super) rate_limits: Vec<(String, UnitKind)>,
     /// At most one in an accepted schema.
     pub(super) cpu_times: Vec<Counter<Nanoseconds>>,
@@ -43,11 +43,11 @@ pub struct SchemaBuilder {
     /// The same.
     pub(super) cpu_budgets: Vec<RateLimit<Nanoseconds>>,
     pub(super) metering: Option<Metering>,
-    /// The first counter of a thread's count that cannot be charged.
+    /// The first counter of a thread's count that was declared wrongly.
     pub(super) miscounted: Option<String>,
     #[cfg(feature = "perf")]
     pub(super) events: Vec<(Event, Counter<Count>)>,
-    /// The metrics that exist already, where a tree declares more.
+    /// The metrics that exist already, where an existing tree declares more.
     pub(super) base: Option<Base>,
 }
 
@@ -105,7 +105,7 @@ impl SchemaBuilder {
     /// In Linux each controller has its own tree of updated groups, since 2025. Here the user
     /// decides what belongs together.
     pub fn section<T>(&mut self, name: &str, declare: impl FnOnce(&mut SchemaBuilder) -> T) -> T {
-        // Words of a section that groups have already cannot become more.
+        // A section whose words groups already have cannot grow.
         let closed = self.base.as_ref().map_or(0, Base::sections);
         let known = self.sections[closed..].iter().position(|section| section.name == name);
         let section = known.map_or(self.sections.len(), |at| closed + at);
@@ -126,14 +126,14 @@ impl SchemaBuilder {
     /// Declares the counter that is charged the CPU time of threads in each group: see
     /// [`switch`](crate::switch). At most one per schema.
     ///
-    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group, and a
-    /// system call once a millisecond and after each stay in which the thread may have waited.
+    /// Costs a read of the CPU's counter each time a thread enters or leaves a group, and a system
+    /// call once a millisecond and after each stay in which the thread may have waited.
     ///
-    /// The sum over groups is right at each of those system calls. A single stay may be charged
-    /// time that a hypervisor or interrupts took from it and, where perf events are refused, a wait
-    /// of less than 20 µs; the next stays on that thread are charged that much less. A stay that
-    /// waited or was preempted may also be off by what its thread used outside of all groups within
-    /// the last millisecond: [`cpu_error`](Self::cpu_error) counts how much that may be. See
+    /// The sum over groups is right at each of those system calls. A single stay may be charged for
+    /// time that a hypervisor or interrupts took from it and, where perf events are refused, for a
+    /// wait of less than 20 µs; the next stays on that thread are charged that much less. A stay
+    /// that waited or was preempted may also be off by what its thread used outside all groups
+    /// within the last millisecond: [`cpu_error`](Self::cpu_error) counts how much that may be. See
     /// [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
@@ -146,15 +146,15 @@ impl SchemaBuilder {
     }
 
     /// Declares the counter of the time that threads spend in each group without a CPU, because
-    /// they wait or others run. At most one per schema, beside [`cpu_time`](Self::cpu_time).
+    /// they wait or other threads run. At most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
     /// In async programs it shows which tenants' polls block, and which tenants a busy machine
-    /// keeps waiting. Costs a call each time that a thread leaves a group, and no system call of
-    /// its own.
+    /// keeps waiting. Costs a call each time a thread leaves a group, and no system call of its
+    /// own.
     ///
-    /// It is charged when the kernel is next asked for CPU time: a wait in a long stay at the end
-    /// of that stay, and a wait that first counted as CPU time (less than 20 µs, where perf events
-    /// are refused) to the group that the thread is in by then. It stays 0 on CPUs without a
+    /// The time is charged when the kernel is next asked for CPU time: a wait in a long stay at the
+    /// end of that stay, and a wait that first counted as CPU time (less than 20 µs, where perf
+    /// events are refused) to the group that the thread is in by then. It stays 0 on CPUs without a
     /// counter of constant rate, where each switch asks the kernel.
     ///
     /// # Examples
@@ -184,11 +184,12 @@ impl SchemaBuilder {
     /// Declares the counter of how far each group's CPU time may be off, in either direction. At
     /// most one per schema, beside [`cpu_time`](Self::cpu_time).
     ///
-    /// CPU time that a thread used outside of all groups can hide a wait inside one. Mostly nothing
-    /// is hidden, and charges are far closer than this. If it is a large part of a group's time,
-    /// stays that wait alternate with shorter ones that do not, and only a system call for each
-    /// stay could tell them apart. Where perf events are refused, it leaves out waits of less than
-    /// 20 µs. Costs as much as [`off_cpu`](Self::off_cpu), and nothing on top of it.
+    /// CPU time that a thread used outside all groups can hide a wait inside one. Mostly nothing is
+    /// hidden, and charges are far more exact than this bound. If it is a large part of a group's
+    /// time, stays that wait alternate with shorter ones that do not, and only a system call for
+    /// each stay could tell them apart. Where perf events are refused, the counter leaves out waits
+    /// of less than 20 µs. Costs as much as [`off_cpu`](Self::off_cpu), and nothing extra if that
+    /// is declared too.
     ///
     /// # Examples
     /// ```
@@ -213,12 +214,12 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares a counter for a count that threads keep anyway: each group is charged what the
+    /// Declares a counter for a count that threads keep anyway: each group is charged for what the
     /// count gains while a thread is in it. `place` is its index in what `meter` returns. A schema
     /// has one type of meter, and at most one counter for each of its counts.
     ///
-    /// Costs a call for all of them each time that a thread leaves a group, and an update for each
-    /// that has risen; a program that declares none pays nothing.
+    /// Costs one call for all counts each time a thread leaves a group, and an update for each
+    /// count that has risen. A program that declares none pays nothing.
     ///
     /// A thread's gain is charged when it leaves its group or [parks](crate::switch::park).
     ///
@@ -268,12 +269,12 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares a counter that is charged the occurrences of `event` in each group: see
+    /// Declares a counter of the occurrences of `event` in each group: see
     /// [`switch`](crate::switch).
     ///
     /// Costs a file descriptor per thread and event. At a switch, all events of the kernel together
-    /// cost one system call. Those of the CPU cost none where the kernel lets user mode read its
-    /// counters, and context switches and migrations none unless there was one.
+    /// cost one system call. Events of the CPU cost none where the kernel lets user mode read the
+    /// counters; context switches and migrations cost none unless one occurred.
     ///
     /// # Examples
     /// ```
@@ -282,7 +283,7 @@ impl SchemaBuilder {
     /// let mut schema = Schema::builder();
     /// for group in perf::parse("page-faults:u,cycles:u")? {
     ///     let event = &group.events()[0];
-    ///     // A machine without the counter shows no such metric, rather than 0.
+    ///     // A machine without the counter shows no such metric, rather than one that is always 0.
     ///     let name = event.kind().to_string().replace('-', "_");
     ///     if let Err(error) = schema.event(&name, "", event) {
     ///         eprintln!("{error}");
@@ -331,13 +332,13 @@ impl SchemaBuilder {
         Quota { key, unit: PhantomData }
     }
 
-    /// Declares a rate limit: something of which a group may take only so much in a given time. Set
-    /// how much with [`Group::set_rate`](crate::Group::set_rate), take with
+    /// Declares a rate limit: something of which a group may take only a limited amount in a given
+    /// time. Set how much with [`Group::set_rate`](crate::Group::set_rate), take with
     /// [`Group::try_take`](crate::Group::try_take).
     ///
-    /// Declares three counters as well: how often and for how long a group's rate refused,
-    /// `NAME_throttled` and `NAME_throttled_time`, and how often a soft one would have,
-    /// `NAME_overdrafts`. A group without a rate of its own takes no other memory for it.
+    /// Declares three counters as well: `NAME_throttled` and `NAME_throttled_time`, how often and
+    /// for how long a group's rate refused, and `NAME_overdrafts`, how often a soft rate would have
+    /// refused. A group without a rate of its own takes no other memory for it.
     pub fn rate_limit<U: Unit>(&mut self, name: &str, help: &str) -> RateLimit<U> {
         let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
@@ -353,7 +354,7 @@ impl SchemaBuilder {
         } else {
             self.rate_limits.push((name.to_owned(), U::KIND));
         }
-        // Saturation is safe: each has three metrics, and `build` refuses as many.
+        // Saturation is safe: each rate limit has three metrics, and `build` refuses that many.
         let slot = u16::try_from(slot).unwrap_or(u16::MAX);
         let key = Key { section: self.sections[0].id, slot, ..throttled.key };
         RateLimit { key, throttled, throttled_time, overdrafts, unit: PhantomData }
@@ -364,9 +365,9 @@ impl SchemaBuilder {
     /// [`cpu_time`](Self::cpu_time).
     ///
     /// CPU time is spent when a thread leaves the group, in steps of a millisecond for each CPU,
-    /// and the rest when the group is released. If neither the group nor one above it has a rate,
-    /// that is a few loads. Each group takes some 150 bytes more, so that a switch allocates
-    /// nothing.
+    /// and the rest when the group is released. If neither the group nor any group above it has a
+    /// rate, that costs a few loads. Each group takes about 150 bytes more, so that a switch
+    /// allocates nothing.
     ///
     /// # Examples
     /// ```
@@ -378,7 +379,7 @@ impl SchemaBuilder {
     /// let budget = schema.cpu_budget("cpu_budget", "CPU time");
     /// let tree = Tree::new(schema.build()?)?;
     /// let acme = tree.create("/acme")?;
-    /// // A hundredth of a CPU, of which 20 ms can be had at once.
+    /// // A hundredth of a CPU, in bursts of up to 20 ms.
     /// let ms = |n: u64| n * 1_000_000;
     /// let rate = Rate { burst: ms(20), ..Rate::new(ms(10), Duration::from_secs(1)) };
     /// acme.set_rate(budget, Some(rate))?;
@@ -387,7 +388,7 @@ impl SchemaBuilder {
     /// while acme.try_admit(budget).is_ok() {
     ///     acme.run(|| (0..1_000_000_u64).for_each(|n| _ = std::hint::black_box(n)));
     /// }
-    /// // Each piece of work was short: it was refused soon after the burst was used up.
+    /// // Each piece of work was short, so the refusal came soon after the burst was used up.
     /// assert!(since.elapsed() >= Duration::from_millis(20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -415,16 +416,17 @@ impl SchemaBuilder {
     /// ```
     ///
     /// # Errors
-    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
-    /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time; a
-    /// second meter of what threads count, or a count of it that has a counter or does not exist.
+    /// When a name is empty, repeated or not `[a-z][a-z0-9_]*`; when there are more than
+    /// [`WORDS_MAX`] words in a section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one
+    /// counter of CPU time; when there is a second [`ThreadMeter`], or a count of it already has a
+    /// counter or does not exist.
     pub fn build(mut self) -> Result<Schema, SchemaError> {
-        // After those of metrics, whose keys are given already.
+        // After the words of metrics, whose keys have already been handed out.
         self.sections[0].words += QUOTA_WORDS * self.quotas;
         self.closed(0..0)
     }
 
-    /// Closes the schema, to which sections of these numbers may be added.
+    /// Closes the schema, to which sections with these numbers may be added.
     pub(super) fn closed(self, added: Range<u32>) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
@@ -435,7 +437,7 @@ impl SchemaBuilder {
                 return Err(SchemaError::Repeated(metric.name.clone()));
             }
         }
-        // Before the words, whose number then fits into a key.
+        // Checked before the words, so that their number fits into a key.
         if self.metrics.len() > METRICS_MAX {
             return Err(SchemaError::TooMany { metrics: self.metrics.len() });
         }
@@ -502,7 +504,7 @@ impl SchemaBuilder {
         }
         let is_quota = kind == MetricKind::Quota;
         let section = &mut self.sections[if is_quota { 0 } else { self.current }];
-        // Saturation is safe: `build` refuses a section of 65,536 words, or as many metrics.
+        // Saturation is safe: `build` refuses a section of 65,536 words, and as many metrics.
         let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         if let Some(base) = &mut self.base {
             base.declare(narrow(self.metrics.len()));
@@ -522,7 +524,7 @@ impl SchemaBuilder {
     }
 }
 
-/// Goes back to the outer section at the end, also when the user's closure panics.
+/// Returns to the outer section at the end, even if the user's closure panics.
 struct Within<'a> {
     builder: &'a mut SchemaBuilder,
     outer: usize,

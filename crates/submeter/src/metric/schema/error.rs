@@ -15,10 +15,10 @@ pub enum SchemaError {
     /// A second counter of CPU time, of time off the CPU, or of errors, or a second budget of CPU
     /// time, was declared.
     CpuTimeTwice(String),
-    /// The counter is of a second meter of what threads count, or of a count that has a counter
-    /// already or does not exist.
+    /// The counter belongs to a second [`ThreadMeter`](crate::switch::ThreadMeter), or to a count
+    /// that already has a counter or does not exist.
     ThreadCount(String),
-    /// A counter of time off the CPU, or of errors, or a budget of CPU time, was declared, and no
+    /// A counter of time off the CPU, or of errors, or a budget of CPU time, was declared without a
     /// counter of CPU time.
     CpuTimeMissing(String),
     /// The name of a section is not `[a-z][a-z0-9_]*`.
@@ -33,7 +33,7 @@ pub enum SchemaError {
         /// The number of words that they need.
         words: usize,
     },
-    /// The tree already has something else of that name.
+    /// The tree already has a different metric with that name.
     Clash {
         /// The name of both.
         name: String,
@@ -42,7 +42,7 @@ pub enum SchemaError {
         /// The metric that was to be declared.
         declared: String,
     },
-    /// This can only be in the schema that a tree is made with, not declared later.
+    /// This can only be in the schema that a tree is made with; it cannot be declared later.
     Late {
         /// Its name.
         name: String,

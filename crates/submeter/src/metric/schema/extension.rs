@@ -1,5 +1,5 @@
-//! Metrics that are declared in a tree that exists: those that it has are found, and what is new
-//! gets sections of its own.
+//! Metrics that are declared in an existing tree: those that it has are found, and new ones get
+//! sections of their own.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(super) struct Base {
     next: u32,
     /// The metrics that this set has declared, by their numbers.
     declared: HashSet<u16>,
-    /// The first thing that cannot be.
+    /// The first error.
     pub(super) problem: Option<SchemaError>,
 }
 
@@ -25,7 +25,7 @@ impl Base {
     pub(super) fn of(schema: &Schema) -> Base {
         Base {
             schema: schema.clone(),
-            // Each section that was added has taken one.
+            // Each added section has taken one number.
             next: schema.added.start.wrapping_add(schema.inner.sections.len() as u32),
             declared: HashSet::new(),
             problem: None,
@@ -37,16 +37,16 @@ impl Base {
         self.schema.layouts().len()
     }
 
-    /// Returns the number for a section: once it has a word, so that none is lost to sections that
-    /// stay empty.
+    /// Takes the next number for a section. Called once the section has a word, so that no number
+    /// is lost to sections that stay empty.
     pub(super) fn number(&mut self) -> u32 {
-        // A tree has as many numbers as a schema may have sections: more are refused.
+        // A tree has as many numbers as a schema may have sections; more sections are refused.
         let number = self.next;
         self.next = number.wrapping_add(1);
         number
     }
 
-    /// Finds a metric of this name among those of the tree, and notes what is wrong with it.
+    /// Finds a metric of this name in the tree, and notes an error if it is a different one.
     pub(super) fn find(
         &mut self,
         metrics: &[Metric],
@@ -72,12 +72,12 @@ impl Base {
         Some(known.key)
     }
 
-    /// Notes that a metric is of this set.
+    /// Notes that a metric belongs to this set.
     pub(super) fn declare(&mut self, metric: u16) {
         self.declared.insert(metric);
     }
 
-    /// Notes what the tree can only have from its beginning, unless it has it.
+    /// Notes an error unless the tree has this: it can only be there from the start.
     pub(super) fn must_have(&mut self, name: &str, what: &'static str, has: bool) {
         if !has {
             let late = || SchemaError::Late { name: name.to_owned(), what };
@@ -86,7 +86,7 @@ impl Base {
     }
 }
 
-/// Describes a metric: `a counter of bytes`.
+/// Describes a metric, such as `a counter of bytes`.
 fn described(kind: MetricKind, unit: UnitKind, buckets: Option<Buckets>) -> String {
     let of = match unit {
         UnitKind::Count => String::new(),

@@ -30,7 +30,7 @@ pub struct Counter<U> {
 /// Key of a value that goes up and down without a limit; `Copy`, just an index.
 ///
 /// Declared by [`SchemaBuilder::gauge`](super::SchemaBuilder::gauge), changed by
-/// [`Group::adjust`](crate::Group::adjust). For a value that must stay within a limit use a
+/// [`Group::adjust`](crate::Group::adjust). For a value that must stay within a limit, use a
 /// [`Quota`].
 ///
 /// # Examples
@@ -92,11 +92,12 @@ pub struct Quota<U> {
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
-/// Key of something of which groups may take only so much in a given time: requests, bytes sent,
-/// CPU time; `Copy`, just an index.
+/// Key of something of which groups may take only a limited amount in a given time: requests, bytes
+/// sent, CPU time; `Copy`, just an index.
 ///
 /// Declared by [`SchemaBuilder::rate_limit`](super::SchemaBuilder::rate_limit), taken from by
-/// [`Group::try_take`](crate::Group::try_take). For what is held and given back use a [`Quota`].
+/// [`Group::try_take`](crate::Group::try_take). For something that is held and given back, use a
+/// [`Quota`].
 ///
 /// # Examples
 /// ```
@@ -111,7 +112,7 @@ pub struct Quota<U> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RateLimit<U> {
-    /// Its metric is that of `throttled`; its slot is its index among the rate limits.
+    /// The metric is that of `throttled`; the slot is the index among the rate limits.
     pub(crate) key: Key,
     pub(super) throttled: Counter<Count>,
     pub(super) throttled_time: Counter<Nanoseconds>,
@@ -120,8 +121,8 @@ pub struct RateLimit<U> {
 }
 
 impl<U> RateLimit<U> {
-    /// Returns the counter of the takes that a group's rate refused, its own and those of its
-    /// descendants: the metric `NAME_throttled`.
+    /// Returns the counter of the takes that a group's rate refused, the group's own and its
+    /// descendants': the metric `NAME_throttled`.
     #[must_use]
     pub fn throttled(self) -> Counter<Count> {
         self.throttled
@@ -135,8 +136,8 @@ impl<U> RateLimit<U> {
         self.throttled_time
     }
 
-    /// Returns the counter of what a group's [soft](crate::Group::set_rate_mode) rate granted and
-    /// would have refused: the metric `NAME_overdrafts`.
+    /// Returns the counter of the takes that a group's [soft](crate::Group::set_rate_mode) rate
+    /// granted and an enforced one would have refused: the metric `NAME_overdrafts`.
     #[must_use]
     pub fn overdrafts(self) -> Counter<Count> {
         self.overdrafts
@@ -159,7 +160,7 @@ pub struct Section {
 pub(crate) struct Key {
     /// The number of the schema's section that created it, which is unique in the process: one
     /// comparison finds the right words, and a key that is used with another tree by mistake reads
-    /// no other metrics. A quota has the number of the first section: quotas are exact without a
+    /// no other metric. A quota has the number of the first section: quotas are exact without a
     /// flush, so sections do not matter to them.
     pub(crate) section: u32,
     /// Index into `Schema::metrics`.

@@ -1,14 +1,14 @@
-//! A schema that goes on from that of a tree.
+//! A schema that extends a tree's schema.
 
 use super::builder::SchemaBuilder;
 use super::extension::Base;
 use super::{FIRST_SECTION, Schema, SchemaError, SectionLayout};
 
-/// The name of a section that was added and whose set names none.
+/// The name of an added section whose set names none.
 const ADDED_SECTION: &str = "added";
 
 impl SchemaBuilder {
-    /// Begins with what a tree has.
+    /// Returns a builder that begins with what the tree has.
     pub(crate) fn over(schema: &Schema) -> SchemaBuilder {
         let inner = &schema.inner;
         let mut sections = inner.sections.clone();
@@ -31,7 +31,7 @@ impl SchemaBuilder {
         }
     }
 
-    /// Closes the schema that a tree has from now on; `None` if all is there already.
+    /// Closes the schema that a tree has from now on; `None` if everything exists already.
     pub(crate) fn extended(mut self) -> Result<Option<Schema>, SchemaError> {
         let Some(base) = self.base.take() else { return self.build().map(Some) };
         if let Some(problem) = base.problem {
@@ -46,7 +46,7 @@ impl SchemaBuilder {
             if section.name == FIRST_SECTION {
                 ADDED_SECTION.clone_into(&mut section.name);
             }
-            // Two libraries may have named it alike, and so did an older version of this one.
+            // Two libraries may use the same name, and so may an older version of this one.
             let taken = |name: &str| self.sections.iter().any(|other| other.name == name);
             let numbered = (2..).map(|n| format!("{}_{n}", section.name));
             let names = std::iter::once(section.name.clone()).chain(numbered);

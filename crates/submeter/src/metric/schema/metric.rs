@@ -60,7 +60,7 @@ impl Metric {
         &self.name
     }
 
-    /// Whether it is what a counter's key belongs to.
+    /// Returns whether a counter's key belongs to this metric.
     ///
     /// # Examples
     /// ```

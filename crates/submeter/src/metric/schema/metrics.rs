@@ -5,21 +5,21 @@ use crate::metric::unit::Unit;
 
 /// A struct of keys that declares its metrics itself.
 ///
-/// With the feature `derive` the implementation is derived: the fields are the keys, their names
-/// and documentation are those of the metrics. A library declares its own set in any program's
-/// schema by [`SchemaBuilder::declare`], or in any program's tree by
+/// With the feature `derive` the implementation is derived: the fields are the keys, and their
+/// names and documentation become those of the metrics. A library declares its own set in any
+/// program's schema with [`SchemaBuilder::declare`], or in any program's tree with
 /// [`Tree::declare`](crate::Tree::declare).
 ///
 /// - `#[metric(buckets = …)]` on each histogram; `#[metric(cpu_time)]`, `#[metric(off_cpu)]` and
 ///   `#[metric(cpu_error)]` on the counters of CPU time ([`SchemaBuilder::cpu_time`],
 ///   [`off_cpu`](SchemaBuilder::off_cpu), [`cpu_error`](SchemaBuilder::cpu_error)), and
 ///   `#[metric(cpu_budget)]` on its [budget](SchemaBuilder::cpu_budget); `#[metric(name = "…")]`
-///   where the name of the field will not do (an underscore before it does not count);
-///   `#[metric(all)]` on a field that is a set of metrics itself.
-/// - `#[metrics(prefix = "http_")]` on the struct, before each of its names;
-///   `#[metrics(section = "io")]` declares all of it in a section.
+///   where the field's name will not do (a leading underscore is ignored); `#[metric(all)]` on a
+///   field that is itself a set of metrics.
+/// - `#[metrics(prefix = "http_")]` on the struct prefixes each of its names; `#[metrics(section =
+///   "io")]` declares the whole set in a section.
 ///
-/// The help is the first paragraph of a field's documentation.
+/// The help text is the first paragraph of a field's documentation.
 ///
 /// # Examples
 /// ```

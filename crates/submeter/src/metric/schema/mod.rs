@@ -1,9 +1,9 @@
 //! Schemas: the list of metrics that every group of a tree has.
 //!
-//! A section of a schema is complete before a group has words of it. Therefore these can be one
-//! contiguous block with the same layout on every level, and a flush adds word to word without a
-//! lookup. Declarations in an existing tree make a schema of one section more: existing metrics,
-//! sections and words keep their numbers.
+//! A section of a schema is complete before any group has words of it. Therefore the words can be
+//! one contiguous block with the same layout on every level, and a flush adds word to word without
+//! a lookup. Declarations in an existing tree make a schema with one more section: existing
+//! metrics, sections and words keep their numbers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,18 +34,18 @@ pub use metrics::{MetricKey, Metrics};
 pub(crate) use thread_meter::Metering;
 pub use thread_meter::{THREAD_COUNTS, ThreadMeter};
 
-/// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
+/// Maximum number of words (8 bytes each) that the metrics of one section may take in a group.
 ///
 /// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
 pub const WORDS_MAX: usize = 512;
 
-/// The maximum of metrics in a schema: a key numbers them with 16 bits.
+/// Maximum number of metrics in a schema: a key numbers them with 16 bits.
 pub const METRICS_MAX: usize = u16::MAX as usize;
 
-/// The maximum of sections in a schema: each reserves its own address space.
+/// Maximum number of sections in a schema: each reserves its own address space.
 pub const SECTIONS_MAX: usize = 16;
 
-/// The words of a quota: of what its limit refused, of pauses, of overdrafts.
+/// The words of a quota: refusals of its limit, pauses, overdrafts.
 const QUOTA_WORDS: usize = 3;
 
 /// The name of the section of metrics that are declared outside any section.
@@ -70,7 +70,7 @@ const FIRST_SECTION: &str = "main";
 #[derive(Clone, Debug)]
 pub struct Schema {
     inner: Arc<Inner>,
-    /// The numbers of the sections that may be added to its tree; those of no tree have none.
+    /// The numbers of sections that may be added to its tree; empty for a schema without a tree.
     added: Range<u32>,
 }
 
@@ -95,8 +95,8 @@ struct Inner {
 pub(crate) struct SectionLayout {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The words of one group on each CPU: of its metrics and, at the end of the first section's,
-    /// of what happened at the limits of quotas.
+    /// Number of words of one group on each CPU: those of its metrics and, at the end of the first
+    /// section, those that count what happened at the limits of quotas.
     pub(crate) words: usize,
 }
 
@@ -106,7 +106,7 @@ impl SectionLayout {
     }
 }
 
-/// Returns numbers of sections, as many as are asked for, that no other section has.
+/// Returns `many` section numbers that no other section has.
 fn numbers(many: usize) -> Range<u32> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let many = many as u32;
@@ -150,8 +150,8 @@ impl Schema {
         self.sections().find(|(_, known)| *known == name).map(|(section, _)| section)
     }
 
-    /// Returns the sections with their names, `main` first, in the order in which they were
-    /// declared.
+    /// Returns the sections with their names in the order in which they were declared, `main`
+    /// first.
     pub fn sections(&self) -> impl Iterator<Item = (Section, &str)> {
         self.inner.sections.iter().map(|layout| (Section { id: layout.id }, layout.name.as_str()))
     }
@@ -177,14 +177,14 @@ impl Schema {
         self.inner.off_cpu
     }
 
-    /// Returns the counter of errors of CPU time, if one was declared.
+    /// Returns the counter of CPU time's error, if one was declared.
     #[inline]
     #[must_use]
     pub fn cpu_error(&self) -> Option<Counter<Nanoseconds>> {
         self.inner.cpu_error
     }
 
-    /// Returns the counters of what threads count themselves, if any were declared.
+    /// Returns the counters of counts that threads keep, if any were declared.
     pub(crate) fn metering(&self) -> Option<Metering> {
         self.inner.metering
     }
@@ -221,12 +221,12 @@ impl Schema {
         &self.inner.events
     }
 
-    /// Makes it the schema of one tree, to which sections may be added.
+    /// Returns this schema as that of one tree, to which sections may be added.
     pub(crate) fn of_a_tree(&self) -> Schema {
         Schema { inner: Arc::clone(&self.inner), added: numbers(SECTIONS_MAX) }
     }
 
-    /// Whether it is the number of a section that was added to its tree, or may be.
+    /// Returns whether `section` was added to the schema's tree, or may be.
     pub(crate) fn may_add(&self, section: u32) -> bool {
         self.added.contains(&section)
     }
@@ -240,7 +240,7 @@ impl Schema {
         &self.inner.sections
     }
 
-    /// Returns the index of a metric's first word among those of all sections, unless it is of
+    /// Returns the index of a metric's first word among those of all sections, unless it belongs to
     /// another schema.
     pub(crate) fn word(&self, key: Key) -> Option<usize> {
         let section = self.layouts().iter().position(|layout| layout.id == key.section)?;
@@ -251,9 +251,8 @@ impl Schema {
     /// Returns the word that counts the refusals of a quota's limits, in the first section, which
     /// is also its index among those of all.
     ///
-    /// A word like a counter's, beside the number that [`Usage`](crate::Usage) has: the totals
-    /// above a group keep what its limit refused when it has ended, and as of one flush they agree
-    /// with each other.
+    /// A word like a counter's, in addition to the number in [`Usage`](crate::Usage): totals above
+    /// a group keep its refusals after it has ended, and totals of one flush agree with each other.
     pub(crate) fn refused_word(&self, quota: Key) -> usize {
         self.layouts()[0].words - QUOTA_WORDS * self.inner.quotas + usize::from(quota.slot)
     }

@@ -1,4 +1,5 @@
-//! Counts that a thread keeps anyway, as an allocator does, and the counters that are charged them.
+//! Counts that threads keep anyway, as an allocator does, and the counters that they are charged
+//! to.
 
 use std::any::TypeId;
 use std::fmt;
@@ -6,30 +7,30 @@ use std::fmt;
 use super::{Counter, Key};
 use crate::metric::unit::Unit;
 
-/// How many counts a [`ThreadMeter`] has.
+/// Number of counts that a [`ThreadMeter`] has.
 pub const THREAD_COUNTS: usize = 4;
 
-/// Something that counts by itself what each thread does, cheaper than any update: an allocator
-/// that knows how much each thread allocated, a library with a number of operations.
+/// Something that itself counts what each thread does, cheaper than any update: an allocator that
+/// knows how much each thread allocated, or a library that counts its operations.
 ///
-/// A schema names the counters by [`thread_count`](crate::SchemaBuilder::thread_count), and each
-/// switch charges the group that a thread leaves with what the thread has gained since the last
-/// one. So what is counted needs to know of no group, and pays nothing for it.
+/// A schema names the counters with [`thread_count`](crate::SchemaBuilder::thread_count), and each
+/// switch charges the group that a thread leaves for what the thread has gained since the last
+/// switch. So the code that counts need not know about groups, and pays nothing for them.
 pub trait ThreadMeter: Sync + 'static {
     /// Returns what the calling thread has counted since it began; a count wraps around at 2^64,
     /// and one that is not used stays 0.
     ///
-    /// It is called in the middle of a switch, where entering a group has no effect: it should be
-    /// as short as a few loads. A panic passes to the caller of the switch; the group is not
-    /// charged then, and the next switch charges all.
+    /// It is called in the middle of a switch, where entering a group has no effect: it should take
+    /// no more than a few loads. A panic propagates to the caller of the switch; the group is not
+    /// charged then, and the next switch charges everything.
     fn counts(&self) -> [u64; THREAD_COUNTS];
 }
 
-/// The counters of a schema's meter, by the places of its counts.
+/// The counters of a schema's meter, indexed like its counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Metering {
     meter: &'static dyn ThreadMeter,
-    /// The identity of a meter: one that has no size has no address of its own.
+    /// The identity of the meter, because a zero-sized meter has no address of its own.
     kind: TypeId,
     counters: [Option<(Key, u64)>; THREAD_COUNTS],
 }
@@ -39,7 +40,7 @@ impl Metering {
         Metering { meter, kind: TypeId::of::<M>(), counters: [None; THREAD_COUNTS] }
     }
 
-    /// Returns whether it is of this kind of meter.
+    /// Returns whether the counters belong to a meter of type `M`.
     pub(crate) fn is_of<M: ThreadMeter>(&self) -> bool {
         self.kind == TypeId::of::<M>()
     }

@@ -11,11 +11,11 @@ use submeter_percpu::process_lock::ProcessMutex;
 
 use super::node_table::Birth;
 
-/// One flush after another: each works with the state `S`, and covers every caller that asked
+/// Runs one flush after another: each works with the state `S`, and covers every caller that asked
 /// before it began.
 ///
-/// Between two flushes it keeps the groups that came (with what the flush keeps of each, `K`) and
-/// those that went.
+/// Between two flushes it queues the groups that came (each with what the flush keeps of it, `K`)
+/// and those that went.
 pub(crate) struct Coalescer<K, S> {
     /// Groups that no flush knows yet, parents before their children.
     births: Waiting<Birth<K>>,
@@ -23,14 +23,14 @@ pub(crate) struct Coalescer<K, S> {
     deaths: Waiting<u32>,
     /// Locked while a flush runs.
     state: ProcessMutex<S>,
-    /// Flushes begun: what coalescing compares.
+    /// Number of flushes begun, which coalescing compares.
     begun: Numbers,
     /// The number of the last flush of everything that is complete. Written with `state` locked.
     covered: AtomicU64,
     /// When that flush began, in ns after `epoch`.
     as_of_ns: AtomicU64,
     epoch: Instant,
-    /// What counts the time since `epoch`, in place of the system's.
+    /// The clock that counts the time since `epoch`, in place of the system's.
     clock: Option<TestClock>,
 }
 
@@ -62,7 +62,7 @@ impl<K, S> Coalescer<K, S> {
         }
     }
 
-    // ---- who is covered ----------------------------------------------------------------------
+    // ---- coverage --- ----------------------------------------------------------------------
 
     /// Returns the number of the last flush that began: one with a higher number covers every
     /// update that returned before this call.
@@ -80,8 +80,8 @@ impl<K, S> Coalescer<K, S> {
         self.state.try_lock()
     }
 
-    /// Returns whether a flush of everything that began after `asked` is complete. For the holder
-    /// of the lock.
+    /// Returns whether a flush of everything that began after `asked` is complete. Only for the
+    /// holder of the lock.
     pub(crate) fn covers(&self, asked: u64) -> bool {
         self.covered() > asked
     }
@@ -99,7 +99,7 @@ impl<K, S> Coalescer<K, S> {
         self.covered.load(Ordering::Acquire)
     }
 
-    /// Begins a flush. For the holder of the lock, before it takes any mark.
+    /// Begins a flush. Only for the holder of the lock, before it takes any mark.
     pub(crate) fn begin(&self) -> Begun {
         let number = self.begun.begin();
         let start = Instant::now();
@@ -108,7 +108,7 @@ impl<K, S> Coalescer<K, S> {
         Begun { number, as_of_ns: as_of.as_nanos() as u64, start }
     }
 
-    /// Notes that a flush of everything is complete. For the holder of the lock, after it has
+    /// Notes that a flush of everything is complete. Only for the holder of the lock, after it has
     /// stored the totals.
     pub(crate) fn complete(&self, flush: &Begun) {
         // Release: after the totals; pairs with the Acquire in `covered`.
@@ -120,8 +120,8 @@ impl<K, S> Coalescer<K, S> {
     // ---- when totals are from ----------------------------------------------------------------
 
     /// Returns when the last complete flush of everything began, in ns after the coalescer was
-    /// made: totals that are read after this call are of that flush or of a later one, so that the
-    /// age of that flush is never too low for them.
+    /// made. Totals that are read after this call are from that flush or a later one, so the age of
+    /// that flush is never too low for them.
     #[inline]
     pub(crate) fn as_of_ns(&self) -> u64 {
         // Acquire: before the totals; pairs with the Release in `complete`.
@@ -141,38 +141,38 @@ impl<K, S> Coalescer<K, S> {
 
     // ---- groups that come and go -------------------------------------------------------------
 
-    /// Announces a group. Before its first update, and after its parent was announced. Returns how
-    /// many wait to be taken.
+    /// Announces a group. Call it before the group's first update, and after its parent was
+    /// announced. Returns how many groups wait to be taken.
     pub(crate) fn announce(&self, birth: Birth<K>) -> usize {
         self.births.push(&mut self.births.queue.lock(), birth)
     }
 
-    /// Notes that a group's last handle is gone. After its last update and before its parent's end.
-    /// Returns how many wait to be taken.
+    /// Notes that a group's last handle is gone. Call it after the group's last update and before
+    /// its parent's end. Returns how many groups wait to be taken.
     pub(crate) fn bury(&self, id: u32) -> usize {
-        // In a forked child the lock may never be released: then the group stays.
+        // In a forked child the lock may never be released; the group then stays.
         let Some(mut deaths) = self.deaths.queue.lock_unless_abandoned() else { return 0 };
         self.deaths.push(&mut deaths, id)
     }
 
-    /// Takes groups that were announced, the earliest, at most so many.
+    /// Takes the earliest announced groups, at most `most`.
     pub(crate) fn take_births(&self, most: usize) -> VecDeque<Birth<K>> {
         self.births.take(most)
     }
 
-    /// Takes as [`take_births`](Self::take_births) does; `None` in a forked child whose parent held
-    /// the queue at the fork. For the end of a group, which must not panic.
+    /// The same as [`take_births`](Self::take_births), but `None` in a forked child whose parent
+    /// held the queue at the fork. For the end of a group, which must not panic.
     pub(crate) fn take_births_unless_abandoned(&self, most: usize) -> Option<VecDeque<Birth<K>>> {
         self.births.take_unless_abandoned(most)
     }
 
-    /// Takes groups that are dead, the earliest, at most so many. For the holder of the lock.
+    /// Takes the earliest dead groups, at most `most`. Only for the holder of the lock.
     pub(crate) fn take_deaths(&self, most: usize) -> Vec<u32> {
         self.deaths.take(most).into()
     }
 
-    /// Leaves the dead that were taken to a later time: before those that came since, which may be
-    /// their parents. For the holder of the lock.
+    /// Puts dead groups that were taken back for later, ahead of those that came since, which may
+    /// be their parents. Only for the holder of the lock.
     pub(crate) fn defer(&self, deaths: Vec<u32>) {
         if deaths.is_empty() {
             return;
@@ -183,9 +183,9 @@ impl<K, S> Coalescer<K, S> {
     }
 }
 
-/// A queue that is mostly empty, and then costs its taker a load.
+/// A queue that is mostly empty and then costs the taker one load.
 struct Waiting<T> {
-    /// Locked to add one or to take some.
+    /// Locked to add or to take elements.
     queue: ProcessMutex<VecDeque<T>>,
     /// The length of the queue. Written with `queue` locked.
     len: AtomicUsize,
@@ -196,7 +196,7 @@ impl<T> Waiting<T> {
         Waiting { queue: ProcessMutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
     }
 
-    /// Returns how long it is then.
+    /// Appends one element and returns the new length.
     fn push(&self, queue: &mut VecDeque<T>, one: T) -> usize {
         queue.push_back(one);
         self.note_len(queue);
@@ -209,7 +209,7 @@ impl<T> Waiting<T> {
         self.len.store(queue.len(), Ordering::Release);
     }
 
-    /// Takes from the front, at most so many. A flush that takes all takes the memory too.
+    /// Takes at most `most` elements from the front. A flush that takes all takes the memory too.
     #[inline]
     fn take(&self, most: usize) -> VecDeque<T> {
         if self.is_empty() { VecDeque::new() } else { self.take_some(self.queue.lock(), most) }
@@ -217,8 +217,8 @@ impl<T> Waiting<T> {
 
     #[inline]
     fn is_empty(&self) -> bool {
-        // Acquire: pairs with the Release in `note_len`. A flush that has seen something later than
-        // an announcement sees this length, or a later one, but not the zero before it.
+        // Acquire: pairs with the Release in `note_len`. A flush that has seen anything later than
+        // an announcement sees this length or a later one, but not the zero before it.
         self.len.load(Ordering::Acquire) == 0
     }
 
@@ -229,7 +229,7 @@ impl<T> Waiting<T> {
         Some(self.take_some(self.queue.lock_unless_abandoned()?, most))
     }
 
-    /// Takes where there are some: out of the way, as most flushes find none.
+    /// Takes elements where there are some. Out of line, because most flushes find none.
     #[cold]
     fn take_some(&self, mut queue: MutexGuard<'_, VecDeque<T>>, most: usize) -> VecDeque<T> {
         let taken = if queue.len() <= most {
@@ -246,14 +246,14 @@ impl<T> Waiting<T> {
 mod tests {
     use super::*;
 
-    /// Work that a flush puts off keeps its order, ahead of what arrived since.
+    /// Work that a flush defers keeps its order, ahead of what arrived since.
     #[test]
     fn what_is_put_off_comes_first_and_in_order() {
         let coalescer: Coalescer<(), ()> = Coalescer::new((), None);
         let waiting = [1, 2, 3].map(|id| coalescer.bury(id));
         assert_eq!(waiting, [1, 2, 3]);
         let taken = coalescer.take_deaths(2);
-        // The parent of one that was taken.
+        // The parent of a group that was taken.
         coalescer.bury(4);
         coalescer.defer(taken);
         assert_eq!(coalescer.take_deaths(3), [1, 2, 3]);

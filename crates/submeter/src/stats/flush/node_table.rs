@@ -1,16 +1,16 @@
-//! Groups as a flush knows them: 16 bytes each, in pieces that never move.
+//! Groups as a flush sees them: 16 bytes each, in pieces that never move.
 
 use super::reuse::empty;
 
 /// The part of a group that a flush works with.
 #[derive(Clone, Copy)]
 pub(crate) struct Node {
-    /// The parts of the group that have something pending, a bit for each. Not 0 means that the
-    /// node is in its level's list.
+    /// The parts of the group that have something pending, a bit for each. Nonzero while the node
+    /// is in its level's list.
     dirty: u64,
     /// The parent in the lower 28 bits, the slot in the next 28, the depth in the next 7, and
-    /// whether it ever had a child. The slot is where what it has pending is, while it is in its
-    /// level's list.
+    /// whether it ever had a child. The slot locates what the group has pending, while the node is
+    /// in its level's list.
     place: u64,
 }
 
@@ -21,10 +21,10 @@ const NO_PARENT: u64 = (1 << ID_BITS) - 1;
 const SLOT: u64 = NO_PARENT << ID_BITS;
 const DEPTH_SHIFT: u32 = 2 * ID_BITS;
 const INNER: u64 = 1 << 63;
-/// No group: deeper than any.
+/// No group; deeper than any.
 const ABSENT: Node = Node { dirty: 0, place: u64::MAX };
 
-/// Ids must be lower.
+/// Upper bound on ids, exclusive.
 pub(crate) const NODES_MAX: u32 = NO_PARENT as u32;
 
 impl Node {
@@ -44,13 +44,13 @@ impl Node {
         ((self.place & !INNER) >> DEPTH_SHIFT) as usize
     }
 
-    /// Whether it has, or had, a child.
+    /// Returns whether it has, or had, a child.
     #[inline]
     pub(crate) fn is_inner(self) -> bool {
         self.place & INNER != 0
     }
 
-    /// Whether it has something pending.
+    /// Returns whether it has something pending.
     #[inline]
     pub(crate) fn is_scheduled(self) -> bool {
         self.dirty != 0
@@ -65,7 +65,7 @@ impl Node {
 pub(crate) struct Birth<K> {
     pub(crate) id: u32,
     pub(crate) parent: Option<u32>,
-    /// The flush's reference to the group, until it has asked it a last time.
+    /// The flush's reference to the group, until it has read it for the last time.
     pub(crate) kept: K,
 }
 
@@ -75,18 +75,18 @@ pub(crate) struct Pending {
     pub(crate) parent: Option<usize>,
     /// The pending parts.
     pub(crate) dirty: u64,
-    /// Its place: see [`NodeTable::schedule`].
+    /// Its slot: see [`NodeTable::schedule`].
     pub(crate) slot: usize,
 }
 
-/// Nodes in a piece. Pieces instead of one vector: that would copy, and commit twice, what it has
-/// when it grows.
+/// Number of nodes in a piece. There are pieces instead of one vector, which would copy its content
+/// and commit it twice when it grows.
 const PIECE: usize = 256;
 
 struct Piece<K> {
     nodes: Box<[Node; PIECE]>,
     kept: Box<[Option<K>; PIECE]>,
-    /// The number of nodes in it: a piece without nodes is freed.
+    /// Number of nodes in the piece: a piece without nodes is freed.
     len: usize,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct NodeTable<K> {
     pieces: Vec<Option<Piece<K>>>,
     /// The nodes that have something pending, by depth. Each walk empties it.
     levels: Vec<Vec<u32>>,
-    /// The number of those, which is the next slot.
+    /// Number of those nodes, which is also the next slot.
     scheduled: u64,
 }
 
@@ -145,11 +145,10 @@ impl<K> NodeTable<K> {
         depth as usize
     }
 
-    /// Removes groups, children before their parents, and hands out the reference that was kept of
-    /// each.
+    /// Removes groups, children before their parents, and passes the kept reference of each to
+    /// `each`.
     pub(crate) fn forget(&mut self, ids: &mut [u32], mut each: impl FnMut(usize, K)) {
-        // Children are always the first to be dropped, but two threads may have listed theirs in
-        // any order.
+        // Children are always dropped first, but two threads may have listed theirs in any order.
         let depth = |id: &u32| self.get(*id as usize).map_or(0, Node::depth);
         ids.sort_by_key(|id| std::cmp::Reverse(depth(id)));
         for &id in &*ids {
@@ -186,10 +185,10 @@ impl<K> NodeTable<K> {
 
     // ---- from the groups that changed to the root --------------------------------------------
 
-    /// Lists a group as having something pending in the parts `dirty`, of which there is one.
-    /// Returns its slot, and whether it is a new one: slots are numbered from 0 in each walk, so
-    /// that what is pending lies densely in a vector of the caller's, and costs nothing for each
-    /// group that exists.
+    /// Lists a group as having something pending in the parts `dirty`, which is not 0. Returns its
+    /// slot, and whether that is new. Slots are numbered from 0 in each walk, so that the caller
+    /// can keep what is pending densely in a vector, which costs nothing for groups that have
+    /// nothing pending.
     #[inline(always)]
     pub(crate) fn schedule(&mut self, id: usize, dirty: u64) -> (usize, bool) {
         debug_assert!(dirty != 0);
@@ -207,7 +206,7 @@ impl<K> NodeTable<K> {
     }
 
     /// Visits all groups that have something pending, the deepest level first: children before
-    /// parents, each once. `visit` may schedule the parent of what it visits.
+    /// parents, each once. `visit` may schedule the parent of the group that it visits.
     #[inline(always)]
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut NodeTable<K>, Pending)) {
         for depth in (0..self.levels.len()).rev() {
@@ -225,14 +224,14 @@ impl<K> NodeTable<K> {
         self.scheduled = 0;
     }
 
-    // ---- who is above whom -------------------------------------------------------------------
+    // ---- ancestors --- -------------------------------------------------------------------
 
-    /// The groups from `id` up to the root.
+    /// Returns the groups from `id` up to the root.
     pub(crate) fn upward(&self, id: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(id), |id| self.get(*id)?.parent())
     }
 
-    /// Returns whether `id` is `root` or below it. Steps up by as many levels as lie between.
+    /// Returns whether `id` is `root` or below it. Steps up through the levels in between.
     pub(crate) fn is_below(&self, id: usize, root: usize) -> bool {
         let Some(depth) = self.get(root).map(Node::depth) else { return false };
         let mut at = id;
@@ -253,7 +252,7 @@ impl<K> NodeTable<K> {
         self.pieces.iter().flatten().count() * PIECE
     }
 
-    /// Whether nothing is left of the last walk.
+    /// Returns whether nothing is left of the last walk.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut nodes = self.pieces.iter().flatten().flat_map(|piece| *piece.nodes);
@@ -263,7 +262,7 @@ impl<K> NodeTable<K> {
     }
 }
 
-/// Borrows the pieces and nothing else of the table.
+/// Borrows only the pieces of the table.
 #[inline]
 fn get_mut<K>(pieces: &mut [Option<Piece<K>>], id: usize) -> Option<&mut Node> {
     let node = &mut pieces.get_mut(id / PIECE)?.as_mut()?.nodes[id % PIECE];

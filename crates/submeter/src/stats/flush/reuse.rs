@@ -1,4 +1,4 @@
-//! Lists that each flush fills anew.
+//! Lists that each flush refills.
 
 /// Empties a list for reuse, and returns half of its memory if less than a quarter was used:
 /// otherwise the memory of one flush of a large tree would never be returned.
@@ -10,5 +10,5 @@ pub(crate) fn empty<T>(list: &mut Vec<T>) {
     }
 }
 
-/// So many elements are not worth giving back.
+/// Number of elements that is not worth giving back.
 const KEPT: usize = 1024;

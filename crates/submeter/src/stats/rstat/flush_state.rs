@@ -47,12 +47,12 @@ pub struct FlushReport {
     pub lines: usize,
     /// From its start to its end.
     pub duration: Duration,
-    /// Whether the caller shared a flush that another caller had begun after this one asked; then
-    /// the rest is that flush's, or the last one's.
+    /// Whether the caller shared a flush that another caller had begun after this one asked. The
+    /// other fields are then those of that flush, or of the last one.
     pub joined: bool,
 }
 
-/// `3 groups, 5 lines in 41µs`; `, shared` if the caller joined another's flush.
+/// Writes `3 groups, 5 lines in 41µs`, followed by `, shared` if the caller joined another's flush.
 impl fmt::Display for FlushReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FlushReport { groups, lines, duration, joined } = self;
@@ -83,15 +83,15 @@ pub(crate) struct FlushState {
     which: ScopeLines,
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
-    /// The place where readers find them.
+    /// Where readers find the kept lines.
     shown: Arc<KeptView>,
-    /// The begin of this flush, in ns after the tree's begin.
+    /// The start of this flush, in ns after the tree's start.
     now_ns: u64,
-    /// When the last flush began that issued a barrier.
+    /// When the last flush that issued a barrier began.
     pub(super) barrier_ns: Option<u64>,
-    /// Lines whose marks were taken; emptied by each flush, as the lists below.
+    /// Lines whose marks were taken. Emptied by each flush, like the lists below.
     taken: Vec<DirtyLines>,
-    /// Lines that may have changed: those that were taken, and kept ones.
+    /// Lines that may have changed: those that were taken, and those that are kept.
     candidates: Vec<Candidate>,
 }
 
@@ -136,8 +136,8 @@ impl FlushState {
 
     /// Finds out what is marked, and takes the marks that do not stay.
     ///
-    /// `announced` returns the groups that were announced since it was last called. `dead` are the
-    /// groups, in order, that are to be forgotten after this flush, which began at `now_ns`.
+    /// `announced` returns the groups that were announced since it was last called. `dead` lists,
+    /// in order, the groups to be forgotten after this flush, which began at `now_ns`.
     pub(super) fn take(
         &mut self,
         scope: FlushScope,
@@ -148,8 +148,8 @@ impl FlushState {
         self.now_ns = now_ns;
         self.which.set(scope);
         let mut found = std::mem::take(&mut self.taken);
-        // Marks are counted, those of kept lines included: where no more count, there are no
-        // others.
+        // The count of marks includes those of kept lines: if it is no higher than their number,
+        // there are no others.
         if self.area.dirty_lines(u64::MAX) != self.kept.len() as u64 {
             self.find(scope, &mut found);
         }
@@ -169,21 +169,22 @@ impl FlushState {
         area.take_dirty(&mut found);
         self.taken = found;
         if scope == FlushScope::Tree {
-            // Once more: all marks were found, and a group is announced before it is marked.
+            // Again, now that all marks were found: a group is announced before it is marked.
             self.learn(announced());
         }
     }
 
-    /// Brings what dead groups have left to the totals above them, and forgets them. `ids` are in
-    /// order.
+    /// Carries the remaining counts of dead groups to the totals above them, and forgets the
+    /// groups. `ids` are in order.
     ///
-    /// Takes no barrier, and no mark but theirs: no thread adds to their words any more, and the
-    /// adds came before the end of the last handle, which a lock has told of. The pending error
-    /// above them counts until a flush, as this has no number.
+    /// Issues no barrier, and takes no mark but theirs: no thread adds to their words any longer,
+    /// and all adds came before the end of the last handle, which the lock of the queue has ordered
+    /// before this. The pending error above them counts until the next flush, because this has no
+    /// flush number.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
         let FlushState { area, propagator, kept, taken, .. } = self;
         kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);
-        // Found below.
+        // They are found again below.
         taken.clear();
         for run in ids.chunk_by(|&a, &b| a + 1 == b) {
             let end = (run[run.len() - 1] as usize + 1) * self.lines;
@@ -191,7 +192,7 @@ impl FlushState {
             area.find_dirty(&lines, |lines| taken.push(lines));
         }
         area.take_dirty(taken);
-        // Not a flush that was asked for.
+        // Not a flush that a caller asked for, so its report is not kept.
         let report = self.report();
         self.propagator.begin();
         self.bring_up();
@@ -200,13 +201,12 @@ impl FlushState {
         self.propagator.report = report;
     }
 
-    /// Finds the dirty lines that a flush of `scope` brings up to date, but for those that are
-    /// kept.
+    /// Finds the dirty lines that a flush of `scope` brings up to date, except those that are kept.
     #[inline(never)]
     fn find(&self, scope: FlushScope, out: &mut Vec<DirtyLines>) {
         let lines = match scope {
             FlushScope::Tree => Lines::All,
-            // Without a look at any other: an exact read of one group must not cost more in a busy
+            // Looks at no other lines: an exact read of one group must not cost more in a busy
             // tree.
             FlushScope::Below(root) if self.has_no_child(root) => Lines::Range(self.lines_of(root)),
             FlushScope::Below(_) => Lines::Some,
@@ -228,7 +228,8 @@ impl FlushState {
         id * self.lines..(id + 1) * self.lines
     }
 
-    /// The only lines that a flush of `scope` looks at, if it is a group without children.
+    /// Returns the only lines that a flush of `scope` looks at, if that is a group without
+    /// children.
     fn range_of(&self, scope: FlushScope) -> Option<Range<usize>> {
         match scope {
             FlushScope::Below(root) if self.has_no_child(root) => Some(self.lines_of(root)),
@@ -236,17 +237,17 @@ impl FlushState {
         }
     }
 
-    /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
-    /// taken lines are marked again, and the next flush finds them. Where it takes too long, that
-    /// is read all the same, as what keeps its mark needs no barrier. Returns whether marks were
-    /// cleared.
+    /// Carries what changed in `scope` to the totals. If `barrier` fails, nothing has happened yet:
+    /// taken lines are marked again, and the next flush finds them. If it takes too long, the lines
+    /// are marked again and still read, because lines that keep their marks need no barrier.
+    /// Returns whether marks were cleared.
     pub(super) fn propagate(
         &mut self,
         scope: FlushScope,
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<bool> {
         let mut cleared = true;
-        // A line that keeps its mark needs no barrier.
+        // Lines that keep their marks need no barrier.
         if !self.taken.is_empty() {
             if let Err(error) = barrier(&self.area) {
                 self.area.restore_dirty(&self.taken);
@@ -257,14 +258,14 @@ impl FlushState {
                     return Err(error);
                 }
             }
-            // Also of one that took too long: the next is spaced from it.
+            // Noted even if it took too long: the next is spaced from it.
             self.barrier_ns = Some(self.now_ns);
         }
         self.propagator.begin();
         self.list_kept(scope);
         self.bring_up();
         if !cleared {
-            // Marked again, so that there is nothing to release.
+            // They are marked again, so there is nothing to release.
             self.taken.clear();
         }
         Ok(cleared)
@@ -280,7 +281,7 @@ impl FlushState {
             self.list_taken();
         }
         let view = View::of(&self.area, &self.last);
-        // Before the totals and the copies of kept lines change.
+        // `begin` comes before the totals and the copies of kept lines change.
         self.propagator.propagate(view, &mut self.candidates, || self.shown.begin());
         self.kept.note(&self.candidates);
     }
@@ -288,14 +289,14 @@ impl FlushState {
     /// Lists the lines whose marks were taken, beside those that keep theirs.
     #[cold]
     fn list_taken(&mut self) {
-        // Also where none of them has changed: their marks are released.
+        // Even if none of them has changed: their marks are released.
         self.shown.begin();
         self.candidates.extend(self.taken.iter().copied().map(Candidate::taken));
         // Sorted by line, so that a group is visited once for all of its rows.
         self.candidates.sort_unstable_by_key(|at| (at.lines.word, at.lines.row));
     }
 
-    /// Shows readers that the totals have it, once they do.
+    /// Shows readers that the totals are up to date. Call it once they are.
     pub(super) fn finish(&mut self) {
         self.area.release_dirty(&self.taken);
         self.kept.end(&self.shown);
@@ -322,7 +323,7 @@ impl FlushState {
         &self.propagator.nodes
     }
 
-    /// Appends the lines of a group as they were read last, each the sum over all rows.
+    /// Appends the lines of a group as they were last read, each the sum over all rows.
     pub(super) fn own(&mut self, id: u32, words: &mut Vec<i64>) {
         let last = self.last.lines();
         for line in self.lines_of(id as usize) {
@@ -337,10 +338,10 @@ impl FlushState {
         }
     }
 
-    /// Gives back the memory of lines that no group has.
+    /// Gives back the memory of lines that belong to no group.
     pub(super) fn discard(&mut self, lines: Range<usize>) {
-        // An error leaves memory committed, and nothing wrong: it is zero since its group was
-        // forgotten.
+        // An error leaves memory committed and does no other harm: the memory has been zero since
+        // its group was forgotten.
         let _ = self.last.discard(lines);
     }
 
@@ -356,7 +357,7 @@ impl FlushState {
         lists.iter().sum::<usize>() + self.propagator.nodes.capacity()
     }
 
-    /// Whether nothing is left of the last flush.
+    /// Returns whether nothing is left of the last flush.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.taken.is_empty() && self.candidates.is_empty() && self.propagator.is_at_rest()
@@ -367,8 +368,8 @@ fn count(lines: &[DirtyLines]) -> usize {
     lines.iter().map(|lines| lines.bits.count_ones() as usize).sum()
 }
 
-/// Whether a flush that found so many lines clears marks, rather than keep them all.
-/// The last barrier is `spaced` from this one, or not.
+/// Returns whether a flush that found `found` lines clears marks, rather than keep them all.
+/// `spaced` says whether the last barrier was long enough ago.
 fn is_barrier_due(kept: &KeptLines, found: usize, spaced: bool) -> bool {
     let room = if spaced { QUIET_MAX } else { BUSY_MAX };
     kept.len() + found > room || spaced && kept.cold() > COLD_MAX

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::path::DEPTH_MAX;
 use crate::stats::flush::node_table::Birth;
 
-/// The words of a group. Dropping it hands the rest to the parent at the next flush.
+/// The words of a group. After a drop, the next flush hands what remains to the parent.
 #[repr(C)]
 pub(crate) struct GroupStats {
     pub(super) block: Block<Lineage>,
@@ -46,12 +46,13 @@ impl GroupStats {
         Ok(stats)
     }
 
-    /// The statistics that it is a part of.
+    /// Returns the statistics that it is a part of.
     pub(crate) fn rstat(&self) -> &Rstat {
         &self.rstat
     }
 
-    /// The block's number among its equals; reused once the flusher has forgotten the group.
+    /// Returns the block's number among the blocks, which is reused once the flusher has forgotten
+    /// the group.
     pub(crate) fn id(&self) -> u32 {
         (self.block.first_line() / self.rstat.lines) as u32
     }
@@ -66,14 +67,14 @@ impl GroupStats {
     }
 
     /// Adds to the running CPU's word, unless that may cross a batch boundary: then it returns
-    /// false, and [`add_otherwise`](Self::add_otherwise) is to add.
+    /// false, and the caller must use [`add_otherwise`](Self::add_otherwise).
     #[inline(always)]
     pub(crate) fn add_within(&self, word: usize, n: i64, batch_mask: u64) -> bool {
         self.block.add_dirty_within(word, n, batch_mask)
     }
 
-    /// Adds, and calls `then` after a boundary was crossed. The least that a caller must have at
-    /// hand for what is rare: each argument more is a register less for those that add in line.
+    /// Adds, and calls `then` if a boundary was crossed. Takes as few arguments as possible for the
+    /// rare case: each further argument would cost the inlined fast path a register.
     #[cold]
     #[inline(never)]
     pub(crate) fn add_otherwise(&self, word: usize, n: i64, batch_mask: u64, then: impl FnOnce()) {
@@ -84,25 +85,24 @@ impl GroupStats {
         self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 
-    /// Finds a word; how many batches an add to it crosses goes to
+    /// Finds a word. The number of batches that an add to it crosses must be passed to
     /// [`crossed`](GroupStats::crossed).
     #[inline]
     pub(crate) fn word(&self, word: usize) -> Word<'_> {
         self.block.word(word)
     }
 
-    /// The sum of a word over all CPUs: this group's own part. Concurrent adds are in it or
-    /// not, each for itself.
+    /// Returns the sum of a word over all CPUs: this group's own part. Each concurrent add may or
+    /// may not be included.
     pub(crate) fn own(&self, word: usize) -> i64 {
         self.block.sum(word)
     }
 
-    /// Once in a batch: the price of a bound on reads.
+    /// Raises the pending error, once in a batch: the price of a bound on reads.
     #[cold]
     #[inline(never)]
     pub(crate) fn crossed(&self, word: usize, updated: &Updated<'_>) {
-        // So much and more is the most that a pending error can be, which makes bounds meaningless
-        // until the next flush.
+        // Saturates: the largest pending error makes bounds meaningless until the next flush.
         let batches = u32::try_from(updated.batches().unsigned_abs()).unwrap_or(u32::MAX);
         self.rstat.raise(self.block.block_ref(), word, batches, updated);
     }
@@ -112,7 +112,7 @@ impl GroupStats {
         &self.block
     }
 
-    /// Whether it is the root.
+    /// Returns whether it is the root.
     pub(super) fn is_root(&self) -> bool {
         self.block.block_ref().parent.is_none()
     }
@@ -134,10 +134,10 @@ impl Rstat {
         }
     }
 
-    /// Adds so many batches to the pending error of a word of a group and of all above it.
+    /// Adds `batches` to the pending error of a word in a group and in all groups above it.
     fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: &Updated<'_>) {
-        // The root first: which flushes are a group's depends on those above it. Not by recursion,
-        // as a handler's stack may be small.
+        // The root first: which flushes apply to a group depends on those of the groups above it.
+        // Not by recursion, because a signal handler's stack may be small.
         let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
         for at in upward(at) {
             path[groups] = Some(at);
@@ -155,7 +155,8 @@ impl Rstat {
 
 impl Drop for GroupStats {
     fn drop(&mut self) {
-        // The flusher's clone of the block keeps the words until it has read them a last time.
+        // The flusher's clone of the block keeps the words until the flusher has read them for the
+        // last time.
         self.rstat.bury(self.id());
     }
 }

@@ -1,9 +1,9 @@
 //! Lines whose marks stay where they are, and for how long.
 //!
-//! A flush clears marks only once they are many: more than [`QUIET_MAX`]. It then clears those that
-//! it has just found and those of lines that no longer change, behind one barrier, and for a
-//! millisecond after that a flush clears none unless they are more than [`BUSY_MAX`]. More than
-//! [`COLD_MAX`] lines that have not changed for long are cleared too.
+//! A flush clears marks only once there are more than [`QUIET_MAX`]. It then clears those that it
+//! has just found and those of lines that no longer change, behind one barrier. For a millisecond
+//! after that, a flush clears none unless there are more than [`BUSY_MAX`]. More than [`COLD_MAX`]
+//! lines that have not changed for long are cleared too.
 
 use std::ops::Range;
 
@@ -13,37 +13,37 @@ use submeter_percpu::storage::DirtyLines;
 use super::propagate::{Candidate, Propagator};
 use super::scope::ScopeLines;
 
-/// The most lines that keep their marks after a flush that may issue a barrier: readers of a quiet
-/// tree compare them all.
+/// Maximum number of lines that keep their marks after a flush that may issue a barrier: readers of
+/// a quiet tree compare them all.
 pub(super) const QUIET_MAX: usize = 128;
 
-/// The most lines that keep their marks until the next flush that may: a flush reads one that has
-/// not changed in about 3 ns, so that these take about as long as a barrier does, which interrupts
-/// every CPU besides.
+/// Maximum number of lines that keep their marks until the next flush that may issue a barrier. A
+/// flush reads an unchanged line in about 3 ns, so this many take about as long as a barrier, which
+/// also interrupts every CPU.
 pub(super) const BUSY_MAX: usize = 2048;
 
-/// So many lines that have not changed for [`COLD`] flushes are worth a barrier of their own.
+/// Number of lines, unchanged for [`COLD`] flushes, that are worth a barrier of their own.
 pub(super) const COLD_MAX: usize = QUIET_MAX / 4;
 
-/// Digits of an age.
+/// Number of binary digits of an age.
 const DIGITS: usize = 3;
 
 /// The highest age: the number of flushes for which a cold line has not changed.
 #[cfg(test)]
 pub(super) const COLD: u32 = (1 << DIGITS) - 1;
 
-/// The ages of 64 lines: the number of flushes in a row for which each has not changed. Each digit
-/// has one bit of every number, so that all 64 age at once.
+/// The ages of 64 lines: the number of flushes in a row for which each has not changed. Each word
+/// has one digit of every age, so that all 64 age at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ages([u64; DIGITS]);
 
 impl Ages {
-    /// The lines that have not changed in the last flush that looked.
+    /// Returns the lines that had not changed at the last flush that looked.
     pub(super) fn unchanged(self) -> u64 {
         self.0.into_iter().fold(0, |any, digit| any | digit)
     }
 
-    /// The lines that have not changed for long.
+    /// Returns the lines that have not changed for long.
     pub(super) fn cold(self) -> u64 {
         self.0.into_iter().fold(u64::MAX, |all, digit| all & digit)
     }
@@ -66,14 +66,14 @@ struct Word {
 /// Lines that keep their marks.
 #[derive(Debug, Default)]
 pub(super) struct KeptLines {
-    /// Sorted in this order, so that the lines of a group are side by side.
+    /// Sorted by [`place`], so that the lines of a group are side by side.
     words: Vec<Word>,
     len: usize,
     /// Whether readers have been shown the current state.
     is_published: bool,
 }
 
-/// The order of words.
+/// Returns the sort key of words.
 fn place(lines: &DirtyLines) -> (u32, u32) {
     (lines.word, lines.row)
 }
@@ -101,7 +101,7 @@ impl KeptLines {
         self.words.binary_search_by_key(&place(lines), |word| place(&word.lines))
     }
 
-    /// Keeps the marks of lines that did not keep theirs.
+    /// Keeps the marks of lines that were not kept before.
     pub(super) fn adopt(&mut self, found: &[DirtyLines]) {
         if found.is_empty() {
             return;
@@ -116,11 +116,11 @@ impl KeptLines {
                 Err(_) => self.words.push(Word { lines, ages: Ages::default() }),
             }
         }
-        // Runs in order, which this sort merges.
+        // Two sorted runs, which this sort merges.
         self.words.sort_by_key(|word| place(&word.lines));
     }
 
-    /// Lets those lines go that `which` returns. They are appended to `left`; their marks are still
+    /// Releases the lines that `which` returns, and appends them to `left`. Their marks are still
     /// set.
     #[cold]
     pub(super) fn let_go(
@@ -144,8 +144,8 @@ impl KeptLines {
         self.is_published &= gone == 0;
     }
 
-    /// Lists those lines that are of `which` groups, to be compared and then
-    /// [noted](KeptLines::note): those of a range, without a look at any other, if there is one.
+    /// Lists the lines that belong to the groups of `which`, to be compared and then
+    /// [noted](KeptLines::note). If there is a `range`, lists its lines and looks at no others.
     #[inline(never)]
     pub(super) fn list(
         &self,
@@ -175,7 +175,7 @@ impl KeptLines {
         first..first + count
     }
 
-    /// Notes which of the lines that were listed have changed.
+    /// Notes which of the listed lines have changed.
     pub(super) fn note(&mut self, candidates: &[Candidate]) {
         for &Candidate { lines, kept, changed } in candidates {
             if let Some(kept) = kept {

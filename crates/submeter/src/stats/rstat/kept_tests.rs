@@ -1,4 +1,5 @@
-//! Lines that keep their marks, from inside: who needs a barrier, and who loses a mark again.
+//! Lines that keep their marks, from inside: which flushes need a barrier, and which lines lose
+//! their marks again.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ const MASK: u64 = Count::KIND.batch_mask();
 struct Tree {
     rstat: Arc<Rstat>,
     groups: Vec<GroupStats>,
-    /// The sum of what was added to each.
+    /// The sum of the adds to each group.
     counted: Vec<i64>,
 }
 
 impl Tree {
-    /// A root and `children` below it, each with a line.
+    /// Returns a root with `children` below it, each with a line.
     fn new(children: usize) -> Tree {
         let rstat = Arc::new(Rstat::new(1, 10_000, &one_cpu()).expect("address space"));
         let root = GroupStats::new(&rstat, None).expect("room");
@@ -39,7 +40,7 @@ impl Tree {
         }
     }
 
-    /// Flushes; returns whether that took a barrier.
+    /// Flushes, and returns whether that took a barrier.
     fn flush(&self, scope: FlushScope) -> bool {
         let mut barrier = false;
         let issue = |_: &Area| {
@@ -52,7 +53,7 @@ impl Tree {
         barrier
     }
 
-    /// Sets when the last barrier was: just now, or long ago.
+    /// Sets the time of the last barrier: just now, or long ago.
     fn last_barrier(&self, just_now: bool) {
         // A time later than that of any flush, or none.
         self.rstat.flushes.lock().barrier_ns = just_now.then_some(u64::MAX);
@@ -62,7 +63,7 @@ impl Tree {
         self.flush(FlushScope::Below(self.groups[group].id() as usize))
     }
 
-    /// Flushes everything, and checks that all totals are exact and known to be.
+    /// Flushes everything, and checks that all totals are exact and known to be exact.
     fn flush_all(&self) -> bool {
         let barrier = self.flush(FlushScope::Tree);
         for (group, &counted) in self.groups.iter().zip(&self.counted).skip(1) {
@@ -84,7 +85,7 @@ impl Tree {
         let mut state = self.rstat.flushes.lock();
         state.take(scope, &[], 0, || self.rstat.flushes.take_births(usize::MAX));
         read();
-        // No barrier: no other thread adds.
+        // No barrier is needed: no other thread adds.
         state.list_kept(scope);
         read();
         state.bring_up();
@@ -154,7 +155,7 @@ fn the_bound_ignores_kept_lines() {
     for changed in [1, 3, 7] {
         tree.add(1..1 + changed);
         assert_eq!(tree.groups[0].read(0, MASK).max_error, changed as u64 * MASK);
-        // One that is not kept.
+        // A line that is not kept.
         tree.add(QUIET_MAX..QUIET_MAX + usize::from(changed == 7));
         let others = u64::from(changed == 7);
         assert_eq!(tree.groups[0].read(0, MASK).max_error, (changed as u64 + others) * MASK);
@@ -177,7 +178,7 @@ fn many_lines_wait_for_their_barrier() {
     tree.add(1..BUSY_MAX + 2);
     assert!(tree.flush_all(), "there is no room for one more");
     assert_eq!(tree.marked(), BUSY_MAX as u64, "all of them change");
-    // The barrier was real, so that the next waits. Then all go that have not changed.
+    // The barrier was real, so the next one waits. Then all unchanged lines lose their marks.
     tree.last_barrier(true);
     tree.add(1..3);
     assert!(!tree.flush_all());
@@ -186,7 +187,7 @@ fn many_lines_wait_for_their_barrier() {
     assert_eq!(tree.marked(), 2);
 }
 
-/// However many of its lines were kept.
+/// A flush visits a group once, however many of its lines were kept.
 #[test]
 fn a_flush_visits_a_kept_group_once() {
     let rstat = Arc::new(Rstat::new(16, 100, &one_cpu()).expect("address space"));
@@ -213,7 +214,7 @@ fn a_flush_visits_a_kept_group_once() {
     }
 }
 
-/// No one has to ask for it.
+/// Quiet lines lose their marks without being asked for.
 #[test]
 fn many_quiet_lines_lose_their_marks() {
     let mut tree = Tree::new(COLD_MAX + 2);
@@ -224,7 +225,7 @@ fn many_quiet_lines_lose_their_marks() {
         assert!(!tree.flush_all());
         assert_eq!(tree.marked(), COLD_MAX as u64 + 1);
     }
-    // Another, and it stays as it is.
+    // Another line, which then stays unchanged.
     tree.add(COLD_MAX + 2..COLD_MAX + 3);
     for _ in 0..COLD {
         assert!(!tree.flush_all());
@@ -247,7 +248,7 @@ fn a_flush_of_a_part_lets_no_line_elsewhere_go() {
     tree.flush_all();
     tree.last_barrier(false);
     tree.add(QUIET_MAX + 2..QUIET_MAX + 3);
-    // There are too many, of which it has one.
+    // There are too many kept lines, and this group has one of them.
     assert!(tree.flush_part(QUIET_MAX + 2));
     tree.add(1..2);
     tree.last_barrier(true);
@@ -257,7 +258,7 @@ fn a_flush_of_a_part_lets_no_line_elsewhere_go() {
     assert!(tree.flush_all());
 }
 
-/// Neither of kept lines nor of lines about to lose their marks.
+/// A refused barrier loses no counts, neither of kept lines nor of lines about to lose their marks.
 #[test]
 fn a_refused_barrier_loses_nothing() {
     let mut tree = Tree::new(QUIET_MAX + 2);
@@ -277,7 +278,7 @@ fn a_refused_barrier_loses_nothing() {
     assert!(tree.flush_all());
 }
 
-/// A block that is used again starts from zero and unmarked, whichever way its group was forgotten.
+/// A reused block starts from zero and unmarked, whichever way its last group was forgotten.
 #[test]
 fn kept_lines_end_with_their_group() {
     for by_flush in [true, false] {
@@ -326,8 +327,8 @@ fn a_marked_unchanged_line_leaves_no_doubt() {
     assert!(!tree.flush_all());
 }
 
-/// Once the mark of a line that is let go is released, another line may be marked: as many marks
-/// count as before, and no line that is kept has changed.
+/// Once the mark of a released line is cleared, another line may be marked: the number of marks is
+/// the same, and no kept line has changed.
 #[test]
 fn readers_see_a_flush_before_its_marks_go() {
     let mut tree = Tree::new(QUIET_MAX + 2);
@@ -351,7 +352,8 @@ fn readers_see_a_flush_before_its_marks_go() {
     state.finish();
 }
 
-/// A gauge may be as it was read last, and the total that a flush stores of a moment in between.
+/// A gauge may be back at its last read value, while the total that a flush stores is from a moment
+/// in between.
 #[test]
 fn a_total_of_a_later_flush_is_not_exact() {
     let mut tree = Tree::new(1);
@@ -370,13 +372,13 @@ fn a_total_of_a_later_flush_is_not_exact() {
     tree.flush_all();
 }
 
-/// At each step of a flush of kept lines.
+/// A read at any step of a flush of kept lines is within its bound.
 #[test]
 fn a_read_amid_a_flush_keeps_its_bound() {
     let mut tree = Tree::new(4);
     tree.warm(1..3);
     for round in 0..40 {
-        // Kept lines alone, then with others, which take a barrier; some of those become kept.
+        // Kept lines alone, then with others that need a barrier; some of those become kept.
         tree.add(1..if round % 3 == 0 { 5 } else { 2 + round % 2 });
         let scope = match round % 5 {
             0 => FlushScope::Below(tree.groups[1].id() as usize),
@@ -395,7 +397,7 @@ fn a_read_amid_a_flush_keeps_its_bound() {
     tree.flush_all();
 }
 
-/// Crossings elsewhere stay pending, also above the part that is flushed.
+/// Crossings elsewhere stay pending, even above the part that is flushed.
 #[test]
 fn a_flush_of_a_part_covers_no_error_elsewhere() {
     let mut tree = Tree::new(2);
@@ -418,7 +420,7 @@ fn a_flush_of_a_part_covers_no_error_elsewhere() {
     }
 }
 
-/// It has no word in any other group, whatever else changes.
+/// A flush of a part covers everything below it, whatever changes elsewhere.
 #[test]
 fn a_partial_flush_covers_all_below_it() {
     let tree = Tree::new(2);
@@ -433,13 +435,13 @@ fn a_partial_flush_covers_all_below_it() {
         let bounds = || [&leaf, &below, above].map(|group| group.read(0, MASK).max_error);
         let before = bounds();
         tree.rstat.flush_below(above);
-        // At most a batch is left for each line that is marked.
+        // At most a batch is left for each marked line.
         assert!(bounds().iter().zip(before).all(|(&now, was)| was >= now + 2 * MASK), "{before:?}");
     }
 }
 
-/// A dead group's line is kept for as long as a flush puts the group off or is refused its barrier,
-/// and then goes with it, whatever other lines are kept.
+/// A dead group's line is kept for as long as flushes defer the group or are refused their barrier.
+/// It then goes with the group, whatever other lines are kept.
 #[test]
 fn a_dead_groups_kept_line_is_read_once_more() {
     let mut tree = Tree::new(4);
@@ -483,7 +485,7 @@ impl Counted {
     /// Adds here, and notes it `above` too.
     fn add(&self, above: &Counted, by: i64) {
         for at in [self, above] {
-            // SeqCst, in all of this: what a reader finds returned before it reads has returned.
+            // SeqCst throughout: adds that a reader finds returned before it reads have returned.
             at.started.fetch_add(by, Ordering::SeqCst);
         }
         self.stats.add(0, by, MASK);
@@ -515,7 +517,7 @@ struct Adders {
 impl Adders {
     const ADDS: i64 = if cfg!(miri) { 40 } else { 60_000 };
 
-    /// To two of the leaves, now and then across a batch.
+    /// Adds to two of the leaves, sometimes across a batch boundary.
     fn add(&self, thread: usize) {
         for n in 0..Adders::ADDS {
             let by = if n % 1000 == 0 { 3 * MASK.cast_signed() } else { 1 };
@@ -525,7 +527,7 @@ impl Adders {
         self.adding.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// To groups that are kept, and go.
+    /// Adds to groups whose lines are kept and which then end.
     fn come_and_go(&self) {
         for _ in 0..Adders::ADDS / 400 {
             let brief = Counted::new(&self.rstat, Some(&self.root.stats));
@@ -548,8 +550,8 @@ impl Adders {
         }
     }
 
-    /// Flushes all the time, until lines were kept and all adds are over. Adds before each flush:
-    /// where threads wait for one another's turns on a CPU, no line of theirs changes as often.
+    /// Flushes continuously, until lines were kept and all adds are over. It also adds before each
+    /// flush, because where threads share a CPU their own lines change too rarely.
     fn flush(&self) {
         let start = Instant::now();
         let mut kept = cfg!(miri);
@@ -563,8 +565,8 @@ impl Adders {
     }
 }
 
-/// Few groups that change all the time, so that their lines keep their marks; others that come, are
-/// kept and go. Real sequences, where the machine has them.
+/// Totals stay exact with a few groups that change all the time, so that their lines keep their
+/// marks, and others that come, are kept and go. Uses real sequences where the machine has them.
 #[test]
 fn kept_marks_keep_totals_exact_stress() {
     let rstat = Arc::new(Rstat::new(1, 1000, &Simulated::default()).expect("address space"));

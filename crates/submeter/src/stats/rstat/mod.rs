@@ -7,22 +7,22 @@
 //! no allocation, no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] says that it has begun, finds the marks of every row, reads the marked lines,
-//! subtracts what it read of them last (`last`), and carries the differences from the deepest level
-//! up: each group once, children before parents, by buckets of depth and not by recursion. Words
-//! are never set back; an update that races with the flush is either in or found by the next. A
-//! flush of a part reads only that part, and brings what it found up to the root, so that a parent
-//! is its own plus its children at any time between flushes.
+//! [`Rstat::flush`] announces that it has begun, finds the marks of every row, reads the marked
+//! lines, subtracts their last-read values (`last`), and carries the differences from the deepest
+//! level up: each group once, children before parents, by buckets of depth and not by recursion.
+//! Words are never reset; an update that races with the flush is either included or found by the
+//! next. A flush of a part reads only that part and carries what it found up to the root, so that
+//! between flushes a parent always equals its own count plus its children's.
 //!
 //! Marks stay where they are found ([`kept_lines`]): each flush reads their lines without a
-//! barrier, and the next update need not mark them. Only once they are many does a flush clear
-//! marks, those of lines that no longer change together, behind one barrier, and then for some time
-//! no flush does. So most flushes make no system call and interrupt no CPU.
+//! barrier, and the next update need not mark them. Only once there are many does a flush clear
+//! marks: those of all lines that no longer change, together behind one barrier. For some time
+//! after that, no flush clears any. So most flushes make no system call and interrupt no CPU.
 //!
 //! # Groups that end
-//! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
-//! ends the last of them ([`BATCH`]): a flush of those alone. It needs no barrier, because no
-//! thread adds to their words any more.
+//! A dead group is forgotten by the next flush, or together with its batch by the thread that ends
+//! the last group of the batch ([`BATCH`]), which flushes those groups alone. That needs no
+//! barrier, because no thread adds to their words any longer.
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: see
@@ -62,51 +62,52 @@ use kept_lines::BUSY_MAX;
 use reader::{Lineage, noted, upward};
 use scope::FlushScope;
 
-/// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for
+/// The shared rows of the area, by number. (The owned rows hold what the flusher read last, one for
 /// each data row.)
 pub(crate) mod rows {
     /// Cached totals. Written by the flush, read by any thread.
     pub(crate) const TOTAL: usize = 0;
-    /// The batches that updaters have crossed and no flush has in the totals yet: the two words of
-    /// [`Pending`](submeter_percpu::pending::Pending).
+    /// The batches that updaters have crossed and no flush has added to the totals yet: the two
+    /// words of [`Pending`](submeter_percpu::pending::Pending).
     pub(crate) const PENDING_ERROR: [usize; 2] = [1, 2];
-    /// Of the last flush of just this part, by the words of [`flushed`](super::flushed). A block
-    /// has at least a line.
+    /// The last flush of just this part, in the words of [`flushed`](super::flushed). A block has
+    /// at least one line.
     pub(crate) const FLUSHED: usize = 3;
-    /// The number of them.
+    /// Number of shared rows.
     pub(crate) const COUNT: usize = 4;
 }
 
 /// A group's line in [`rows::FLUSHED`]: the flushes of just its part, or, for the root, of the
-/// tree. The traces of an earlier group in the same block are of flushes that began before this
-/// group came.
+/// tree. What an earlier group left in the same block is from flushes that began before this group
+/// came.
 pub(crate) mod flushed {
-    /// When the last that is complete began, in ns after the tree's begin.
+    /// When the last complete flush began, in ns after the tree's start.
     pub(crate) const AS_OF_NS: usize = 0;
-    /// Its number.
+    /// The number of that flush.
     pub(crate) const COVERED: usize = 1;
-    /// The number of the last that began.
+    /// The number of the last flush that began.
     pub(crate) const BEGUN: usize = 2;
     /// The number of flushes that began.
     pub(crate) const TURN: usize = 3;
 }
 
-// A block that is used again has the words of its new owner zeroed. In this order none has the
-// number of a flush that is complete beside that of an older one that began: what crosses would be
-// dated with that, and not count.
+// A reused block has its words zeroed for its new owner. In this order, no block ever has the
+// number of a complete flush beside that of an older flush that began: crossings would be dated
+// with the older one, and not count.
 const _: () = assert!(flushed::COVERED < flushed::BEGUN);
 
-/// The root's number: it is the first of all blocks.
+/// The root's number: its block is the first.
 const ROOT: usize = 0;
 
-/// Once so many groups have come, or so many have gone, without a flush, the thread that adds one
-/// more makes them known, or forgets them: in batches, so that none pays for those of all.
+/// Number of groups that may come, or go, without a flush before the thread that adds the last one
+/// makes them known, or forgets them. In batches, so that no thread pays for all of them.
 const BATCH: usize = 256;
 
-/// The most of them at once: where more wait, as after a snapshot, they become fewer.
+/// Maximum number handled at once. It is larger than a batch, so that a longer queue, as after a
+/// snapshot, gets shorter.
 const BATCH_MAX: usize = 2 * BATCH;
 
-/// The time between a flush and the next, which waits for it to end.
+/// The period between one flush and the next, which waits for this to be dropped.
 pub(crate) struct Flushed<'a> {
     rstat: &'a Rstat,
     state: MutexGuard<'a, FlushState>,
@@ -115,37 +116,37 @@ pub(crate) struct Flushed<'a> {
 /// The statistics of one tree, or of one section of its metrics.
 pub(crate) struct Rstat {
     area: Area,
-    /// Words of a group.
+    /// Number of words of a group.
     words: usize,
-    /// Lines of a group's block: all blocks of the area are alike, so that a line determines its
-    /// group.
+    /// Number of lines of a group's block. All blocks of the area are alike, so that a line
+    /// determines its group.
     lines: usize,
     groups_max: usize,
-    /// Groups that exist, the dying included.
+    /// Number of groups that exist, including dying ones.
     len: AtomicUsize,
     flushes: Coalescer<BlockRef<Lineage>, FlushState>,
-    /// The last values read of each data row. The flusher writes.
+    /// The last values read from each data row. Written by the flusher.
     last: Arc<OwnedRows>,
-    /// Lines whose marks a flush leaves, for readers.
+    /// Lines whose marks flushes leave set, for readers.
     kept: Arc<KeptView>,
 }
 
 impl Flushed<'_> {
-    /// When the flush began.
+    /// Returns when the flush began.
     pub(crate) fn at(&self) -> Instant {
         self.rstat.flushes.instant(self.rstat.flushes.as_of_ns())
     }
 
-    /// Appends what a group itself had counted when the flush read it, all words of its lines.
+    /// Appends what the group itself had counted when the flush read it: all words of its lines.
     ///
-    /// Not [`GroupStats::own`], which reads the words as they are now: it may have more than the
-    /// totals of the group's ancestors have.
+    /// Not [`GroupStats::own`], which reads the words as they are now and may include more than the
+    /// totals of the group's ancestors.
     pub(crate) fn own(&mut self, stats: &GroupStats, words: &mut Vec<i64>) {
         self.state.own(stats.id(), words);
     }
 }
 
-/// What is not the machine's own, for tests.
+/// What tests simulate instead of using the machine's own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulated {
     pub(crate) cpus: Option<usize>,
@@ -153,7 +154,7 @@ pub(crate) struct Simulated {
 }
 
 impl Rstat {
-    /// For groups of `words` words each, on this machine or as far as that is simulated.
+    /// Makes statistics for groups of `words` words each, on this machine or on a simulated one.
     pub(crate) fn new(
         words: usize,
         groups_max: usize,
@@ -191,8 +192,8 @@ impl Rstat {
         self.request(FlushScope::Tree)
     }
 
-    /// Flushes a group and the groups below it, as [`flush`](Rstat::flush) does a tree. The groups
-    /// above learn of the counts that it finds.
+    /// Flushes a group and the groups below it, as [`flush`](Rstat::flush) does for a tree. The
+    /// counts that it finds are added to the groups above as well.
     pub(crate) fn flush_below(&self, stats: &GroupStats) -> FlushReport {
         self.request(if stats.is_root() {
             FlushScope::Tree
@@ -212,8 +213,8 @@ impl Rstat {
         }
         let report = self.flush_or_panic(&mut state, scope);
         drop(state);
-        // Return freed pages to the system, and lock one range at a time: readers then wait for one
-        // range, not for all.
+        // Returns freed pages to the system. Locks one range at a time, so that readers wait for
+        // one range, not for all.
         self.area.trim_when_due(|lines| {
             self.flushes.lock().discard(lines);
             true
@@ -221,31 +222,32 @@ impl Rstat {
         report
     }
 
-    /// Whether a flush that began after `asked` brought all of `scope` up to date.
+    /// Returns whether a flush that began after `asked` brought all of `scope` up to date.
     fn covers(&self, state: &FlushState, scope: FlushScope, asked: u64) -> bool {
         let FlushScope::Below(id) = scope else { return self.flushes.covers(asked) };
         self.flushes.covers(asked)
             || state.nodes().upward(id).any(|at| {
-                // Relaxed: written and read with `flushes` locked. A value of an earlier group in
-                // the same block is lower than any number at which a younger group was asked.
+                // Relaxed: written and read with `flushes` locked. A value left by an earlier group
+                // in the same block is lower than any number at which a flush of a younger group
+                // was asked for.
                 let number = self.flushed_words(at)[flushed::COVERED].load(Ordering::Relaxed);
                 number.cast_unsigned() > asked
             })
     }
 
-    /// Flushes, and keeps all other flushes out until the result is dropped: totals agree with each
-    /// other so long.
+    /// Flushes, and keeps all other flushes out until the result is dropped: until then, totals
+    /// agree with each other.
     pub(crate) fn flushed(&self) -> Flushed<'_> {
-        // For its fence: a caller's update that found its line marked comes before the flush counts
-        // marks.
+        // For its fence: the caller's updates that found their lines marked come before the flush
+        // counts marks.
         self.flushes.ask();
         let mut state = self.flushes.lock();
         self.flush_or_panic(&mut state, FlushScope::Tree);
         Flushed { rstat: self, state }
     }
 
-    /// A refused barrier leaves everything as it was, for a flush after the refusal ends; but
-    /// the caller must not go on as if this one had been.
+    /// A refused barrier leaves everything as it was, for a flush after the refusal ends. But the
+    /// caller must not continue as if this flush had happened.
     fn flush_or_panic(&self, state: &mut FlushState, scope: FlushScope) -> FlushReport {
         self.flush_locked(state, scope, Area::try_barrier).unwrap_or_else(|error| {
             panic!("the kernel refused a barrier that it granted before, so nothing was flushed: {error}")
@@ -260,7 +262,7 @@ impl Rstat {
     ) -> io::Result<FlushReport> {
         let flush = self.flushes.begin();
         self.note_begun(scope, &flush);
-        // First: the counts of dead groups are marked, and are taken below.
+        // First, because the counts of dead groups are marked and are taken below.
         let mut deaths = self.flushes.take_deaths(usize::MAX);
         let announced = || self.flushes.take_births(usize::MAX);
         // A flush of a part asks for the parents of what is marked. Updates that returned before
@@ -276,7 +278,7 @@ impl Rstat {
         state.take(scope, &dead, flush.as_of_ns, announced);
         let propagated = state.propagate(scope, barrier);
         if !matches!(propagated, Ok(true)) {
-            // Their words are read, and used again, by a flush that clears their marks.
+            // Their words are read and reused only by a flush that clears their marks.
             self.flushes.defer(std::mem::take(&mut deaths));
         }
         propagated?;
@@ -290,12 +292,12 @@ impl Rstat {
         Ok(state.report_after(flush.elapsed()))
     }
 
-    /// Says that a flush has begun, before it looks for anything.
+    /// Announces that a flush has begun, before it looks for anything.
     fn note_begun(&self, scope: FlushScope, flush: &Begun) {
         noted(self.flushed_words(scope.root())).begin(flush.number);
     }
 
-    /// Notes when the totals are from, after they were stored.
+    /// Notes when the totals are from. Call it after they are stored.
     fn note_flushed(&self, scope: FlushScope, flush: &Begun) {
         let words = self.flushed_words(scope.root());
         noted(words).complete(flush.number);
@@ -312,8 +314,8 @@ impl Rstat {
 
     /// Announces a group; see [`Coalescer::announce`].
     fn announce(&self, birth: Birth<BlockRef<Lineage>>) {
-        // Not waited for, here and in `bury`: a flush under way takes what waits, and a caller may
-        // hold locks that a snapshot is about to ask for.
+        // Does not wait for the lock, here and in `bury`: a flush in progress takes what waits, and
+        // a caller may hold locks that a snapshot is about to take.
         if self.flushes.announce(birth) >= BATCH
             && let Some(mut state) = self.flushes.try_lock()
         {
@@ -336,7 +338,7 @@ impl Rstat {
         }
     }
 
-    /// Forgets dead groups: their counts stay in the totals above them. For callers that need their
+    /// Forgets dead groups, whose counts stay in the totals above them. For callers that need their
     /// room.
     pub(crate) fn reclaim(&self) {
         while self.reclaim_some(&mut self.flushes.lock()) {}
@@ -349,19 +351,20 @@ impl Rstat {
         self.len.swap(len, Ordering::Relaxed)
     }
 
-    /// Forgets some of the dead, unless a flush is under way.
+    /// Forgets some of the dead groups, unless a flush is in progress.
     pub(crate) fn try_reclaim(&self) {
         if let Some(mut state) = self.flushes.try_lock() {
             self.reclaim_some(&mut state);
         }
     }
 
-    /// Forgets some of the dead, the earliest; returns whether there may be more.
+    /// Forgets the earliest of the dead groups; returns whether there may be more.
     fn reclaim_some(&self, state: &mut FlushState) -> bool {
-        // First: a dead group was announced before, and is among the births.
+        // First: a dead group was announced earlier, so it is known or among the births.
         let mut deaths = self.flushes.take_deaths(BATCH_MAX);
         let Some(births) = self.flushes.take_births_unless_abandoned(BATCH_MAX) else {
-            // In a forked child the dead stay, as does all that it cannot learn of.
+            // In a forked child the dead groups stay, like all groups that the child cannot learn
+            // of.
             self.flushes.defer(deaths);
             return false;
         };
@@ -378,7 +381,7 @@ impl Rstat {
         deaths.len() == BATCH_MAX
     }
 
-    /// Counts a new group, if there may be one more. The dead count until they are forgotten.
+    /// Counts a new group, if there may be one more. Dead groups count until they are forgotten.
     fn admit(&self) -> Result<(), Error> {
         // Relaxed: the counter alone decides; nothing else is published by it.
         let admitted = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {

@@ -1,4 +1,4 @@
-//! The statistics of one group, of one section among others.
+//! The statistics of one group in one of the further sections.
 
 use super::GroupStats;
 

@@ -12,7 +12,7 @@ use crate::stats::flush::reuse::empty;
 
 type Line = [i64; LINE_WORDS];
 
-/// The most lines of a group: a node has a bit for each.
+/// As many lines as a group may have: a node has a bit for each.
 static ZERO: [Line; 64] = [[0; LINE_WORDS]; 64];
 
 /// The rows that a flush reads and the totals that it writes.
@@ -29,8 +29,8 @@ impl<'a> View<'a> {
         View { data: area.data(), last: last.lines(), totals: area.shared_lines(rows::TOTAL) }
     }
 
-    /// Reads a line in each of `rows`, and returns by how much they differ from last time, if any
-    /// does. Calls `begin` before it notes what it read.
+    /// Reads a line in each of `rows`, and returns by how much they differ from the last read, if
+    /// any does. Calls `begin` before it stores what it read.
     #[inline(always)]
     fn new_in(
         self,
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
         let (now, last) = (self.data.load_line(row, line), self.last.line(row, line));
         let (mut new, mut any) = ([0; LINE_WORDS], 0);
         for n in 0..LINE_WORDS {
-            // Relaxed: the flusher's own.
+            // Relaxed: used only by the flusher.
             new[n] = now[n].wrapping_sub(last[n].load(Ordering::Relaxed));
             any |= new[n];
         }
@@ -89,18 +89,18 @@ impl<'a> View<'a> {
     }
 }
 
-/// Lines that a flush compares with what it read of them last.
+/// Lines that a flush compares with their last-read values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) lines: DirtyLines,
-    /// The place among the words of the kept lines; none where marks were taken.
+    /// The index among the words of the kept lines; `None` if the marks were taken.
     pub(super) kept: Option<u32>,
-    /// Those that differ.
+    /// The lines that differ.
     pub(super) changed: u64,
 }
 
 impl Candidate {
-    /// Lines whose marks were taken.
+    /// Returns lines whose marks were taken.
     pub(super) fn taken(lines: DirtyLines) -> Candidate {
         Candidate { lines, kept: None, changed: 0 }
     }
@@ -108,13 +108,13 @@ impl Candidate {
 
 /// Carries differences from the groups that changed to the root: each group once.
 pub(super) struct Propagator {
-    /// Lines of a group.
+    /// Number of lines of a group.
     lines: usize,
     /// 2^32 / `lines`, rounded up.
     reciprocal: u64,
     pub(super) nodes: NodeTable<BlockRef<Lineage>>,
-    /// The pending lines, by slot, of the groups that have something pending from below: `lines`
-    /// for each. Reused, so that it stays in the cache.
+    /// Pending lines, by slot, of the groups that have something pending from below: `lines` for
+    /// each. Reused, so that it stays in the cache.
     pending: Vec<Line>,
     /// The group whose lines were read last.
     collected: usize,
@@ -140,9 +140,9 @@ impl Propagator {
     /// Returns the group of `line` and a mask of its lines among the 64 from `first` on.
     #[inline]
     pub(super) fn group_of(&self, line: usize, first: usize) -> (usize, u64) {
-        // `line / self.lines`, where a division would take a tenth of a flush. Exact, as the
-        // reciprocal's error times the line is below 2^32: lines of a row are fewer than 2^24, of a
-        // group at most 64.
+        // Equals `line / self.lines`; a division would take a tenth of a flush. Exact, because the
+        // reciprocal's error times the line is below 2^32: a row has fewer than 2^24 lines, a group
+        // at most 64.
         let id = ((line as u64 * self.reciprocal) >> 32) as usize;
         debug_assert_eq!(id, line / self.lines);
         let from = (id * self.lines).saturating_sub(first);
@@ -156,8 +156,8 @@ impl Propagator {
         self.collected = usize::MAX;
     }
 
-    /// Takes what is new in these lines to the totals of all groups up to the root, and notes which
-    /// have changed. They are in order. Calls `begin` before it changes anything.
+    /// Adds what is new in these lines, which are in order, to the totals of all groups up to the
+    /// root, and notes which lines have changed. Calls `begin` before it changes anything.
     pub(super) fn propagate(
         &mut self,
         view: View<'_>,
@@ -197,8 +197,8 @@ impl Propagator {
     ) {
         let Some(node) = self.nodes.get(id) else { return };
         let block = id * self.lines;
-        // A group that has children waits for what they bring, to be visited once; and so does one
-        // that waits already.
+        // A group with children waits for what they bring, so that it is visited once; so does a
+        // group that waits already.
         let waits = node.is_inner() || node.is_scheduled();
         let above = if waits { Some(id) } else { node.parent() };
         let (mut slot, mut dirty) = (None, 0);
@@ -222,17 +222,18 @@ impl Propagator {
             return;
         }
         if let Some(above) = above {
-            // The first line scheduled it for itself alone; once for the rest, not once for each.
+            // The first line scheduled the parent for itself alone. Once for the rest, not once for
+            // each.
             self.nodes.schedule(above, dirty);
         }
         if !waits && self.collected != id {
-            // Lines of a group come one after the other, but not always in one word.
+            // Lines of a group follow each other, but not always in one word.
             self.collected = id;
             self.visited(id);
         }
     }
 
-    /// Adds what groups have pending to their totals and to what their parents have pending.
+    /// Adds each group's pending counts to its totals and to its parent's pending counts.
     fn pass_on(&mut self, view: View<'_>) {
         let Propagator { nodes, pending, report, lines, .. } = self;
         let lines = *lines;
@@ -276,11 +277,11 @@ impl Propagator {
         let Propagator { nodes, lines, .. } = self;
         let (lines, last) = (*lines, last.lines());
         nodes.forget(ids, |id, kept| {
-            // Before the block goes, whose lines start from zero with their next group.
+            // Before the block is released: its lines must start from zero with their next group.
             for (row, line) in rows.clone().flat_map(|row| (0..lines).map(move |l| (row, l))) {
                 for word in last.line(row, id * lines + line) {
-                    // Relaxed, both: the flusher's own. A store would commit a page that was never
-                    // written.
+                    // Relaxed, both: used only by the flusher. An unconditional store would commit
+                    // a page that was never written.
                     if word.load(Ordering::Relaxed) != 0 {
                         // Relaxed: as above.
                         word.store(0, Ordering::Relaxed);
@@ -292,7 +293,7 @@ impl Propagator {
     }
 }
 
-/// Lists a group as having something pending in the lines `dirty`; returns where in `pending`.
+/// Lists a group as having something pending in the lines `dirty`; returns its index in `pending`.
 #[inline(always)]
 fn schedule(
     nodes: &mut NodeTable<BlockRef<Lineage>>,

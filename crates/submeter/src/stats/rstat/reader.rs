@@ -1,29 +1,30 @@
-//! One read: a cached total, how far it may be off, and how old it is.
+//! One read: a cached total, its error bound, and its age.
 //!
-//! [`GroupStats::read`] visits no rows, and no group but, between flushes, those above. All of it
-//! is here but the protocols that it takes part in: [`KeptView`] for lines that are marked and
-//! unchanged, [`pending`](submeter_percpu::pending) for batches that were crossed, and
-//! [`Coalescer`] for when totals are from.
+//! [`GroupStats::read`] visits no rows and, between flushes, no groups but those above it. It is
+//! all here except for the protocols that it takes part in: [`KeptView`] for lines that are marked
+//! and unchanged, [`pending`](submeter_percpu::pending) for crossed batches, and [`Coalescer`] for
+//! the time of totals.
 //!
 //! # The bound
-//! A total can be wrong by nothing, if no mark is out but those of kept lines that are as they were
-//! read last, and no flush has begun to change totals by the time that the total is loaded (then
-//! all marks count). Otherwise it lacks what crossed a batch boundary since the last flush began
-//! (the *pending error*, which the updaters that crossed add to, and no flush has to reset:
-//! [`Pending`]), plus less than a batch for each line that may hold more: those that are marked,
-//! and in each row no more than there are groups below. An add that crossed and has not said so yet
-//! (in flight) may hide as much again.
+//! A total is exact if the only marked lines are kept lines that have not changed since they were
+//! last read, and no flush has begun to change totals by the time that the total is loaded (if one
+//! has, all marks count). Otherwise it lacks the batches that were crossed since the last flush
+//! began (the *pending error*, which the crossing updaters add to and no flush has to reset:
+//! [`Pending`]), plus less than a batch for each line that may hold more. Those are the marked
+//! lines, and in each row no more than there are groups below. An add that has crossed a boundary
+//! but not posted that yet (it is in flight) may hide as much again.
 //!
-//! Wherever the boundaries lie: between two looks at a word that crossed `c` of them it has moved
-//! by `c` batches and less than one more, as it may come from one end of a batch and go to the
-//! other. So no bound is tighter that knows no more than `c`, and that they lie half a batch away
-//! from 0 ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross and not what that says,
-//! as long as who posts a crossing finds it by the boundaries of the sequence that refused it.
+//! This holds wherever the boundaries lie: a word that crosses `c` boundaries between two looks has
+//! moved by less than `c + 1` batches, since it may go from one end of a batch to the other. No
+//! bound that knows only `c` is tighter. That boundaries lie half a batch away from 0
+//! ([`CENTRE`](submeter_sys::CENTRE)) changes how often words cross, not what a crossing means, as
+//! long as the updater that posts a crossing uses the boundaries of the sequence that refused the
+//! add.
 //!
 //! # The order of loads
-//! It is what makes the bound true: when the totals are from and how many groups there are come
-//! first, then the lines that are marked, the overflows in flight, the batches that were crossed,
-//! and the total last. Each load says what it pairs with.
+//! The order makes the bound true. The time of the totals and the number of groups come first, then
+//! the marked lines, the overflows in flight, the crossed batches, and the total last. The comment
+//! at each load says what it pairs with.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -40,19 +41,19 @@ use crate::metric::reading::Reading;
 use crate::stats::flush::coalescer::Coalescer;
 
 impl GroupStats {
-    /// Reads a cached total. Visits no rows, and no group but, between flushes, those above.
+    /// Reads a cached total. Visits no rows and, between flushes, no groups but those above.
     pub(crate) fn read(&self, word: usize, batch_mask: u64) -> Reading<i64> {
         self.read_words(word..word + 1, batch_mask, || self.total(word))
     }
 
-    /// Reads the cached totals of several words, whose bound is for all of them together.
+    /// Reads the cached totals of several words, with one bound for all of them together.
     pub(crate) fn read_many(&self, words: Range<usize>, batch_mask: u64) -> Reading<Vec<u64>> {
         self.read_words(words.clone(), batch_mask, || {
             words.clone().map(|word| self.total(word).cast_unsigned()).collect()
         })
     }
 
-    /// Bounds what `totals` loads of `words`.
+    /// Reads the totals that `totals` loads, and bounds the error of `words`.
     #[inline(always)]
     pub(super) fn read_words<T>(
         &self,
@@ -61,19 +62,19 @@ impl GroupStats {
         totals: impl Fn() -> T,
     ) -> Reading<T> {
         let rstat = &*self.rstat;
-        // Before the total, so that the total is of this flush or of a later one: an age that is
-        // one flush old is a true age.
+        // Before the total, so that the total is from this flush or a later one: an age that is too
+        // high by a flush is still a true bound.
         let as_of_ns = rstat.flushes.as_of_ns();
         // Acquire: pairs with the Release in `Rstat::note_flushed`. 0 if this part was never
         // flushed by itself.
         let part = self.shared(rows::FLUSHED, flushed::AS_OF_NS).load(Ordering::Acquire);
         let as_of_ns = as_of_ns.max(part.cast_unsigned());
-        // Before the total too: groups that have left it by now are in the total. Acquire: see
-        // `Lineage::leave`.
+        // Also before the total: the counts of groups that have left by now are in the total.
+        // Acquire: see `Lineage::leave`.
         let population = self.block.block_ref().population.load(Ordering::Acquire);
-        // In each row, the words of each group below, and only of lines that are marked. Counted
-        // until what they hold is in the totals, so that no mark out means that all that returned
-        // is in `value`.
+        // In each row, the words of each group below, and only those of marked lines. Marks count
+        // until the totals include what their lines hold, so if no line is marked, `value` includes
+        // every update that returned.
         let spanned = (words.end.div_ceil(LINE_WORDS) - words.start / LINE_WORDS) as u64;
         let most = population.saturating_mul(spanned);
         let mut compares = true;
@@ -87,8 +88,8 @@ impl GroupStats {
                 lines => (lines, Unread::default()),
             };
             let dirty = lines * words.len().min(LINE_WORDS) as u64;
-            // Before the pending error. An add that has not posted its overflow yet keeps what
-            // others add after it in the same word from overflowing: less than a batch for each.
+            // Before the pending error. While an add has not posted its overflow yet, later adds to
+            // the same word do not overflow: less than a batch for each such add.
             let in_flight = if lines == 0 { 0 } else { rstat.area.in_flight() };
             let pending = match lines {
                 0 => 0,
@@ -96,7 +97,8 @@ impl GroupStats {
             };
             let value = totals();
             if !rstat.kept.holds(&found) {
-                // A flush stores totals. Once more, and then without comparing: all marks count.
+                // A flush is storing totals. Try again, this time without comparing: all marks
+                // count.
                 compares = false;
                 continue;
             }
@@ -110,7 +112,7 @@ impl GroupStats {
         }
     }
 
-    /// The cached total.
+    /// Returns the cached total.
     pub(crate) fn total(&self, word: usize) -> i64 {
         // Relaxed: in `read_words` after loads that acquire what a flush stored before its number
         // and before it released marks, and before `holds` looks again; elsewhere after a flush, or
@@ -124,22 +126,23 @@ impl GroupStats {
 }
 
 impl Rstat {
-    /// Returns how many lines at most hold something that is not in the totals: of the marks, which
-    /// `count` counts, not those of kept lines that are as they were read last.
+    /// Returns an upper bound on the number of lines with something that is not in the totals: the
+    /// marks, which `count` counts, less those of kept lines that have not changed since they were
+    /// last read.
     pub(super) fn unread(&self, count: impl FnOnce() -> u64) -> Unread {
         let (data, last) = (self.area.data(), self.last.lines());
-        // A number may be of no line, or of none any longer: the slot that had it may be torn.
+        // A number may belong to no line, or to none any longer: the slot it came from may be torn.
         let is_same =
             |row, line| data.has(row, line) && data.is_line(row, line, last.line(row, line));
         self.kept.unread(count, is_same)
     }
 
-    /// Returns the pending error of some words of a group together, in batches. To be called after
-    /// the marks were counted and before the total is loaded.
+    /// Returns the pending error of some words of a group together, in batches. Call it after the
+    /// marks were counted and before the total is loaded.
     #[inline]
     fn pending_batches(&self, at: &BlockRef<Lineage>, words: Range<usize>) -> u32 {
         let since = |covered| {
-            // No updater may have found a later number.
+            // No updater can have seen a later number.
             let begun = || self.flushes.begun();
             let of = |word| self.pending_error(at, word).sum(covered, begun);
             words.clone().map(of).fold(0, u32::saturating_add)
@@ -150,8 +153,8 @@ impl Rstat {
         }
     }
 
-    /// Returns [`pending_batches`](Rstat::pending_batches) less those that a flush of a group above
-    /// has taken up.
+    /// Returns [`pending_batches`](Rstat::pending_batches) less the batches that a flush of a group
+    /// above has included.
     #[inline(never)]
     fn pending_here(
         &self,
@@ -163,19 +166,19 @@ impl Rstat {
         covered.max().map_or(pending, since)
     }
 
-    /// The words of [`flushed`], by the first line of a group's block.
+    /// Returns the words of [`flushed`], by the first line of a group's block.
     #[inline]
     pub(super) fn flushed_line(&self, line: usize) -> &[AtomicI64; LINE_WORDS] {
         &self.area.shared_lines(rows::FLUSHED)[line]
     }
 
-    /// The number of the last complete flush of just this part.
+    /// Returns the number of the last complete flush of just this part.
     #[inline]
     fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
         noted(self.flushed_line(at.first_line())).covered()
     }
 
-    /// The pending error of a word: see [`Pending`].
+    /// Returns the pending error of a word: see [`Pending`].
     #[inline]
     pub(super) fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
         let at = at.first_word() + word;
@@ -183,17 +186,17 @@ impl Rstat {
     }
 }
 
-/// The flush numbers in a line of [`rows::FLUSHED`].
+/// Returns the flush numbers in a line of [`rows::FLUSHED`].
 #[inline]
 pub(super) fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
     Noted([flushed::BEGUN, flushed::COVERED, flushed::TURN].map(|at| &words[at]))
 }
 
 /// The part of a group that the flusher and the overflows of descendants need, even when nothing
-/// else holds it. BlockRef with its block's words, whose index they need as well.
+/// else holds it. It is in a `BlockRef` with its block's words, whose index they need as well.
 pub(crate) struct Lineage {
     pub(super) parent: Option<BlockRef<Lineage>>,
-    /// This group and its descendants, the dying included: how many words a total is made of.
+    /// Number of groups here and below, including dying ones: how many words a total is made of.
     pub(super) population: AtomicU64,
 }
 
@@ -201,15 +204,15 @@ impl Lineage {
     /// Leaves the population of itself and its ancestors.
     pub(super) fn leave(this: &BlockRef<Lineage>) {
         for at in upward(this) {
-            // Release: after the flush that had its words stored the totals; pairs with the Acquire
-            // in `read_words`, so that a reader which no longer counts it finds its words in the
-            // total.
+            // Release: after the flush that read its words stored the totals; pairs with the
+            // Acquire in `read_words`, so that a reader that no longer counts the group finds its
+            // words in the total.
             at.population.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
-/// A group and its ancestors.
+/// Returns a group and its ancestors.
 pub(super) fn upward(lineage: &BlockRef<Lineage>) -> impl Iterator<Item = &BlockRef<Lineage>> {
     std::iter::successors(Some(lineage), |at| at.parent.as_ref())
 }

@@ -12,12 +12,12 @@ use crate::stats::flush::node_table::NodeTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushScope {
     Tree,
-    /// A group and what is below it, by id.
+    /// A group and those below it, by id.
     Below(usize),
 }
 
 impl FlushScope {
-    /// Returns the group that it is, with what is below it.
+    /// Returns the topmost group of the scope.
     pub(super) fn root(self) -> usize {
         match self {
             FlushScope::Tree => super::ROOT,
@@ -30,7 +30,7 @@ impl FlushScope {
         self,
         nodes: &NodeTable<BlockRef<Lineage>>,
     ) -> impl FnMut(usize) -> bool + use<'_> {
-        // Neighbours are mostly siblings: one answer for all of them.
+        // Neighbours are mostly siblings, with one answer for all of them.
         let mut answered = None;
         let depth = match self {
             FlushScope::Tree => 0,
@@ -45,12 +45,12 @@ impl FlushScope {
 
 /// The lines of the groups of a scope.
 ///
-/// A flush asks for the same lines several times, and the next one does too: the answers for 64 of
+/// A flush asks about the same lines several times, and so does the next one: the answers for 64 of
 /// them are kept until groups come or go.
 #[derive(Debug)]
 pub(super) struct ScopeLines {
     scope: FlushScope,
-    /// The number of the 64 lines.
+    /// The number of these 64 lines.
     word: Cell<u32>,
     /// The lines whose answers are known.
     known: Cell<u64>,
@@ -69,12 +69,12 @@ impl ScopeLines {
         }
     }
 
-    /// Forgets answers, as there are other groups now.
+    /// Forgets the answers, because the groups have changed.
     pub(super) fn forget(&mut self) {
         self.known.set(0);
     }
 
-    /// Returns those of `lines` that are of the scope's groups.
+    /// Returns those of `lines` that belong to the scope's groups.
     #[inline]
     pub(super) fn of(&self, propagator: &Propagator, lines: DirtyLines) -> u64 {
         match self.scope {
@@ -102,7 +102,7 @@ impl ScopeLines {
     }
 }
 
-/// Returns those of `lines` that are of these groups, which are in order.
+/// Returns those of `lines` that belong to these groups, which are in order.
 pub(super) fn of_groups(ids: &[u32], propagator: &Propagator, lines: DirtyLines) -> u64 {
     of_which(propagator, lines, |id| ids.binary_search(&(id as u32)).is_ok())
 }
@@ -130,7 +130,7 @@ fn is_below(
     if id == root {
         return true;
     }
-    // A group that the flusher has not heard of yet returned no update before the flush began.
+    // No update of a group that the flusher does not know yet returned before the flush began.
     let Some(node) = nodes.get(id).filter(|node| node.depth() > depth) else { return false };
     let Some(parent) = node.parent() else { return false };
     match *answered {

@@ -1,7 +1,7 @@
 //! Flushes, from inside: what is visited, in which order, and what a failure leaves behind.
 //!
-//! Linux states its rules for lists of updated groups; here are marks, and lists only while a flush
-//! runs. What was "on the list" is "visited by the next flush".
+//! Linux states its rules for lists of updated groups. Here there are marks, and lists only while a
+//! flush runs: "on the list" becomes "visited by the next flush".
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ mod parts;
 mod pending;
 
 const MASK: u64 = Count::KIND.batch_mask();
-/// Groups of the random trees.
+/// Number of groups in the random trees.
 const GROUPS: usize = if cfg!(miri) { 40 } else { 700 };
 
 /// A tree without names: leaves by number, each with the number of its parent.
@@ -37,7 +37,7 @@ impl Forest {
         Forest { rstat, leaves: vec![root], parents: vec![None], rng: Rng::with_seed(1) }
     }
 
-    /// Grows to `groups` groups, each below any older one.
+    /// Grows to `groups` groups, each below some older one.
     fn grow(mut self, groups: usize) -> Forest {
         while self.leaves.len() < groups {
             let parent = self.rng.usize(..self.leaves.len());
@@ -53,7 +53,7 @@ impl Forest {
         self.leaves.len() - 1
     }
 
-    /// Adds so many groups that a flush in which all are marked issues a barrier.
+    /// Adds enough groups that a flush in which all are marked issues a barrier.
     fn add_many(&mut self, parent: usize) -> Range<usize> {
         let first = self.leaves.len();
         for _ in 0..=QUIET_MAX {
@@ -95,8 +95,8 @@ impl Drop for Forest {
     }
 }
 
-/// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and
-/// all its ancestors, and nothing else, so that what did not change costs nothing.
+/// Linux: a node on the list has all its ancestors there. Here: a flush visits the updated groups
+/// and all their ancestors, and nothing else, so that unchanged groups cost nothing.
 #[test]
 fn rstat_1_a_flush_visits_only_what_changed() {
     let mut forest = Forest::new(1).grow(GROUPS);
@@ -113,8 +113,8 @@ fn rstat_1_a_flush_visits_only_what_changed() {
     }
 }
 
-/// Linux: child before parent, no duplicate, every popped node off the list. The same here, with
-/// blocks of more than a line, of which some lie in two words of marks.
+/// Linux: child before parent, no duplicate, every popped node off the list. The same holds here,
+/// with blocks of more than one line, some of which lie in two words of marks.
 #[test]
 fn rstat_2_children_come_before_parents() {
     for words in [1, 16, 24, 500] {
@@ -138,7 +138,8 @@ fn rstat_2_children_come_before_parents() {
     }
 }
 
-/// Linux: after one flush of a quiet tree a parent is its own plus its children, whatever the tree.
+/// Linux: after one flush of a quiet tree, a parent equals its own count plus its children's, in
+/// any tree.
 #[test]
 fn rstat_3_a_parent_is_own_plus_children() {
     let mut forest = Forest::new(11).grow(GROUPS);
@@ -166,7 +167,7 @@ fn rstat_3_a_parent_is_own_plus_children() {
     }
 }
 
-/// A root, a group that counted 100, and a dead one below it that counted 7.
+/// Returns a root, a group that counted 100, and a dead group below it that counted 7.
 fn with_a_dead_group() -> (Forest, usize) {
     let mut forest = Forest::new(9);
     let child = forest.add_group(0);
@@ -209,14 +210,14 @@ fn a_slow_barrier_leaves_marks() {
         assert_eq!(forest.rstat.len(), 3, "the dead group's words are not for another yet");
         assert_eq!(forest.rstat.area.dirty_lines(u64::MAX), marked);
     }
-    // Found without a mark of its own.
+    // It is found without a mark of its own.
     forest.leaves[child].add(8, 1, MASK);
     forest.rstat.flush();
     assert_eq!((forest.total(0, 8), forest.total(child, 0), forest.rstat.len()), (101, 7, 2));
     assert_eq!((forest.bound(0, 8), forest.bound(child, 0)), (0, 0));
 }
 
-/// At each step of the flush.
+/// A read at any step of a flush is within its bound.
 #[test]
 fn a_read_amid_a_flush_keeps_its_bound() {
     let mut forest = Forest::new(1);
@@ -229,7 +230,7 @@ fn a_read_amid_a_flush_keeps_its_bound() {
         let mut state = forest.rstat.flushes.lock();
         forest.mark_many(&mut state, many.clone());
         let read = |_: &Area| {
-            // Marks are taken and drift is noted, but the totals are still the old ones.
+            // Marks have been taken and drift noted, but the totals are still the old ones.
             for group in [0, child] {
                 let off = forest.total(group, 0).abs_diff(truth);
                 assert!(off > 0 && forest.bound(group, 0) >= off);
@@ -243,8 +244,8 @@ fn a_read_amid_a_flush_keeps_its_bound() {
     }
 }
 
-/// An updater that crossed a boundary and lost the CPU before it could post that hides the updates
-/// of the same word that follow: they cross nothing, and no drift tells of them.
+/// An updater that crossed a boundary and lost the CPU before it could post that hides later
+/// updates of the same word: they cross nothing, and no drift reports them.
 #[test]
 fn a_read_amid_overflows_keeps_its_bound() {
     let mut forest = Forest::new(1);
@@ -260,10 +261,10 @@ fn a_read_amid_overflows_keeps_its_bound() {
             checks_at_the_bound.update(|n| n + usize::from(off == bound && off != 0));
         }
     };
-    // Adds that do not cross, around adds that do and are stuck: the most that can be hidden, up
+    // Adds that do not cross, around adds that cross and are stuck: the most that can be hidden, up
     // and down.
     for sign in [1, -1] {
-        // From one end of a batch to the other; its boundary is half of one away from 0.
+        // From one end of a batch to the other; the boundary is half a batch away from 0.
         let below = (forest.total(0, 0) + batch / 2).rem_euclid(batch);
         leaf.add(0, if sign > 0 { -below } else { batch - 1 - below }, MASK);
         forest.rstat.flush();
@@ -302,9 +303,9 @@ fn the_bound_ignores_what_did_not_change() {
     for dirty in 1..10 {
         let group = forest.rng.usize(..GROUPS);
         forest.leaves[group].add(0, 1, MASK);
-        // The thread may move between adds, and mark the same group in another row. Where it loses
-        // the CPU between finding a mark clear and setting it, it marks a line too many: once in an
-        // add.
+        // The thread may move between adds and mark the same group in another row. If it loses the
+        // CPU between finding a mark clear and setting it, it marks one line too many, at most once
+        // per add.
         assert!(forest.bound(0, 0) <= 2 * dirty * (MASK + 1), "{}", forest.bound(0, 0));
         assert!(forest.bound(0, 0) >= 1);
     }
@@ -318,7 +319,7 @@ fn drift_that_wraps_around_gives_no_small_bound() {
     assert_eq!(forest.bound(0, 0), u64::MAX);
     forest.rstat.flush();
     assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (i64::MAX.wrapping_add(4), 0));
-    // Many that are just not large enough to be told of by themselves.
+    // Many adds that are each just too small to be posted by themselves.
     let by = (1 << 47) - 64;
     let adds = (1u64 << 17) + 10;
     for n in 0..adds / 2 {
@@ -332,7 +333,8 @@ fn drift_that_wraps_around_gives_no_small_bound() {
     assert!(forest.bound(0, 0) <= 2 * (MASK + 1), "a flush ends it");
 }
 
-/// Readers that ask while a flush runs cause one more between them, whatever part they ask for.
+/// Readers that ask while a flush runs cause only one more flush between them, whatever part they
+/// ask for.
 #[test]
 fn readers_share_the_next_flush() {
     const READERS: usize = 8;
@@ -383,7 +385,7 @@ fn readers_share_the_next_flush() {
     }
 }
 
-/// Dead groups are forgotten by the flushes of parts as well, and without any once many wait.
+/// Dead groups are forgotten by flushes of parts as well, and without any flush once many wait.
 #[test]
 fn partial_flushes_and_ends_forget_the_dead() {
     let mut forest = Forest::new(1);
@@ -405,7 +407,7 @@ fn partial_flushes_and_ends_forget_the_dead() {
     }
     assert_eq!((forest.rstat.len(), forest.total(0, 0)), (3, 1 + BATCH as i64));
     forest.rstat.flush_below(&forest.leaves[b]);
-    // Their blocks are used again, from zero.
+    // Their blocks are reused, from zero.
     for _ in 0..BATCH {
         let next = forest.add_group(b);
         assert_eq!(forest.total(next, 0), 0);
@@ -425,17 +427,17 @@ impl Forest {
         }
     }
 
-    /// The capacity of its lists of groups and of its words.
+    /// Returns the capacity of its lists of groups and of its words.
     fn room(&self) -> (usize, u32) {
         let highest = GroupStats::new(&self.rstat, Some(&self.leaves[0])).expect("room").id();
         (self.rstat.flushes.lock().capacity(), highest)
     }
 }
 
-/// The calls of a program that counts and never reads.
+/// A program that counts and never reads takes no more room over time.
 #[test]
 fn groups_without_a_flush_take_no_more_room() {
-    // Two groups each, and many times as many as its lists may have.
+    // Two groups in each round, and many times as many as the lists may hold.
     const ROUNDS: usize = if cfg!(miri) { 2 * BATCH } else { 40 * BATCH };
     for words in [1, 135] {
         let mut forest = Forest::new(words);
@@ -445,7 +447,7 @@ fn groups_without_a_flush_take_no_more_room() {
             let above = &forest.leaves[parent];
             let inner = GroupStats::new(&forest.rstat, Some(above)).expect("room");
             let leaf = GroupStats::new(&forest.rstat, Some(&inner)).expect("room");
-            // More than a batch of updates now and then, which ancestors are told of at once.
+            // Sometimes more than a batch of updates, which is posted to ancestors at once.
             let by = if round % 7 == 0 { 3 * MASK.cast_signed() } else { 1 };
             leaf.add(words - 1, by, MASK);
             inner.add(0, 1, MASK);
@@ -470,10 +472,10 @@ fn groups_without_a_flush_take_no_more_room() {
 /// The lists of a flush shrink with the tree.
 #[test]
 fn a_shrunk_tree_gives_its_lists_back() {
-    // A row has 16,256 lines where addresses have 32 bits.
+    // A row has 16,256 lines on 32-bit targets.
     const MANY: usize = if cfg!(miri) { 2 * BATCH } else { 60 * BATCH };
     let mut forest = Forest::new(8).grow(MANY);
-    // Each on a line of its own, and told of above.
+    // Each on a line of its own, and posted to ancestors.
     let by = 2 * (MASK.cast_signed() + 1);
     forest.leaves.iter().for_each(|leaf| leaf.add(0, by, MASK));
     forest.rstat.flush();
@@ -489,8 +491,8 @@ fn a_shrunk_tree_gives_its_lists_back() {
     assert_eq!(forest.total(0, 0), by * MANY as i64);
 }
 
-/// While a flush is under way, as for a snapshot, a thread that ends a group does not wait, and it
-/// pays for at most a batch of the groups that waited.
+/// While a flush is in progress, as for a snapshot, a thread that ends a group does not wait, and
+/// it pays for at most a batch of the groups that waited.
 #[test]
 fn ends_under_the_lock_are_forgotten_later() {
     let mut forest = Forest::new(1);
@@ -522,7 +524,7 @@ fn ends_under_the_lock_are_forgotten_later() {
     assert_eq!([forest.total(0, 0), forest.total(parent, 0)], [passed.get(); 2]);
 }
 
-/// Those who came first are made known first, and there may be more of them than go into a batch.
+/// Groups that end before a flush knows them lose nothing, even if more wait than fit into a batch.
 #[test]
 fn groups_that_end_unknown_lose_nothing() {
     let forest = Forest::new(1);
@@ -548,7 +550,8 @@ fn groups_that_end_unknown_lose_nothing() {
     forest.check(&[2 * BATCH as i64 + 8]);
 }
 
-/// Children end before their parents, and a flush of another part puts off what it took.
+/// Dead children are forgotten before their parents, even if a flush of another part defers what it
+/// took.
 #[test]
 fn dead_children_are_forgotten_before_parents() {
     let mut forest = Forest::new(1);
@@ -558,7 +561,7 @@ fn dead_children_are_forgotten_before_parents() {
         let below = GroupStats::new(&forest.rstat, Some(&above)).expect("room");
         below.add(0, 1, MASK);
         drop(below);
-        // Takes the child's end, and leaves it to a later one.
+        // Takes the child's end, and leaves it to a later flush.
         forest.rstat.flush_below(&forest.leaves[other]);
         drop(above);
     }

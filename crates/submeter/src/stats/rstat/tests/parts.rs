@@ -1,10 +1,10 @@
-//! Flushes of a part, and the groups that are not of it, or not yet known to be.
+//! Flushes of a part, and the groups that are outside it or not yet known to be in it.
 
 use super::super::flush_state::Births;
 use super::super::kept_lines::{COLD, COLD_MAX};
 use super::*;
 
-/// Ancestors of the part learn of the flush.
+/// A flush reads only its part, and its ancestors get the counts.
 #[test]
 fn a_flush_reads_its_part_only() {
     let mut forest = Forest::new(16).grow(GROUPS);
@@ -28,7 +28,8 @@ fn a_flush_reads_its_part_only() {
         let total: i64 = (0..16).map(|word| forest.total(0, word)).sum();
         assert!(total >= in_totals && total <= 5 * (round as i64 + 1));
         in_totals = total;
-        // A parent is its own plus its children also between flushes: nothing is under way.
+        // A parent equals its own count plus its children's between flushes too: nothing is in
+        // progress.
         assert!(forest.rstat.flushes.lock().is_at_rest());
         assert_eq!(forest.bound(0, 0) == 0, left.is_empty());
     }
@@ -52,8 +53,8 @@ fn each_of_two_flushes_of_parts_reads_its_own() {
     }
 }
 
-/// A group that is created and updated while a flush of a part begins is not in that flush; so
-/// neither must the flush cover the error that the group raised above itself.
+/// A group that is created and updated while a flush of a part begins is not in that flush, so the
+/// flush must not cover the error that the group raised above itself.
 #[test]
 fn a_group_born_amid_a_flush_keeps_bounds() {
     let mut forest = Forest::new(1);
@@ -82,8 +83,8 @@ fn a_group_born_amid_a_flush_keeps_bounds() {
     }
 }
 
-/// A group that comes after a flush of a part has learned of groups is not of that part, although
-/// the one whose place it takes was: its mark would be taken, and its words not read.
+/// A group that comes after a flush of a part has learned of groups is not in that part, although
+/// the group whose place it takes was. Otherwise its mark would be taken and its words not read.
 #[test]
 fn a_reused_place_is_left_alone() {
     let mut forest = Forest::new(1);
@@ -96,7 +97,7 @@ fn a_reused_place_is_left_alone() {
     let flush = |forest: &Forest| forest.rstat.flush_below(&forest.leaves[part]);
     flush(&forest);
     let id = forest.leaves.pop().expect("added").id();
-    // It is forgotten; the others become cold, so that the next flush issues a barrier.
+    // The group is forgotten; the others become cold, so that the next flush issues a barrier.
     for _ in 0..COLD {
         flush(&forest);
     }
@@ -122,7 +123,7 @@ fn a_reused_place_is_left_alone() {
     assert_eq!([part, other, 0].map(|at| forest.total(at, 0)), [counted, 5, counted + 5]);
 }
 
-/// This holds for all ancestors.
+/// Meaningless bounds last until a flush, for all ancestors.
 #[test]
 fn meaningless_bounds_last_until_a_flush() {
     let mut forest = Forest::new(1);

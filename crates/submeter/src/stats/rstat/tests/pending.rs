@@ -1,10 +1,11 @@
-//! Pending errors: which flush they are of, and how long they count.
+//! Pending errors: which flush they belong to, and how long they count.
 
 use super::*;
 
 const BATCH: i64 = MASK.cast_signed() + 1;
 
-/// A child of the root, and enough groups below it for flushes of either to issue a barrier.
+/// Returns a child of the root, and enough groups below it for flushes of either to issue a
+/// barrier.
 fn forest() -> (Forest, usize, Range<usize>) {
     let mut forest = Forest::new(1);
     let child = forest.add_group(0);
@@ -25,7 +26,7 @@ fn what_a_flush_has_counts_no_more() {
     for scope in [0, child, leaf, child, 0, leaf, leaf, 0, 0] {
         forest.leaves[leaf].add(0, 1000 * BATCH, MASK);
         forest.rstat.flush_below(&forest.leaves[scope]);
-        // Counts that came since, so that the read is not exact.
+        // Counts added since, so that the read is not exact.
         forest.leaves[leaf].add(0, BATCH, MASK);
         for group in [scope, leaf] {
             let bound = forest.bound(group, 0);
@@ -67,8 +68,8 @@ fn crossings_count_until_a_flush_ends() {
     }
 }
 
-/// However often a flush fails, and whatever crosses in between: nothing is covered before one is
-/// complete, and then all is.
+/// However often a flush fails, and whatever crosses in between, nothing is covered until a flush
+/// is complete, and then everything is.
 #[test]
 fn a_refused_flush_covers_nothing() {
     let (forest, child, many) = forest();
@@ -88,7 +89,7 @@ fn a_refused_flush_covers_nothing() {
                 assert!(forest.bound(group, 0) >= off, "{group}: {off}");
             }
         }
-        // Two, as a failure may keep what it need not.
+        // Two, because a failure may keep more than it has to.
         for _ in 0..2 {
             forest.rstat.flush();
             forest.leaves[child].add(0, BATCH, MASK);
@@ -98,7 +99,7 @@ fn a_refused_flush_covers_nothing() {
     }
 }
 
-/// A block's traces of its last owner's flushes do not matter, whatever of them was zeroed.
+/// What a block keeps of its last owner's flushes does not matter, whichever part of it was zeroed.
 #[test]
 fn a_reused_block_counts_its_crossings() {
     for words in 1..=9 {
@@ -106,7 +107,7 @@ fn a_reused_block_counts_its_crossings() {
         let parent = forest.add_group(0);
         for _ in 0..4 {
             let child = forest.add_group(parent);
-            // Later flushes than those of the groups above.
+            // Flushes later than those of the groups above.
             for group in [parent, child, child] {
                 forest.leaves[child].add(words - 1, 5 * BATCH, MASK);
                 let before = forest.total(child, words - 1);
@@ -118,7 +119,7 @@ fn a_reused_block_counts_its_crossings() {
             assert!(forest.bound(child, words - 1) >= 5 * BATCH as u64, "{words}");
             forest.leaves.pop();
             forest.parents.pop();
-            // Its place is free again, without a flush of those above.
+            // Its place is free again, without a flush of the groups above.
             forest.rstat.reclaim();
         }
     }
