@@ -1,6 +1,6 @@
-//! How many users did each tenant have? No counter can tell: who uses two services of a tenant is
-//! one user of the tenant. An aggregator can: it merges sketches (HyperLogLog) up the tree, where
-//! counters would add.
+//! How many users did each tenant have? No counter can tell: someone who uses two services of a
+//! tenant is one user of that tenant. An aggregator can: it merges sketches (HyperLogLog) up the
+//! tree, where counters would add.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use submeter::{Aggregate, Attached, Origin, Schema, Tree};
 
-/// 1,024 registers: a standard error of 1.04 / √1024, about 3 %, for 1 KiB a group and CPU.
+/// 1,024 registers: a standard error of 1.04 / √1024, about 3 %, for 1 KiB per group and CPU.
 const REGISTERS_LOG2: u32 = 10;
 const REGISTERS: usize = 1 << REGISTERS_LOG2;
 
-/// Estimates distinct users by the rarest hash seen: once in 2ⁿ a hash begins with n zeros.
+/// Estimates distinct users from the rarest hash seen: one hash in 2ⁿ begins with n zeros.
 struct DistinctUsers;
 
-/// What one group keeps on one CPU.
+/// The state of one group on one CPU.
 struct Seen([AtomicU8; REGISTERS]);
 
-/// What is merged, and what a total is.
+/// The form of deltas and totals.
 struct Sketch([u8; REGISTERS]);
 
 impl Aggregate for DistinctUsers {
@@ -26,7 +26,7 @@ impl Aggregate for DistinctUsers {
     type Delta = Sketch;
 
     fn flush(&self, _: &Origin<'_>, local: &Seen, delta: &mut Sketch) {
-        // Nothing has to be taken out: to merge a sketch twice is to merge it once.
+        // Nothing has to be reset: merging a sketch twice is the same as merging it once.
         for (delta, seen) in delta.0.iter_mut().zip(&local.0) {
             *delta = seen.load(Relaxed);
         }
@@ -57,12 +57,12 @@ impl Sketch {
         let sum: f64 = self.0.iter().map(|&zeros| (-f64::from(zeros)).exp2()).sum();
         let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
         let empty = self.0.iter().filter(|&&zeros| zeros == 0).count();
-        // Few users leave registers empty, and their number is the better estimate.
+        // Few users leave some registers empty; their number then gives the better estimate.
         if raw <= 2.5 * m && empty > 0 { m * (m / empty as f64).ln() } else { raw }
     }
 }
 
-/// What a request does: no lock, no allocation after the first on a CPU, one byte changed at most.
+/// What a request does: no lock, no allocation after the first on a CPU, at most one byte changed.
 fn seen(users: &Attached<DistinctUsers>, user: u64) {
     let mut hasher = DefaultHasher::new();
     user.hash(&mut hasher);
@@ -75,7 +75,7 @@ fn seen(users: &Attached<DistinctUsers>, user: u64) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tree = Tree::new(Schema::builder().build()?)?;
     let users = tree.aggregator("distinct_users", DistinctUsers);
-    // Attach a service once, keep the handle.
+    // Attach a service once and keep the handle.
     let web = users.attach(&tree.get_or_create("/acme/web")?);
     let mail = users.attach(&tree.get_or_create("/acme/mail")?);
     let shop = users.attach(&tree.get_or_create("/umbrella/shop")?);
@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         scope.spawn(|| (1_000_000..1_005_000).for_each(|user| seen(&shop, user)));
     });
 
-    // Once for all: reads after it cost no more than a look.
+    // One flush for all: the reads that follow only look.
     users.flush()?;
     println!("{:<16} {:>9} {:>9}", "group", "distinct", "in truth");
     for (path, truth) in [

@@ -3,7 +3,7 @@
 use submeter::{Bytes, Count, Schema, Tree};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What to measure, the same for every group of the tree.
+    // The metrics, which are the same for every group of the tree.
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests answered");
     let memory = schema.quota::<Bytes>("memory", "Memory held");

@@ -7,8 +7,8 @@ use super::Aggregate;
 use super::slot::GroupSlot;
 use crate::tree::group::Group;
 
-/// A handle to one group of one aggregator: attach once, keep it, update through it. Cloning costs
-/// a handle to the group and a reference count.
+/// A handle to one group in one aggregator: attach once, keep the handle, update through it.
+/// Cloning costs a handle to the group and a reference count.
 ///
 /// It keeps the group alive, as a [`Group`] does: a killed group is released only after it is
 /// dropped.
@@ -26,10 +26,10 @@ impl<C: Aggregate> Attached<C> {
     /// flush.
     ///
     /// Takes no lock and makes no system call. The group's first update on a CPU allocates, unless
-    /// the group was [prepared](Attached::prepare). If `update` panics, what it did until then
-    /// counts.
+    /// the group was [prepared](Attached::prepare). If `update` panics, its changes up to that
+    /// point count.
     ///
-    /// Safe in a signal handler if `update` is, and nothing has to be allocated.
+    /// Safe in a signal handler if `update` is safe there and nothing has to be allocated.
     ///
     /// # Ordering
     /// A flush that begins after this has returned sees what `update` stored, whatever the ordering
@@ -55,8 +55,8 @@ impl<C: Aggregate> Attached<C> {
     }
 }
 
-/// A guard that marks the group even if the closure panics, so that what it did until then does not
-/// wait for the next update.
+/// A guard that marks the group even if the closure panics, so that its changes up to that point do
+/// not wait for the next update.
 struct MarkOnDrop<'a, C: Aggregate> {
     slot: &'a GroupSlot<C>,
     row: usize,

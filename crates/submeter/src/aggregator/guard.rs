@@ -1,17 +1,17 @@
-//! Isolation of the user's code: from where it may be called, and what its panics may affect.
+//! Isolation of the user's code: where it may be called from, and what its panics may affect.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The aggregator operation that the thread is inside of.
+/// The aggregator operation that the thread is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Nesting {
     Nothing,
     /// A read: it holds a total's lock, so it must not flush.
     Read,
-    /// A flush with its callbacks: it holds the flush lock and sometimes a total's, so it must not
-    /// wait for another one.
+    /// A flush with its callbacks: it holds the flush lock and sometimes a total's lock, so it must
+    /// not wait for another one.
     Callback,
 }
 
@@ -71,7 +71,7 @@ fn message(payload: Box<dyn Any + Send>) -> Box<str> {
         Err(payload) => match payload.downcast::<String>() {
             Ok(text) => text.as_str().into(),
             Err(payload) => {
-                // Forgotten, not dropped: the payload may be anything, and its drop might panic
+                // Forgotten and not dropped: the payload may be anything, and its drop might panic
                 // too.
                 std::mem::forget(payload);
                 "no message".into()

@@ -9,7 +9,7 @@ use super::slot::{FirstAndMarks, GroupSlot};
 use super::{Aggregate, Origin};
 use crate::stats::flush::node_table::{Birth, NodeTable, Pending};
 
-/// A report of what a flush of an aggregator did.
+/// The results of an aggregator's flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AggregateReport {
@@ -30,7 +30,7 @@ pub(super) struct MergeState<C: Aggregate> {
     nodes: NodeTable<Arc<GroupSlot<C>>>,
     /// By slot: the delta to be merged into a group's total and its parent's.
     pending: Vec<Option<C::Delta>>,
-    /// Rows and numbers that were marked; emptied by each flush.
+    /// Rows and slot numbers that were marked; emptied by each flush.
     marked: Vec<(usize, usize)>,
     /// A copy of the aggregator's list, which only grows.
     pub(super) sets: Vec<FirstAndMarks>,
@@ -74,8 +74,8 @@ impl<C: Aggregate> MergeState<C> {
         self.pending.clear();
     }
 
-    /// Removes released groups and returns their slots; their ancestors' totals have all that they
-    /// collected.
+    /// Removes released groups and returns their slots; their ancestors' totals have everything
+    /// that they collected.
     pub(super) fn forget(&mut self, ids: &mut [u32]) -> Vec<Arc<GroupSlot<C>>> {
         let mut gone = Vec::with_capacity(ids.len());
         self.nodes.forget(ids, |_, slot| gone.push(slot));

@@ -3,9 +3,9 @@
 //!
 //! A counter is one number and adds up by itself. Other aggregates are not sums: the hottest keys,
 //! the number of distinct users, the slowest query. An [`Aggregate`] defines what one group keeps
-//! on one CPU, how to extract what is new, and how to merge two such deltas; the tree does the
-//! rest, as it does for numbers: updates touch only the running CPU's state, a flush visits what
-//! changed, children before parents, and what a killed group collected stays in its parent.
+//! on one CPU, how to extract what is new, and how to merge two such deltas. The tree does the
+//! rest, as it does for numbers: updates touch only the running CPU's state; a flush visits what
+//! changed, children before parents; what a killed group collected stays in its parent.
 //!
 //! # What it costs
 //! An update costs the closure, a fence and a few loads; a group's first update on a CPU allocates.
@@ -13,7 +13,7 @@
 //! above. Do not use an aggregator for a sum: [`Group::add`](crate::Group::add) needs neither a
 //! fence nor a callback.
 //!
-//! # Who can harm whom
+//! # Isolation
 //! Every aggregator has its own flush with its own lock, separate from that of the numbers. A slow
 //! callback delays flushes of *that aggregator* and nothing else: not updates, not
 //! [`Tree::flush`](crate::Tree::flush), not a kill, not another aggregator. A callback that panics
@@ -24,7 +24,7 @@
 //! - reads of its ancestors say how many groups below are broken ([`Aggregated::broken_below`]);
 //!   what those propagated earlier is kept;
 //! - only what the callback had taken from its `Local` and not returned is lost;
-//! - all other groups stay exact, and this and later flushes go on.
+//! - all other groups stay exact, and this and later flushes continue.
 //!
 //! If `merge` panics, the group whose total it was merging *into* is broken.
 //!
@@ -34,8 +34,9 @@
 //! at once with [`AggregatorError::is_nested`].
 //!
 //! # In a forked child
-//! It has a copy of what was collected. If a thread of its parent attached a group or flushed at
-//! that moment, whoever does so in the child, or reads, may wait for ever: exec first.
+//! The child has a copy of what was collected. If a thread of the parent was attaching a group or
+//! flushing at the fork, any thread that attaches, flushes or reads in the child may wait forever:
+//! call `exec` first.
 
 mod attached;
 mod error;
@@ -101,7 +102,7 @@ use slot::{GroupSlot, SlotNumbers, find, find_or_create};
 pub trait Aggregate: Send + Sync + 'static {
     /// The state of one group on one CPU. Several threads may use it at once, because a thread may
     /// be preempted during an update and continue on another CPU: use atomics. They rarely contend,
-    /// so `Relaxed` ones are cheap.
+    /// so `Relaxed` operations are cheap.
     type Local: Default + Send + Sync + 'static;
 
     /// The changes since the last flush; also the type of a total.
@@ -114,7 +115,7 @@ pub trait Aggregate: Send + Sync + 'static {
     /// `local` and subtract it next time. There may be nothing new.
     fn flush(&self, origin: &Origin<'_>, local: &Self::Local, delta: &mut Self::Delta);
 
-    /// Adds `delta` to `into`. Called in any order of the children, so it must be commutative and
+    /// Adds `delta` to `into`. Children are merged in any order, so it must be commutative and
     /// associative.
     fn merge(&self, delta: &Self::Delta, into: &mut Self::Delta);
 }
@@ -127,8 +128,8 @@ pub struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// Returns the group's path. It is a path and not a [`Group`], because a killed group may have
-    /// been released, and a new one may have its name.
+    /// Returns the group's path. Not a [`Group`], because a killed group may have been released,
+    /// and a new one may have its name.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path
@@ -151,15 +152,15 @@ pub struct Aggregated<'a, D> {
     /// The time since that flush began or, before the first flush, since the aggregator was
     /// created.
     pub age: Duration,
-    /// How many groups below this one are broken; `total` lacks what their callbacks lost.
+    /// Number of broken groups below this one; `total` lacks what their callbacks lost.
     pub broken_below: u64,
 }
 
 /// A handle to one aggregator of one tree. Cloning is a pointer copy. Dropping the last clone
 /// discards what it collected; [`Attached`] handles may still be updated, without effect.
 ///
-/// The collection of a released group is kept until the next flush *of the aggregator*: if groups
-/// come and go but reads are rare, flush it from time to time, for example in
+/// What a released group collected is kept until the next flush *of the aggregator*. If groups come
+/// and go but reads are rare, flush it from time to time, for example in
 /// [`FlusherBuilder::also`](crate::FlusherBuilder::also).
 pub struct Aggregator<C: Aggregate> {
     inner: Arc<AggregatorInner<C>>,
@@ -168,7 +169,7 @@ pub struct Aggregator<C: Aggregate> {
 struct AggregatorInner<C: Aggregate> {
     aggregate: C,
     name: Box<str>,
-    /// Identifies the tree. Weak: an aggregator does not keep a tree.
+    /// Identifies the tree. Weak: an aggregator does not keep the tree alive.
     tree: Weak<TreeShared>,
     numbers: Mutex<SlotNumbers>,
     /// The aggregator's own flushes: locked while callbacks run.
@@ -179,15 +180,15 @@ impl Tree {
     /// Adds an aggregator: user-defined state for each group and CPU, flushed separately from the
     /// numbers. See [`Aggregate`].
     ///
-    /// The tree keeps no reference to it: it lives as long as the returned handle, and `name` only
-    /// appears in its errors.
+    /// The tree keeps no reference to the aggregator, which lives as long as the returned handle.
+    /// `name` only appears in its errors.
     ///
     /// # Examples
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     /// use submeter::{Aggregate, Origin, Schema, Tree};
     ///
-    /// /// The sum of what groups reported, as any other aggregate would do it.
+    /// /// A sum of what groups reported, written like any other aggregate.
     /// struct Total;
     ///
     /// impl Aggregate for Total {
@@ -242,11 +243,11 @@ impl<C: Aggregate> Aggregator<C> {
     /// Creates a handle for updates of a group. Takes locks and allocates: attach once and keep the
     /// handle.
     ///
-    /// A killed group may still be attached to as long as there is a handle to it; its ancestors
+    /// A killed group can still be attached to as long as there is a handle to it; its ancestors
     /// get what it collects.
     ///
     /// # Panics
-    /// When the group is of another tree.
+    /// When the group belongs to another tree.
     #[must_use]
     pub fn attach(&self, group: &Group) -> Attached<C> {
         Attached::new(group.clone(), self.slot_or_create(group))
@@ -276,7 +277,7 @@ impl<C: Aggregate> Aggregator<C> {
     /// [nested](AggregatorError::is_nested) if called from a callback.
     ///
     /// # Panics
-    /// When the group is of another tree.
+    /// When the group belongs to another tree.
     pub fn read<R>(
         &self,
         group: &Group,
@@ -302,10 +303,10 @@ impl<C: Aggregate> Aggregator<C> {
     /// before this call.
     ///
     /// # Errors
-    /// Those of `flush` and `read`.
+    /// The same as `flush` and `read`.
     ///
     /// # Panics
-    /// When the group is of another tree.
+    /// When the group belongs to another tree.
     pub fn sum<R>(
         &self,
         group: &Group,
@@ -355,8 +356,8 @@ impl<C: Aggregate> AggregatorInner<C> {
             return AggregateReport { joined: true, ..state.report };
         }
         let flush = self.flushes.begin();
-        // Deaths first: the state of released groups is marked, and taken below. Births after the
-        // marks, because a group is announced before it is marked.
+        // Deaths first: the state of released groups is marked, and taken below. Births come after
+        // the marks, because a group is announced before it is marked.
         let mut deaths = self.flushes.take_deaths(usize::MAX);
         self.numbers.lock().share_sets(&mut state.sets);
         state.take_marked();
@@ -368,7 +369,7 @@ impl<C: Aggregate> AggregatorInner<C> {
         state.report.duration = flush.elapsed();
         let report = state.report;
         drop(state);
-        // Outside the lock: the slots hold values of the user's, whose `drop` may be slow, or
+        // After the lock is released: the slots hold the user's values, whose `drop` may be slow or
         // panic.
         gone.into_iter().for_each(guard::drop_quietly);
         report

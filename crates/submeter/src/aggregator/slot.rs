@@ -17,7 +17,7 @@ pub(super) struct GroupSlot<C: Aggregate> {
     pub(super) parent: Option<Arc<GroupSlot<C>>>,
     number: SlotNumber,
     /// By row, allocated by the first update. Without a lock, because a signal handler may
-    /// interrupt the allocation: it makes its own, and the loser's is dropped.
+    /// interrupt the allocation: the handler then makes its own, and the loser's is dropped.
     locals: OnceBox<Box<[OnceBox<C::Local>]>>,
     pub(super) total: RwLock<Total<C::Delta>>,
 }
@@ -97,7 +97,7 @@ pub(super) struct SlotNumber {
 #[derive(Default)]
 pub(super) struct SlotNumbers {
     sets: Vec<FirstAndMarks>,
-    /// Numbers below this were handed out at some time.
+    /// Numbers below this have been handed out at some time.
     end: usize,
     free: Vec<u32>,
 }
@@ -144,7 +144,8 @@ struct SlotOwner<C: Aggregate> {
 impl<C: Aggregate> Drop for SlotOwner<C> {
     fn drop(&mut self) {
         if let Some(aggregator) = self.aggregator.upgrade() {
-            // The flush state's own reference keeps the slot until it has been flushed a last time.
+            // The flush state's own reference keeps the slot until it has been flushed for the last
+            // time.
             aggregator.flushes.bury(self.slot.id());
         }
     }

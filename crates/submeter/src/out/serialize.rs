@@ -1,4 +1,4 @@
-//! The serde shapes that the crate's documentation lists: of results, never of handles.
+//! The serde shapes that the crate's documentation lists. Only results have them, not handles.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use crate::{
     UnitKind, Usage, Value,
 };
 
-/// Nanoseconds: 584 years at most.
+/// Returns nanoseconds, at most 584 years.
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -71,7 +71,7 @@ impl Serialize for Value {
     }
 }
 
-/// By name, in the schema's order.
+/// Values by name, in the schema's order.
 struct Values<'a>(&'a GroupValues);
 
 impl Serialize for Values<'_> {

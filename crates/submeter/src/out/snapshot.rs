@@ -80,13 +80,13 @@ pub struct GroupValues {
     parent: Option<usize>,
     /// Section after section.
     pub(crate) words: Words,
-    /// The `words` without descendants; only if the program asked for them.
+    /// The same without descendants; only if the program asked for them.
     own: Option<Words>,
     /// One for each slot, in order.
     usage: Vec<Usage>,
-    /// The waits of quotas for which a charge waited, by slot.
+    /// The pressure of quotas for which a charge ever waited, by slot.
     pub(crate) pressure: Box<[(usize, Pressure)]>,
-    /// The rates that the group has, or contends for with a weight, by slot.
+    /// The group's own rates and weights, by slot.
     pub(crate) rates: OwnRates,
 }
 
@@ -121,7 +121,7 @@ pub enum Value {
 
 impl Snapshot {
     pub(crate) fn take(stats: &TreeStats, root: &Group, own: bool) -> Snapshot {
-        // One for all groups, whatever is declared meanwhile.
+        // One version for all groups, whatever is declared meanwhile.
         let version = stats.version();
         let schema = &version.schema;
         // Dropped after the flush locks are released: dropping a group's last handle wakes the
@@ -249,7 +249,7 @@ impl GroupValues {
     }
 
     /// Returns a number that no other group of the process has or had: it tells a killed group from
-    /// its successor of the same path.
+    /// its successor at the same path.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -273,25 +273,25 @@ impl GroupValues {
         self.parent
     }
 
-    /// Returns a counter's value. Panics when it is of another schema.
+    /// Returns a counter's value. Panics when it belongs to another schema.
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
         self.place(counter.key).map_or(0, |word| self.words.get(word).cast_unsigned())
     }
 
-    /// Returns a gauge's value. Panics when it is of another schema.
+    /// Returns a gauge's value. Panics when it belongs to another schema.
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
         self.place(gauge.key).map_or(0, |word| self.words.get(word))
     }
 
-    /// Returns a histogram's distribution. Panics when it is of another schema.
+    /// Returns a histogram's distribution. Panics when it belongs to another schema.
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
         histogram_at(&self.words, self.place(histogram.key), histogram.buckets)
     }
 
-    /// Returns a quota's usage. Panics when it is of another schema.
+    /// Returns a quota's usage. Panics when it belongs to another schema.
     #[must_use]
     pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
         self.usage[self.slot(quota.key)]
@@ -300,7 +300,7 @@ impl GroupValues {
     /// Returns the value of any metric of this snapshot's schema.
     ///
     /// # Panics
-    /// When the metric is of another schema.
+    /// When the metric belongs to another schema.
     #[must_use]
     pub fn value(&self, metric: &Metric) -> Value {
         match metric.kind {
@@ -312,9 +312,9 @@ impl GroupValues {
     /// Returns what the group itself counted, without descendants, as of the snapshot's flush.
     ///
     /// The own values of all groups in a snapshot add up to the root's total, except for what
-    /// killed groups counted, which is only in the totals above them. `None` for a quota, whose
-    /// charges are made to all ancestors at once, and in a snapshot that
-    /// [`Tree::snapshot`](crate::Tree::snapshot) took; see
+    /// killed groups counted, which is only in the totals above them. `None` for a quota, because a
+    /// charge is made in all ancestors at once, and in a snapshot taken by
+    /// [`Tree::snapshot`](crate::Tree::snapshot); see
     /// [`Tree::snapshot_with_own`](crate::Tree::snapshot_with_own).
     ///
     /// # Examples
@@ -335,7 +335,7 @@ impl GroupValues {
     /// ```
     ///
     /// # Panics
-    /// When the metric is of another schema.
+    /// When the metric belongs to another schema.
     #[must_use]
     pub fn own(&self, metric: &Metric) -> Option<Value> {
         if metric.kind == MetricKind::Quota {
@@ -371,7 +371,8 @@ impl GroupValues {
         self.schema.word(key).expect(WRONG_SCHEMA)
     }
 
-    /// Returns [`word`](GroupValues::word), or `None` for one that was declared in the tree later.
+    /// Returns [`word`](GroupValues::word), or `None` for a metric that was declared in the tree
+    /// later.
     fn place(&self, key: Key) -> Option<usize> {
         let word = self.schema.word(key);
         assert!(word.is_some() || self.schema.may_add(key.section), "{WRONG_SCHEMA}");

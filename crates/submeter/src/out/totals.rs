@@ -1,10 +1,10 @@
 //! The counts of a tree, for programs that add up the totals of many processes.
 //!
 //! A tree has a random number, its epoch, and numbers its snapshots while the flushes are locked,
-//! so that a later number has larger totals. Values restored from a checkpoint are subtracted group
-//! by group, and the checkpoint's own totals are handed on as a reading of the process that counted
-//! them. They stand in the file beside the sums, as do those of some processes before it, because a
-//! process that is started again and again may end before it is read.
+//! so that a higher number has larger totals. Values restored from a checkpoint are subtracted
+//! group by group, and the checkpoint's own totals are passed on as a reading of the process that
+//! counted them. The file has them beside the sums, along with those of some earlier processes,
+//! because a process that restarts again and again may end before it is read.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub(crate) fn counters(schema: &Schema) -> impl Iterator<Item = &Metric> {
 }
 
 impl Tree {
-    /// Returns what this process has counted, followed by what earlier processes had counted by
-    /// their checkpoints, if these were restored.
+    /// Returns what this process has counted, followed by what earlier processes had counted as of
+    /// their checkpoints, if those were restored.
     ///
     /// No count is in two of them: restored values are subtracted from this process's own. A
     /// group's totals include its descendants'; to get what it counted itself, subtract those of
     /// its children, including killed ones that an earlier reading had.
     ///
-    /// Costs a snapshot. Histograms, gauges and quotas are left out, as they may fall.
+    /// Costs a snapshot. Histograms, gauges and quotas are left out, because they may fall.
     ///
     /// # Examples
     /// ```
@@ -49,8 +49,8 @@ impl Tree {
     }
 
     /// Takes a [`snapshot`](Tree::snapshot) of this process's own counts, without restored ones,
-    /// which the process that counted them has exported. Gauges and quotas are as in any snapshot:
-    /// they are never restored.
+    /// which were exported by the process that counted them. Gauges and quotas are as in any
+    /// snapshot: they are never restored.
     ///
     /// Costs a snapshot, and a subtraction for each value that was restored.
     ///
@@ -98,11 +98,11 @@ impl Tree {
         snapshot
     }
 
-    /// Takes a snapshot, and tells the totals in it apart: those of this process first.
+    /// Takes a snapshot, and separates the totals in it by process: those of this process first.
     pub(crate) fn snapshot_and_past(&self) -> (Snapshot, Vec<Totals>) {
-        // Held for the snapshot: a restore adds to one group after the other, and in the middle of
-        // that it would be in part this process's. Recursive, because a snapshot may run drops of
-        // users' values, which may take another.
+        // Held for the snapshot: a restore adds to one group after the other, and a snapshot in the
+        // middle of that would count a part as this process's own. Recursive, because a snapshot
+        // may drop users' values, whose code may take another snapshot.
         let restored = self.restored().read_recursive();
         let snapshot = self.snapshot();
         let groups = snapshot.groups();
@@ -126,7 +126,7 @@ impl Tree {
         };
         let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
         let mut past: Vec<Totals> = std::iter::once(totals).chain(before).collect();
-        // No process before this one can have had what was declared after the restore.
+        // No earlier process can have had metrics that were declared after the restore.
         let width = counters(snapshot.schema()).count();
         for group in past.iter_mut().flat_map(|totals| &mut totals.groups) {
             group.counters.resize(width, 0);
@@ -147,7 +147,7 @@ fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored])
     counters(snapshot.schema()).map(own).collect()
 }
 
-/// Returns what each restore added to a group, as words of a snapshot.
+/// Returns what each restore added to a group, in the form of a snapshot's words.
 fn bases(restored: &[Restored], group: u64) -> impl Iterator<Item = &[i64]> {
     restored.iter().filter_map(move |restored| restored.base.get(&group)).map(|base| &**base)
 }

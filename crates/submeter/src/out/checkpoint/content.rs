@@ -24,7 +24,7 @@ pub(super) struct Content {
     unix_ms: u64,
     pub(super) complete: bool,
     metrics: Vec<Kept>,
-    /// The counts of processes: of the one that saved it, and of those before it.
+    /// The counts of processes: those of the process that saved it, then those of earlier ones.
     past: Vec<ProcessCounts>,
     pub(super) groups: Vec<GroupContent>,
 }
@@ -39,11 +39,11 @@ struct Kept {
     buckets: Option<Buckets>,
 }
 
-/// The counts of a group itself, and those that killed groups left it.
+/// The counts of the group itself, and those that killed groups left it.
 #[derive(Debug)]
 pub(super) struct GroupContent {
     path: String,
-    /// The words that are not 0, with their place, by metric.
+    /// The nonzero words of each metric, with their indices.
     values: Vec<(String, Vec<(usize, i64)>)>,
 }
 
@@ -60,7 +60,7 @@ impl Kept {
         Kept { name: metric.name().to_owned(), kind, unit, buckets: metric.buckets() }
     }
 
-    /// Returns the number of its words: a histogram's first is the sum of its values.
+    /// Returns the number of its words: a histogram's first word is the sum of its values.
     fn words(&self) -> usize {
         1 + self.buckets.map_or(0, Buckets::len)
     }
@@ -84,7 +84,7 @@ impl Kept {
     }
 }
 
-/// Writes the upper bounds of the first bucket and of the last that has one.
+/// Writes the upper bounds of the first bucket and of the last one that has a bound.
 fn bounds(buckets: Buckets) -> Value {
     json!([buckets.upper(0), buckets.upper(buckets.len() - 2)])
 }
@@ -213,7 +213,7 @@ impl Content {
 
     // ---- as totals ---------------------------------------------------------------------------
 
-    /// Adds it to the groups of a tree, which are created where they are missing.
+    /// Adds the content to the groups of a tree, creating those that are missing.
     pub(super) fn add_to(&self, tree: &Tree) -> Result<(), Kind> {
         for kept in &self.metrics {
             let problem = match tree.schema().metric(&kept.name).map(Kept::of) {
@@ -225,10 +225,10 @@ impl Content {
             };
             return Err(Kind::Metric { name: kept.name.clone(), problem });
         }
-        // All groups first: after that nothing can fail, and so no count is there in part.
+        // All groups first: after that nothing can fail, so no counts are added in part.
         let groups = self.create(tree)?;
-        // Locked until all is added: a reader of totals meanwhile would take a part of the restored
-        // counts for this process's own.
+        // Locked until everything is added: a reader of totals would otherwise take a part of the
+        // restored counts for this process's own.
         let mut restored = tree.restored().write();
         restored.push(self.restored(tree.schema(), &groups));
         for (group, content) in groups.iter().zip(&self.groups) {
@@ -240,7 +240,7 @@ impl Content {
         Ok(())
     }
 
-    /// Says what processes counted whose totals these are, and what is added to which group.
+    /// Returns what earlier processes had counted, and what is added to which group.
     fn restored(&self, schema: &Schema, groups: &[Group]) -> Restored {
         let names: Vec<&str> = counters(schema).map(Metric::name).collect();
         let places: HashMap<&str, usize> =
@@ -275,7 +275,7 @@ impl Content {
         }
     }
 
-    /// Finds or creates the groups; kills those that it created if one cannot be.
+    /// Finds or creates the groups. If one cannot be created, kills those that it created.
     fn create(&self, tree: &Tree) -> Result<Vec<Group>, Kind> {
         let (mut groups, mut created) = (Vec::new(), Vec::new());
         for content in &self.groups {
@@ -287,7 +287,7 @@ impl Content {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     drop(groups);
-                    // Children before their parents. One that is in use by now stays.
+                    // Children before their parents. A group that is in use by now stays.
                     for group in created.into_iter().rev() {
                         let _ = group.kill();
                     }
@@ -313,8 +313,8 @@ fn without_children(snapshot: &Snapshot) -> Vec<Vec<i64>> {
     rests
 }
 
-/// Whether a group of this path may come after those of `paths`: the root first, each after its
-/// parent.
+/// Returns whether a group with this path may follow those of `paths`: the root first, each after
+/// its parent.
 fn is_next(path: &str, paths: &HashSet<String>) -> bool {
     let is_named =
         path::names(path).is_ok_and(|mut names| names.all(|name| path::check_name(name).is_ok()));
@@ -323,7 +323,7 @@ fn is_next(path: &str, paths: &HashSet<String>) -> bool {
     is_named && is_below && !paths.contains(path)
 }
 
-/// Writes a histogram's words: the sum of its values is the first.
+/// Writes a histogram's words. The first is the sum of its values.
 fn histogram(words: &[(usize, i64)]) -> Value {
     let sum = words.iter().find(|(place, _)| *place == 0).map_or(0, |&(_, sum)| sum);
     let counts = words.iter().filter(|(place, _)| *place > 0);

@@ -30,32 +30,32 @@ impl Kind {
 }
 
 impl CheckpointError {
-    /// Returns whether another handle, of this or of another process, has the file.
+    /// Returns whether another handle, in this or another process, has the file.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         matches!(self.kind, Kind::Locked)
     }
 
-    /// Returns whether a tree has the file's totals already: restored, or saved from it.
+    /// Returns whether a tree already has the file's totals, because it restored or saved them.
     #[must_use]
     pub fn is_already_restored(&self) -> bool {
         matches!(self.kind, Kind::Restored)
     }
 
-    /// Returns whether the file has totals that this tree has not: no process restored them, or
-    /// another tree has them.
+    /// Returns whether the file has totals that this tree lacks: nothing restored them, or another
+    /// tree has them.
     #[must_use]
     pub fn is_not_restored(&self) -> bool {
         matches!(self.kind, Kind::Unrestored | Kind::OfAnother)
     }
 
-    /// Returns whether the file's content is not a whole checkpoint.
+    /// Returns whether the file's content is not a complete checkpoint.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         matches!(self.kind, Kind::Damaged { .. })
     }
 
-    /// Returns whether the tree's schema has no such metric as the file.
+    /// Returns whether the file has a metric that the tree's schema lacks.
     #[must_use]
     pub fn is_schema(&self) -> bool {
         matches!(self.kind, Kind::Metric { .. })

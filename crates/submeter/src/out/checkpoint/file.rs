@@ -7,40 +7,41 @@ use std::path::{Path, PathBuf};
 use super::content::Content;
 use super::error::{CheckpointError, Kind};
 
-/// The file of a checkpoint, held by this handle alone until it is dropped.
+/// The file of a checkpoint, held exclusively by this handle until it is dropped.
 ///
-/// The lock is an advisory one of the system, on a file beside it whose name ends in `.lock` and
-/// which stays. It ends with the process, however that ends. On a network file system it is worth
-/// what that system's locks are worth. A forked child has a copy, but the lock is its parent's, and
-/// ends when the parent drops its own.
+/// The lock is an advisory lock of the system, on a file beside it whose name ends in `.lock` and
+/// which is not removed. The lock ends with the process, however that ends. On a network file
+/// system it is worth as much as that system's locks. A forked child has a copy of the handle, but
+/// the lock belongs to the parent, and ends when the parent drops its own handle.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
     state: FileState,
     /// The number of this process among those that used the file, once that is known.
     epoch: u64,
-    /// The number of times that this process saved.
+    /// The number of times that this process has saved.
     sequence: u64,
-    /// Keeps the lock.
+    /// Holds the lock.
     lock: File,
-    /// The process whose lock it is.
+    /// The process that holds the lock.
     process: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileState {
-    /// It may have totals that no tree has.
+    /// The file may have totals that no tree has.
     Unrestored,
-    /// The tree of this epoch has what it has.
+    /// The tree of this epoch has the file's totals.
     Of(u64),
 }
 
 impl CheckpointFile {
-    /// Opens the file for this process alone. It need not exist yet, but its directory must. A
-    /// symbolic link is followed.
+    /// Opens the file exclusively. It need not exist yet, but its directory must. Symbolic links
+    /// are followed.
     ///
     /// # Errors
-    /// When another handle has it, or it is a directory, or the system's error.
+    /// When another handle has the file, when it is a directory, or when the system returns an
+    /// error.
     pub fn open(path: impl Into<PathBuf>) -> Result<CheckpointFile, CheckpointError> {
         let path = resolved(path.into());
         if path.file_name().is_none() || path.is_dir() {
@@ -72,7 +73,7 @@ impl CheckpointFile {
     }
 
     /// Returns the number of this process among those that used the file, from 1. The number is
-    /// known once the file was restored, or saved to.
+    /// known once the file has been restored or saved.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -99,13 +100,13 @@ impl CheckpointFile {
         Ok(Some(content))
     }
 
-    /// Notes that the tree of this epoch has the loaded counts.
+    /// Notes that the tree of epoch `tree` has the loaded counts.
     pub(super) fn restored(&mut self, tree: u64) {
         self.state = FileState::Of(tree);
     }
 
-    /// Replaces the content by that which `content` returns for an epoch and a sequence number: the
-    /// counts of the tree of the epoch `tree`.
+    /// Replaces the content with what `content` returns for an epoch and a sequence number: the
+    /// counts of the tree of epoch `tree`.
     pub(super) fn save(
         &mut self,
         tree: u64,
@@ -115,7 +116,7 @@ impl CheckpointFile {
             FileState::Of(of) if of == tree => {}
             FileState::Of(_) => return Err(Kind::OfAnother.in_file(&self.path)),
             FileState::Unrestored => match self.path.try_exists() {
-                // Looked at before the first save only: nothing else writes to it.
+                // Checked only before the first save: nothing else writes to the file.
                 Ok(false) => {}
                 Ok(true) => return Err(Kind::Unrestored.in_file(&self.path)),
                 Err(cause) => return Err(failed("look for", cause).in_file(&self.path)),
@@ -135,8 +136,8 @@ impl CheckpointFile {
             serde_json::to_writer(&mut file, &line)?;
             file.write_all(b"\n")
         })?;
-        // Before the rename: a name must never lead to a file whose content a crash of the system
-        // took away.
+        // Before the rename: the name must never lead to a file whose content was lost in a crash
+        // of the system.
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&beside, &self.path)?;
         sync_directory(&self.path)
@@ -144,17 +145,17 @@ impl CheckpointFile {
 }
 
 impl Drop for CheckpointFile {
-    /// Ends the lock here. To close the descriptor is not enough: a child that is being started or
-    /// was forked has a copy, and would keep the lock for as long as it has.
+    /// Releases the lock here. Closing the descriptor is not enough: a child that is being started
+    /// or was forked has a copy, and would keep the lock for as long as it has the copy.
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // The lock ends at the latest with the last descriptor.
+            // On failure, the lock ends with the last descriptor at the latest.
             let _ = self.lock.unlock();
         }
     }
 }
 
-/// Makes a rename outlast a crash of the system.
+/// Makes a rename survive a crash of the system.
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -170,7 +171,7 @@ fn sync_directory(_path: &Path) -> io::Result<()> {
 
 fn read(file: impl BufRead) -> Result<Content, Kind> {
     let mut lines = Vec::new();
-    // Bytes: a file that was cut may end within a character.
+    // As bytes, because a truncated file may end within a character.
     for (index, line) in file.split(b'\n').enumerate() {
         let line = line.map_err(|cause| failed("read", cause))?;
         let value = serde_json::from_slice(&line);
@@ -181,15 +182,15 @@ fn read(file: impl BufRead) -> Result<Content, Kind> {
     Content::parse(lines)
 }
 
-/// The place within the line; the parser's own text says that it is line 1 of it.
+/// The column within the line: the parser's own text says that it is in line 1.
 fn no_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (what, _) = text.split_once(" at line ").unwrap_or((&text, ""));
     format!("no JSON ({what} at column {})", error.column())
 }
 
-/// Follows symbolic links of the file itself, also where the last leads to nothing yet: the lock
-/// and the new content are to be beside the file, and another name of it must find them. More than
+/// Follows symbolic links of the file itself, even if the last leads to nothing yet: the lock and
+/// the new content must be beside the file, so that another name of it finds them. More links than
 /// Linux follows are an error when the file is opened.
 fn resolved(mut path: PathBuf) -> PathBuf {
     for _ in 0..40 {
@@ -215,14 +216,15 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// The path of a checkpoint that no other test has, without a checkpoint.
+    /// Returns a path for a checkpoint that no other test uses, where there is no checkpoint.
     fn path(test: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("submeter-{}-{test}", std::process::id()));
         fs::create_dir_all(&path).expect("the temporary directory is writable");
         path.join("totals")
     }
 
-    /// A process that is being started has a copy of each descriptor until it executes its program.
+    /// A copied descriptor keeps no lock: a process that is being started has one until it executes
+    /// its program.
     #[test]
     fn a_copied_descriptor_keeps_no_lock() {
         let path = path("copied");
@@ -234,7 +236,7 @@ mod tests {
         let _ = fs::remove_dir_all(path.parent().expect("a directory"));
     }
 
-    /// The parent still has it when the child has ended.
+    /// The parent still has the lock when the child has ended.
     #[test]
     fn a_forked_child_leaves_the_lock() {
         let path = path("forked");

@@ -1,9 +1,9 @@
-//! Totals that outlive their process: a file that a tree's totals are saved to, and restored from
-//! by the next process.
+//! Totals that outlive their process: a file to which a tree's totals are saved, and from which the
+//! next process restores them.
 //!
-//! [`Tree::checkpoint`] writes what has been counted; [`Tree::restore`] adds it to the tree of a
-//! process that was started again. Counters and histograms are kept. Gauges and quotas are not:
-//! they say what a process holds, and a new one holds nothing.
+//! [`Tree::checkpoint`] writes what has been counted; [`Tree::restore`] adds that to the tree of a
+//! restarted process. Counters and histograms are kept. Gauges and quotas are not: they say what a
+//! process holds, and a new process holds nothing.
 //!
 //! A process that dies loses its counts since the last checkpoint. That is not reported as zero:
 //! [`Restored::is_complete`] says whether anything may be missing, and [`Restored::at`] since when.
@@ -42,9 +42,10 @@
 //! ```
 //!
 //! # The file
-//! Lines of JSON: what it is and which metrics it has; a line for each group; how many those are,
-//! by which a file that was cut is recognised. A group's values are what it counted itself and what
-//! killed groups left it, so that they may be added up:
+//! The file has lines of JSON. The first says what the file is and which metrics it has; then there
+//! is a line for each group; the last has their number, by which a truncated file is recognised. A
+//! group's values are what it counted itself and what killed groups left it, so they may be added
+//! up:
 //!
 //! ```json
 //! {"complete":false,"epoch":2,"format":"submeter-checkpoint-1","metrics":[…],"sequence":7,…}
@@ -53,14 +54,15 @@
 //! {"groups":2}
 //! ```
 //!
-//! A metric is `{"kind":"counter","name":"requests","unit":"count"}`; a histogram's has `buckets`
-//! too, the upper bounds of the first and of the last that has one. A histogram's counts are pairs
-//! of a bucket and its count, for buckets that are not empty.
+//! A metric is `{"kind":"counter","name":"requests","unit":"count"}`; a histogram's also has
+//! `buckets`, the upper bounds of the first and of the last bucket that has one. A histogram's
+//! counts are pairs of a bucket and its count, for buckets that are not empty.
 //!
 //! Left out above are `unix_ms`, the time of the save, and `totals`: the counts of the process that
-//! saved the file, and of those before it, for [`Tree::totals`] of the next. Of those before it the
-//! file has the last, and as many more as have at most as many groups as the tree, or 1,000. The
-//! epoch of the file counts the processes that used it, its sequence what each has saved.
+//! saved the file and of earlier ones, for [`Tree::totals`] of the next process. Of the earlier
+//! processes the file has the last one, and more as long as together they have at most as many
+//! groups as the tree, or 1,000. The epoch of the file counts the processes that used it; its
+//! sequence counts the saves of each.
 
 mod content;
 mod error;
@@ -78,24 +80,24 @@ use content::Content;
 
 /// Totals that outlive the process.
 impl Tree {
-    /// Saves the totals to the file, which is replaced as a whole or not at all, also in a crash of
-    /// the system: it is written beside the old one, synced and renamed.
+    /// Saves the totals to the file, which is replaced completely or not at all, even in a crash of
+    /// the system: the new file is written beside the old one, synced and renamed.
     ///
     /// Costs a snapshot, and a few hundred bytes of file for each group. Blocks for as long as the
-    /// disk takes: in an async program call it on a thread for blocking work.
+    /// disk takes: in an async program, call it on a thread for blocking work.
     ///
     /// # Errors
     /// When the file has totals that were not restored, or that another tree has, because saving
-    /// would destroy them; or the system's error. The old file is then unchanged.
+    /// would destroy them; or when the system returns an error. The old file is then unchanged.
     pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, false))
     }
 
-    /// Saves as [`checkpoint`](Tree::checkpoint) does, and notes that nothing follows: the program
-    /// has ended its work. Consumes the file, so that nothing can follow.
+    /// Saves like [`checkpoint`](Tree::checkpoint), and notes that nothing follows because the
+    /// program has finished its work. Consumes the file, so that nothing can follow.
     ///
     /// # Errors
-    /// As for `checkpoint`.
+    /// The same as `checkpoint`.
     pub fn checkpoint_last(&self, mut file: CheckpointFile) -> Result<(), CheckpointError> {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, true))
     }
@@ -104,13 +106,13 @@ impl Tree {
     /// `None` if there is no file yet.
     ///
     /// The counts of killed groups are in the totals of the groups above them, as before, and now
-    /// count as these groups' own. Groups that exist keep what they have counted.
+    /// count as those groups' own. Groups that exist keep what they have counted.
     ///
     /// # Errors
-    /// When a tree has the file's totals already; when the file is damaged; when a metric of it
+    /// When a tree already has the file's totals; when the file is damaged; when one of its metrics
     /// differs from the tree's or is missing there (a library's must be [declared](Tree::declare)
-    /// first); or when its groups do not fit into the tree. Then nothing was added, and no group
-    /// created.
+    /// first); or when its groups do not fit into the tree. In each case nothing was added, and no
+    /// group was created.
     pub fn restore(&self, file: &mut CheckpointFile) -> Result<Option<Restored>, CheckpointError> {
         let Some(content) = file.load()? else {
             return Ok(None);
@@ -146,13 +148,13 @@ impl Restored {
         self.groups
     }
 
-    /// Returns when the totals were those of the former process, by its clock.
+    /// Returns when the former process saved the totals, by its clock.
     #[must_use]
     pub fn at(&self) -> SystemTime {
         self.at
     }
 
-    /// Returns whether the former process ended by [`Tree::checkpoint_last`]. If not, what it
+    /// Returns whether the former process ended with [`Tree::checkpoint_last`]. If not, what it
     /// counted after [`at`](Restored::at) is unknown.
     #[must_use]
     pub fn is_complete(&self) -> bool {

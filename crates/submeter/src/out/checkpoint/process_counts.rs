@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::metric::totals::{GroupTotals, Totals};
 
-/// How many groups former processes may have together, if the tree does not have more.
+/// Number of groups that former processes may have together, unless the tree has more.
 const GROUPS: usize = 1000;
 
 /// The counts of one process.
@@ -27,17 +27,18 @@ pub(super) struct ProcessCounts {
 struct Counted {
     id: u64,
     path: String,
-    /// By counter, what is not 0.
+    /// The counters that are not 0.
     counts: Vec<(String, u64)>,
 }
 
-/// Returns which processes are kept: the newest, that of the checkpoint first. A process that is
-/// started again and again may end before its totals are read, so that those of one before it would
-/// be in no reading; but not all can be kept, or a file would grow with each start.
+/// Returns the processes that are kept: the newest ones, starting with that of the checkpoint. A
+/// process that restarts again and again may end before its totals are read; without its
+/// predecessors' totals here, they would be in no reading. But not all can be kept, or the file
+/// would grow with each start.
 pub(super) fn kept(past: &[Totals]) -> &[Totals] {
     let most = past.first().map_or(0, |own| own.groups.len()).max(GROUPS);
     let mut groups = 0;
-    // Two always: its own, and those that it restored.
+    // Always two: its own counts, and those that it restored.
     let fit = past.iter().skip(1).take_while(|totals| {
         groups += totals.groups.len();
         groups <= most
@@ -52,7 +53,7 @@ impl ProcessCounts {
         let counted = |group: &GroupTotals| {
             let counts = names.iter().map(|&name| name.to_owned()).zip(group.counters.clone());
             let counts: Vec<_> = counts.filter(|(_, n)| *n != 0).collect();
-            // The root says that there was nothing, for all of them.
+            // If nothing was counted, the root says so for all groups.
             let is_kept = group.parent.is_none() || !counts.is_empty();
             is_kept.then(|| Counted { id: group.id, path: group.path.to_string(), counts })
         };
@@ -67,7 +68,7 @@ impl ProcessCounts {
         }
     }
 
-    /// Sorts the counters as `names`.
+    /// Returns the totals, with counters in the order of `names`.
     pub(super) fn totals(&self, names: &[&str]) -> Totals {
         let ids: HashMap<&str, u64> =
             self.groups.iter().map(|group| (&*group.path, group.id)).collect();
@@ -137,7 +138,8 @@ pub(super) fn parent(path: &str) -> Option<&str> {
     (!name.is_empty()).then_some(if above.is_empty() { "/" } else { above })
 }
 
-/// Writes the number of a tree: as a number it is beyond what many readers of JSON keep whole.
+/// Writes the number of a tree as text: as a number it would exceed what many JSON readers keep
+/// exact.
 fn hex(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
@@ -151,7 +153,7 @@ fn unhex(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The oldest are dropped once all together have more groups than the tree may have.
+    /// The oldest processes are dropped once all together have more groups than the tree may have.
     #[test]
     fn past_processes_are_kept_up_to_groups_max() {
         let of = |groups: usize| Totals {

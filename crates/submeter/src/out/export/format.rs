@@ -1,6 +1,6 @@
-//! The two formats of text, and which of them a client asks for.
+//! The two text formats, and which of them a client asks for.
 
-/// A format of text that Prometheus and others read.
+/// A text format that Prometheus and others read.
 ///
 /// # Examples
 /// ```
@@ -14,18 +14,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// OpenMetrics 1.0: with units, and where asked for with the time since when a series counts.
+    /// OpenMetrics 1.0: with units and, if asked for, the time at which each series began.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which every reader knows.
+    /// Prometheus' text format 0.0.4, which every reader understands.
     Text,
 }
 
 impl Format {
-    /// Chooses by the `Accept` header of a request: OpenMetrics where the client names it and
+    /// Chooses from the `Accept` header of a request: OpenMetrics if the client names it and
     /// prefers nothing to it, the text format otherwise. `""` stands for no header.
     ///
-    /// A client that names neither is not refused: it gets the text format, as a person with a
-    /// browser would.
+    /// A client that names neither, such as a person with a browser, is not refused: it gets the
+    /// text format.
     #[must_use]
     pub fn accepted(accept: &str) -> Format {
         let quality = |of: &str| {
@@ -33,7 +33,7 @@ impl Format {
             ranges.reduce(f64::max)
         };
         let openmetrics = quality("application/openmetrics-text").unwrap_or(0.0);
-        // The closest range counts: RFC 9110, 12.5.1.
+        // The most specific range counts: RFC 9110, 12.5.1.
         let text = ["text/plain", "text/*", "*/*"].into_iter().find_map(quality).unwrap_or(0.0);
         if openmetrics > 0.0 && openmetrics >= text { Format::OpenMetrics } else { Format::Text }
     }
@@ -48,8 +48,8 @@ impl Format {
     }
 }
 
-/// Returns how much the client wants `kind` by one range of its header, or `None` if the range is
-/// of another kind, or of a version that is not written.
+/// Returns the quality that one range of the client's header gives `kind`, or `None` if the range
+/// is for another kind, or for a version that is not written.
 fn quality_of(range: &str, kind: &str) -> Option<f64> {
     let mut parts = range.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(kind) {
@@ -72,7 +72,7 @@ fn quality_of(range: &str, kind: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The headers are those of real versions, old and new.
+    /// Each version of Prometheus, old and new, gets what its real header asks for.
     #[test]
     fn each_prometheus_gets_what_it_asks_for() {
         let two = "application/openmetrics-text;version=1.0.0,\

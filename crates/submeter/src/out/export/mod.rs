@@ -1,4 +1,4 @@
-//! Writes a tree as text for Prometheus and other readers of its formats, kept small by brakes.
+//! Writes a tree as text for Prometheus and other readers of its formats, with bounds on its size.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -29,55 +29,57 @@ use walk::Brakes;
 /// The number of groups that an [`Export`] shows unless [`top`](Export::top) says otherwise.
 pub const TOP_DEFAULT: usize = 100;
 
-/// An export of one tree, which remembers from one scrape to the next what keeps sums right.
+/// An export of one tree. It remembers from one scrape to the next what it needs to keep sums
+/// right.
 ///
 /// A group's value is what it counted *itself*, under the metric's plain name, so that
 /// `sum(rate(app_requests_total[1m]))` is the rate of the whole tree. The path is the only label,
 /// `group="/acme/web"`; the root is `/`.
 ///
-/// Only the [`TOP_DEFAULT`] groups with most of the first counter are shown, and those above them;
-/// [`top`](Export::top) chooses otherwise. The counts of all others are in the `other` of the
-/// nearest group above them that is shown, `group="/acme//other"`, which no group's path can be. A
-/// pattern therefore selects a whole subtree, `group=~"/acme(/.*)?"`.
+/// Only the [`TOP_DEFAULT`] groups with the most of the first counter are shown, and the groups
+/// above them; [`top`](Export::top) chooses differently. The counts of all others are in the
+/// `other` of the nearest group above them that is shown, `group="/acme//other"`, which cannot be a
+/// group's path. So a pattern, `group=~"/acme(/.*)?"`, selects a whole subtree.
 ///
 /// # Sums over time
 /// Counters never fall, and their increases over all groups together are what the tree counted,
-/// whichever groups come, go, or are created anew. Add up increases or rates, not values: the
+/// whichever groups come, go, or are created again. Add up increases or rates, not values: the
 /// series of a group that ended ends with what it had. In detail:
 /// - A new series starts at 0, because Prometheus ignores the value with which a series starts, and
 ///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group has counted
 ///   by then is in the `other` above it. In the very first scrape, and with
-///   [`exact`](Export::exact) in every one, series start with all that their groups have.
+///   [`exact`](Export::exact) in every one, series start with everything that their groups have
+///   counted.
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
-///   until all scrapers have seen it. The scrape after that has the counts in between.
+///   until all scrapers have seen it. The next scrape then has the counts in between.
 /// - The counts of a group between its last scrape and its end are added to the `other` above it.
-/// - A group that is created again under its name continues the series.
+/// - A group that is created again under the same name continues the series.
 ///
 /// # Names
 /// Names are `prefix_metric_unit`, with the base unit (`_seconds`, `_bytes`) at the end and
-/// `_total` after a counter. A quota has these families: what is used and not by a child that is
-/// shown, so that the sum is the tree's; `_subtree`, what is used with descendants, of groups with
-/// a limit; that `_limit`; the `_peak` with descendants; and the counters `_refused` and
-/// `_overdrafts` of charges that the group's own limit refused, or granted beyond itself, and
-/// `_paused` of pauses above its `high`. Where charges have waited, `_pressure_some_seconds_total`
-/// and `_pressure_full_seconds_total` are for how long: see [`Pressure`](crate::Pressure). A
-/// group's stalls have those of its descendants, so that their sum over groups means nothing. Where
-/// the group's own callbacks gave something back, `_reclaimed` has how much, in the quota's unit,
-/// and `_reclaimed_low_total` how often they were asked for what `low` protects. Limits, peaks,
-/// stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms are
+/// `_total` after a counter. A quota has these families: the usage less that of children that are
+/// shown, so that the sum is the tree's; `_subtree`, the usage with descendants, for groups with a
+/// limit; that `_limit`; the `_peak` with descendants; the counters `_refused` and `_overdrafts` of
+/// charges that the group's own limit refused, or granted beyond itself; and `_paused`, the pauses
+/// above its `high`. Where charges have waited, `_pressure_some_seconds_total` and
+/// `_pressure_full_seconds_total` say for how long: see [`Pressure`](crate::Pressure). A group's
+/// stalls include those of its descendants, so their sum over groups means nothing. Where the
+/// group's own callbacks gave something back, `_reclaimed` says how much, in the quota's unit, and
+/// `_reclaimed_low_total` how often they were asked for what `low` protects. Limits, peaks, stalls
+/// and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms are
 /// cumulative; values are integers in the schema's unit, so the bound of a bucket is the largest
 /// value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
 /// `prefix_backend_info` has the process's [backend](crate::backend), and
-/// `prefix_barrier_wait_seconds` is for how long the oldest barrier has waited for a CPU now, 0 if
-/// none does. Seconds mean that a real-time thread or another cpuset keeps that CPU from the
-/// process: nothing that ended is released until then. Where the schema meters CPU time,
-/// `prefix_process_cpu_seconds` is that of the whole process: its excess over all groups together
-/// was used in [no group](Tree::cpu_balance).
+/// `prefix_barrier_wait_seconds` says how long the oldest barrier has been waiting for a CPU, 0 if
+/// none waits. Whole seconds mean that a real-time thread or another cpuset keeps that CPU from the
+/// process; until it gets the CPU, nothing that ended is released. Where the schema meters CPU
+/// time, `prefix_process_cpu_seconds` is that of the whole process: its excess over all groups
+/// together was used in [no group](Tree::cpu_balance).
 ///
-/// So that totals of many processes can be added up, and over restarts: `prefix_tree_info` has the
-/// `epoch`, a number of the tree's own, with which counters began at 0 at
+/// Three families make it possible to add up totals of many processes and over restarts.
+/// `prefix_tree_info` has the `epoch`, the tree's own number, whose counters began at 0 at
 /// `prefix_tree_start_time_seconds`; `prefix_tree_sequence` grows from scrape to scrape. They are
-/// those of [`Totals`](crate::Totals), and a forked child has its parent's.
+/// the numbers in [`Totals`](crate::Totals), and a forked child has its parent's.
 ///
 /// Totals restored from a checkpoint are left out: the process that counted them was scraped
 /// itself, and restored totals would count as new ones.
@@ -85,8 +87,8 @@ pub const TOP_DEFAULT: usize = 100;
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
 /// and copies the values of those that are shown. The memory kept between scrapes is bounded: for
-/// each group that is shown, and in the scrape after its end, at most five times 8 bytes for
-/// each of [`Schema::words`](crate::Schema::words), and its path.
+/// each group that is shown, and for one scrape after its end, at most five times 8 bytes for each
+/// of [`Schema::words`](crate::Schema::words), and its path.
 ///
 /// Keep one for each tree, for as long as it is scraped: with a new one for each scrape, counters
 /// fall when groups end. For values that the program itself uses, take a [`Tree::snapshot`].
@@ -127,7 +129,7 @@ struct Info {
     labels: Vec<(String, String)>,
 }
 
-/// A key of a metric, by which [`Export::top`] chooses groups.
+/// A metric's key by which [`Export::top`] can choose groups.
 pub trait RankBy: sealed::RankBy {}
 
 mod sealed {
@@ -153,8 +155,8 @@ macro_rules! rank_by {
 rank_by!([U] Counter<U>, [U] Gauge<U>, [U] Histogram<U>, [U] Quota<U>, [] &Metric);
 
 impl Export {
-    /// Begins an export whose metrics' names begin with `prefix`. Characters that no name may have
-    /// become `_`, as in the names of metrics.
+    /// Creates an export whose metric names begin with `prefix`. Characters that are not allowed in
+    /// metric names become `_`.
     #[must_use]
     pub fn new(prefix: &str) -> Export {
         let backend = backend();
@@ -175,7 +177,7 @@ impl Export {
         export.with_info(name, "The backend of updates, and why it is not a better one", &labels)
     }
 
-    /// Goes no deeper than `depth`, where the root is at 0: a group at this depth stands for its
+    /// Goes no deeper than `depth`, where the root is at 0. A group at this depth stands for its
     /// subtree, and the groups below it are not visited.
     ///
     /// # Examples
@@ -197,8 +199,8 @@ impl Export {
         self
     }
 
-    /// Shows the `groups` with the most of a metric, descendants included, and all groups above
-    /// them. Counters and histograms are compared by their totals, gauges and quotas by their
+    /// Shows the `groups` groups with the most of a metric, descendants included, and all groups
+    /// above them. Counters and histograms are compared by their totals, gauges and quotas by their
     /// current values. A group that is shown stays until another has a quarter more; among equals
     /// the oldest is shown. Groups with nothing in any metric are not shown.
     ///
@@ -225,7 +227,7 @@ impl Export {
 
     /// Shows every group, including those with nothing in any metric.
     ///
-    /// Without brakes a scrape grows with the tree: some kilobytes for each group.
+    /// Without bounds a scrape grows with the tree: several kilobytes for each group.
     #[must_use]
     pub fn every_group(mut self) -> Export {
         (self.brakes.top, self.brakes.idle) = (usize::MAX, true);
@@ -233,13 +235,14 @@ impl Export {
     }
 
     /// Shows [every group](Export::every_group) with exactly what it counted itself, from its first
-    /// scrape on, and since when ([`created`](Export::created)): for bills, and for tenants that
-    /// live for a few scrapes only. A series starts with all that its group has. A server that
-    /// reads `_created` takes that as an increase; one that does not (Prometheus, unless configured
-    /// to) ignores it, and needs the default, where increases add up to the tree's.
+    /// scrape on, and since when ([`created`](Export::created)). For bills, and for tenants that
+    /// live for only a few scrapes. A series starts with everything that its group has counted. A
+    /// server that reads `_created` takes that as an increase; a server that does not (Prometheus,
+    /// unless configured to) ignores it and needs the default, where increases add up to the
+    /// tree's.
     ///
     /// Even so, what a group counts between its last scrape and its end is in the `other` above it,
-    /// and so is all of a group that ends before any scrape.
+    /// and so is everything that a group counted if it ends before any scrape.
     ///
     /// # Examples
     /// ```
@@ -279,7 +282,7 @@ impl Export {
         self
     }
 
-    /// Writes when each counter and histogram began to count, in OpenMetrics:
+    /// In OpenMetrics, writes when each counter and histogram began to count:
     /// `app_requests_created`. That is one more line for each; not all servers use it.
     #[must_use]
     pub fn created(mut self) -> Export {
@@ -291,7 +294,7 @@ impl Export {
     /// value, and an ended one is repeated, until that many scrapes have seen it.
     ///
     /// Sums are right for each server if they scrape in turns. A number that is too high only keeps
-    /// what new groups count in `other` for longer.
+    /// the counts of new groups in `other` for longer.
     ///
     /// # Panics
     /// When `scrapers` is 0.
@@ -302,7 +305,7 @@ impl Export {
         self
     }
 
-    /// Adds `prefix_build_info`, whose labels tell what runs: version, commit.
+    /// Adds `prefix_build_info`, whose labels say what is running: version, commit.
     #[must_use]
     pub fn build_info(self, labels: &[(&str, &str)]) -> Export {
         let name = self.name("build");
@@ -319,11 +322,12 @@ impl Export {
     /// Flushes the tree and writes it as OpenMetrics.
     ///
     /// # Errors
-    /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
+    /// Only those of `out`; writing to a `String` never fails. After an error, the next scrape has
+    /// everything.
     ///
     /// # Panics
-    /// When the metric of [`top`](Export::top) is of another tree's schema. In a forked child where
-    /// a thread of the parent was writing this export: make a new one there.
+    /// When the metric of [`top`](Export::top) belongs to another tree's schema. Also in a forked
+    /// child, if a thread of the parent was writing this export: make a new one there.
     pub fn write<W: Write>(&self, tree: &Tree, out: &mut W) -> fmt::Result {
         self.write_as(Format::OpenMetrics, tree, out)
     }
@@ -343,24 +347,26 @@ impl Export {
     /// ```
     ///
     /// # Errors
-    /// Only those of `out`; writing to a `String` never fails. After one, the next scrape has all.
+    /// Only those of `out`; writing to a `String` never fails. After an error, the next scrape has
+    /// everything.
     ///
     /// # Panics
-    /// When the metric of [`top`](Export::top) is of another tree's schema. In a forked child where
-    /// a thread of the parent was writing this export: make a new one there.
+    /// When the metric of [`top`](Export::top) belongs to another tree's schema. Also in a forked
+    /// child, if a thread of the parent was writing this export: make a new one there.
     pub fn write_as<W: Write>(&self, format: Format, tree: &Tree, out: &mut W) -> fmt::Result {
-        // Scrapes come one after the other; `out` is the caller's code, and is not called between.
+        // Scrapes run one after the other. `out` is the caller's code, and is called only after the
+        // lock is released.
         out.write_str(&self.text(format, tree)?)
     }
 
     fn text(&self, format: Format, tree: &Tree) -> Result<String, fmt::Error> {
         let mut state = self.state.lock();
-        // One for all that follows, whatever is declared meanwhile. After the lock: a scrape never
-        // has fewer metrics than the one before.
+        // One version for everything that follows, whatever is declared meanwhile. Taken after the
+        // lock, so that a scrape never has fewer metrics than the one before.
         let version = tree.stats().version();
         let schema = &version.schema;
         let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids);
-        // Read after the groups, so that it has all that they have.
+        // Read after the groups, so that it includes everything that they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();
         let began = tree.stats().began();
@@ -404,7 +410,7 @@ impl Export {
         format!("{}{separator}{name}", self.prefix)
     }
 
-    /// Adds an info metric, or labels to the one of this name.
+    /// Adds an info metric, or adds labels to the existing one of this name.
     fn with_info(mut self, name: String, help: &'static str, labels: &[(&str, &str)]) -> Export {
         let label = |&(label, value): &(&str, &str)| {
             (names::sanitized(label).replace(':', "_"), value.to_owned())

@@ -12,7 +12,7 @@ pub(super) struct Family<'a> {
     pub(super) name: String,
     pub(super) metric: &'a Metric,
     pub(super) part: NamePart,
-    /// Whether it is asked for with descendants.
+    /// Whether the family shows totals with descendants.
     pub(super) subtree: bool,
 }
 
@@ -49,7 +49,7 @@ impl NamePart {
         }
     }
 
-    /// Whether its values may fall: those of groups that have ended are not repeated.
+    /// Returns whether its values may fall: those of groups that have ended are not repeated.
     pub(super) fn is_level(self) -> bool {
         match self {
             NamePart::Counter | NamePart::Histogram => false,
@@ -68,8 +68,8 @@ impl NamePart {
         }
     }
 
-    /// Returns the unit of the family, which for a count of events and for the time of stalls
-    /// differs from the metric's.
+    /// Returns the unit of the family, which differs from the metric's for a count of events and
+    /// for the time of stalls.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
         match self {
             NamePart::Quota(part) => part.unit(metric),
@@ -78,7 +78,8 @@ impl NamePart {
     }
 }
 
-/// The suffix that tells the name of a total with descendants from that of a group's own value.
+/// The suffix that distinguishes the name of a total with descendants from that of a group's own
+/// value.
 const SUBTREE: &str = "subtree";
 
 /// Names every family of a schema, and those of totals with descendants if they are asked for.
@@ -102,7 +103,7 @@ pub(super) fn families<'a>(
             add(metric, part, subtrees && part == NamePart::Used);
         }
     }
-    // After all others, so that no name depends on whether they are asked for.
+    // After all others, so that no other name depends on whether they are asked for.
     let with_words = |metric: &&Metric| metric.kind() != MetricKind::Quota;
     for metric in schema.metrics().iter().filter(with_words).filter(|_| subtrees) {
         add(metric, NamePart::of(metric.kind())[0], true);
@@ -137,8 +138,9 @@ fn stem(metric: &Metric, infix: &str) -> String {
 
 /// Joins the parts and, if the name or one of its samples is taken, appends a number to the stem.
 ///
-/// A schema may well have both a gauge `x_total` and a counter `x`. Refusing it here would make an
-/// exporter's convention a rule of the library, and two families of one name make a scrape invalid.
+/// A schema may well have both a gauge `x_total` and a counter `x`. Refusing that would make an
+/// exporter's convention a rule of the library, but two families of one name would make a scrape
+/// invalid.
 fn unique(
     taken: &mut HashSet<String>,
     part: NamePart,
@@ -167,7 +169,7 @@ fn unique(
     }
 }
 
-/// Makes the prefix a legal start of a metric's name.
+/// Turns the prefix into a legal start of a metric's name.
 pub(super) fn sanitized(prefix: &str) -> String {
     let mut name: String = prefix
         .chars()

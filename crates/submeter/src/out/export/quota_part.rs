@@ -1,15 +1,15 @@
-//! The values of a quota that exporters show beside its usage: one list for all of them.
+//! The values of a quota that exporters show beside its usage, in one list for all exporters.
 
 use crate::metric::schema::Metric;
 use crate::metric::unit::UnitKind;
 use crate::metric::usage::Usage;
 use crate::out::snapshot::{GroupValues, Value};
 
-/// A number that exporters show of a quota beside what is used of it, under a name of its own.
+/// A number that exporters show for a quota beside its usage, under a name of its own.
 ///
-/// This list is what [`Export`](super::Export) and the exporters in other crates have in common, so
-/// that a new number is in all of them under the same name. It costs nothing to look at; a program
-/// that wants one number reads [`Usage`](crate::Usage).
+/// [`Export`](super::Export) and the exporters in other crates share this list, so that a new
+/// number appears in all of them under the same name. It costs nothing to look at. A program that
+/// wants one number reads [`Usage`](crate::Usage).
 ///
 /// # Examples
 /// ```
@@ -34,28 +34,28 @@ use crate::out::snapshot::{GroupValues, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuotaPart {
-    /// The group's own limit, where it has one.
+    /// The group's own limit, if it has one.
     Limit,
-    /// The most that was used, with descendants.
+    /// The highest usage, with descendants.
     Peak,
     /// Charges that the group's limit refused.
     Refused,
-    /// Charges granted beyond it.
+    /// Charges granted beyond the group's limit.
     Overdrafts,
     /// Pauses asked of callers above the group's `high`.
     Paused,
     /// Time in which some charge waited.
     SomeStalled,
-    /// Time in which one waited and the group held nothing.
+    /// Time in which some charge waited and the group held nothing.
     FullStalled,
     /// The amount that the group's callbacks gave back.
     Reclaimed,
-    /// The number of times that they were asked for bytes that `low` protects.
+    /// The number of times that the callbacks were asked for bytes that `low` protects.
     ReclaimedLow,
 }
 
 impl QuotaPart {
-    /// All of them, in the order in which they are shown.
+    /// All parts, in the order in which they are shown.
     pub const ALL: &[QuotaPart] = &[
         QuotaPart::Limit,
         QuotaPart::Peak,
@@ -68,7 +68,7 @@ impl QuotaPart {
         QuotaPart::ReclaimedLow,
     ];
 
-    /// Returns what is added to the quota's name: `limit`.
+    /// Returns the suffix for the quota's name, such as `limit`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -123,11 +123,11 @@ impl QuotaPart {
         }
     }
 
-    /// Returns its value of one group, in its unit; `None` for a group without a limit, and for a
-    /// metric that is no quota.
+    /// Returns its value for one group, in its unit; `None` for a group without a limit, and for a
+    /// metric that is not a quota.
     ///
     /// # Panics
-    /// When the metric is of another schema than the snapshot.
+    /// When the metric belongs to another schema than the snapshot.
     #[must_use]
     pub fn value(self, group: &GroupValues, quota: &Metric) -> Option<u64> {
         let Value::Quota(usage) = group.value(quota) else { return None };

@@ -1,17 +1,18 @@
 //! The memory of an export from one scrape to the next, so that counters never fall and their
 //! increases add up.
 //!
-//! A series is not a copy of a group's counter but a sum of the news at each scrape, and each piece
-//! of news is added to exactly one series: a group's own counts to its own, the counts of groups
+//! A series is not a copy of a group's counter but a sum of the increases at each scrape, and each
+//! increase is added to exactly one series: a group's own counts to its own, the counts of groups
 //! that are not shown to the `other` of the nearest group above them. Counts between the last
 //! scrape of a group and its end are among the latter, because the totals above it have them and no
-//! group that is shown does. So all series grow together by what the root grows.
+//! group that is shown does. So all series together grow by as much as the root.
 //!
-//! Prometheus takes no notice of the value with which a series begins. Therefore one that is new
-//! stays at its first value, 0, for as many scrapes as there are scrapers: meanwhile its news goes
-//! where it went before. And one that ends is repeated for all scrapers but the last, who may have
-//! seen an earlier value. Metrics that were declared in the tree since the last scrape begin in the
-//! same way, in all series at once: counts meanwhile are news afterwards.
+//! Prometheus ignores the value with which a series begins. Therefore a new series stays at its
+//! first value, 0, for as many scrapes as there are scrapers; meanwhile its increases go where they
+//! went before. And a series that ends is repeated for all scrapers but the last one, because they
+//! may have seen an earlier value. Metrics that were declared in the tree since the last scrape
+//! begin in the same way, in all series at once: what is counted meanwhile is an increase
+//! afterwards.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -30,26 +31,26 @@ pub(super) struct SeriesState {
     pub(super) entries: HashMap<Box<str>, Entry>,
     /// The groups that are shown.
     pub(super) ids: Ids,
-    /// The beginning of each word of the schema.
+    /// The beginning of each word of the schema's metrics.
     pub(super) columns: Vec<Column>,
 }
 
 /// The beginning of a metric.
 #[derive(Debug)]
 pub(super) struct Column {
-    /// Since when it counts.
+    /// When it began to count.
     pub(super) created: SystemTime,
-    /// For how many scrapes it still stays at 0.
+    /// The number of scrapes for which it still stays at 0.
     held: u32,
 }
 
-/// The settings that one advance does not change.
+/// The settings, which an advance does not change.
 pub(super) struct Rules<'a> {
     /// For each word, whether it is a level, which may fall, rather than a count.
     pub(super) levels: &'a [bool],
     pub(super) scrapers: u32,
     pub(super) subtrees: bool,
-    /// Whether series begin with all that there is in every scrape.
+    /// Whether new series begin with everything counted so far, in every scrape.
     pub(super) exact: bool,
     /// When the tree began to count.
     pub(super) began: SystemTime,
@@ -62,7 +63,7 @@ struct Beginning {
     with_all: bool,
     /// The number of scrapes for which they stay as they begin.
     held: u32,
-    /// Since when they count.
+    /// When they began to count.
     since: SystemTime,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Entry {
     pub(super) shown: Series,
     /// The counts of groups below it that are not shown.
     pub(super) other: Option<Series>,
-    /// The values with descendants, if the program asks for them.
+    /// The values with descendants, if the program asked for them.
     pub(super) subtree: Option<Box<[i64]>>,
     pub(super) usage: Vec<Usage>,
     /// The usage of each quota, less that of the children that are shown.
@@ -93,11 +94,11 @@ pub(super) struct Entry {
 pub(super) struct Series {
     pub(super) words: Box<[i64]>,
     pub(super) created: SystemTime,
-    /// For how many scrapes its counters still stay as they are.
+    /// The number of scrapes for which its counters still stay as they are.
     held: u32,
 }
 
-/// The news of a member: of a count its increase, of a level the level itself.
+/// The changes of a member: for a count its increase, for a level the level itself.
 struct News {
     total: Box<[i64]>,
     own: Box<[i64]>,
@@ -134,7 +135,7 @@ impl Series {
     }
 }
 
-/// Returns for each word of a schema whether it is a level.
+/// Returns, for each word of a schema, whether it is a level.
 pub(super) fn levels(schema: &Schema) -> Vec<bool> {
     let mut levels = vec![false; schema.words()];
     for metric in schema.metrics().iter().filter(|metric| metric.kind == MetricKind::Gauge) {
@@ -148,8 +149,8 @@ impl SeriesState {
     /// Learns of the groups that are shown in this scrape.
     pub(super) fn advance(&mut self, mut members: Vec<Member>, rules: &Rules<'_>) {
         let root = members[0].id;
-        // The first scrape: no scraper has an earlier one to compare it with, so that series begin
-        // with all that there is.
+        // The first scrape: no scraper has an earlier one to compare it with, so series begin with
+        // everything counted so far.
         let first = self.root != root;
         if first {
             *self = SeriesState { root, ..SeriesState::default() };
@@ -175,7 +176,7 @@ impl SeriesState {
             let Some(parent) = member.parent else { continue };
             let (above, below) = news.split_at_mut(at);
             subtract(&mut above[parent].rest, &below[0].total);
-            // Each group's usage is read for itself, so that a child's may be the newer.
+            // Each group's usage is read separately, so a child's may be newer than its parent's.
             let pairs = used[parent].iter_mut().zip(&member.usage);
             pairs.for_each(|(used, of)| *used = used.saturating_sub(of.current));
         }
@@ -206,12 +207,13 @@ impl SeriesState {
         }
     }
 
-    /// Compares a member with the last scrape. The counts of one that was not shown in it, or whose
-    /// series is held, are no news: they go to those above it.
+    /// Compares a member with the last scrape. If the member was not shown then, or its series is
+    /// held, its counts are not its own increases: they go to the groups above it.
     fn news(&self, member: &Member, begins: &Beginning, rules: &Rules<'_>) -> News {
         let entry = self.entries.get(&member.path);
         let counts = begins.with_all || entry.is_some_and(|e| !e.has_ended() && e.shown.held == 0);
-        // A name that was created again has counted all that it has since the last scrape.
+        // A group that was created again under its name has counted everything since the last
+        // scrape.
         let same = entry.filter(|entry| entry.id == member.id);
         let new = |now: &[i64], last: Option<&[i64]>| -> Box<[i64]> {
             let word = |(at, (&now, &level)): (usize, (&i64, &bool))| match last {
@@ -233,7 +235,7 @@ impl SeriesState {
         News { total, own, rest }
     }
 
-    /// Adds to the series of a member what is new.
+    /// Adds the changes of a member to its series.
     fn put(
         &mut self,
         member: Member,
@@ -290,8 +292,8 @@ impl SeriesState {
         (entry.usage, entry.used, entry.left) = (usage, used, None);
     }
 
-    /// Ends the series of groups that are not shown any more, and forgets those that every scraper
-    /// has seen the last of.
+    /// Ends the series of groups that are no longer shown, and forgets those whose end every
+    /// scraper has seen.
     fn end(&mut self, scrapers: u32) {
         let ids = &self.ids;
         self.entries.retain(|_, entry| {

@@ -15,12 +15,12 @@ use crate::tree::tree_stats::Moment;
 #[derive(Clone, Copy)]
 pub(super) struct Style {
     pub(super) format: Format,
-    /// Whether the time since when a series counts is written.
+    /// Whether to write when each series began to count.
     pub(super) created: bool,
-    /// One bucket of a histogram for so many powers of two.
+    /// The number of powers of two for each bucket of a histogram.
     pub(super) powers: u32,
-    /// How many scrapes must have seen a new group before its counts are its own; `None` where they
-    /// always are.
+    /// The number of scrapes that must have seen a new group before its counts are its own; `None`
+    /// if they always are.
     pub(super) scrapers: Option<u32>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Labelled<'a> {
 impl<'a> Labelled<'a> {
     pub(super) fn new(path: &'a str, entry: &'a Entry) -> Labelled<'a> {
         let label = escaped(path);
-        // No name is empty, so that no path has two slashes, and a pattern that finds all below a
-        // group, `/acme/.*`, finds this too.
+        // No name is empty, so no path has two slashes in a row; a pattern that finds everything
+        // below a group, `/acme/.*`, finds this too.
         let other = format!("{}//other", label.trim_end_matches('/'));
         Labelled { path, label, other, entry }
     }
@@ -62,7 +62,7 @@ pub(super) fn info(
     out.write_str("} 1\n")
 }
 
-/// Writes which tree counted, since when, and which of its moments this is.
+/// Writes the tree's epoch, when it began to count, and the number of this moment.
 pub(super) fn tree(
     style: Style,
     name: &str,
@@ -87,7 +87,7 @@ pub(super) fn tree(
     gauge(style, &sequence, None, help, &moment.sequence, out)
 }
 
-/// Returns the names of what [`tree`] writes.
+/// Returns the names that [`tree`] writes.
 pub(super) fn tree_names(name: &str) -> [String; 4] {
     let suffixed = |suffix: &str| format!("{name}{suffix}");
     ["", "_info", "_start_time_seconds", "_sequence"].map(suffixed)
@@ -121,7 +121,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Writes for how long a barrier has waited, if one does: for which CPU, and for how long.
+/// Writes for how long a barrier has been waiting for a CPU, and for which one, if any is.
 pub(super) fn barrier(
     style: Style,
     name: &str,
@@ -134,7 +134,7 @@ pub(super) fn barrier(
     gauge(style, name, Some("seconds"), help, &Number::new(ns, UnitKind::Nanoseconds), out)
 }
 
-/// Writes how much CPU time the process used, whichever group it was for.
+/// Writes the CPU time that the process used, in any group or none.
 pub(super) fn process_cpu(style: Style, name: &str, ns: u64, out: &mut String) -> fmt::Result {
     let help = "CPU time of the process; what is in no group is the rest";
     match style.format {
@@ -146,7 +146,7 @@ pub(super) fn process_cpu(style: Style, name: &str, ns: u64, out: &mut String) -
     writeln!(out, "{name}_total {}", Number::new(ns, UnitKind::Nanoseconds))
 }
 
-/// Writes one family, of all groups.
+/// Writes one family for all groups.
 pub(super) fn family(
     style: Style,
     schema: &Schema,
@@ -189,14 +189,14 @@ pub(super) fn family(
     Ok(())
 }
 
-/// The place of a family's numbers in an entry.
+/// Where an entry has a family's numbers.
 #[derive(Clone, Copy)]
 enum Source {
-    /// From this word of the series on.
+    /// In the series, from this word on.
     Word(usize),
-    /// One of two numbers that have no sum over groups.
+    /// One of two numbers that have no sum over groups, of a quota's slot.
     Unsummed(usize, usize),
-    /// The usage of a quota of this slot.
+    /// The usage of the quota in this slot.
     Usage(usize),
 }
 
@@ -236,7 +236,7 @@ fn head(style: Style, family: &Family<'_>, source: Source, out: &mut String) -> 
     let comma = if what.is_empty() { "" } else { ", " };
     let scope = match (source, style.scrapers) {
         _ if family.subtree => " (with descendants)".to_owned(),
-        // Each says so by itself: few who read of one metric read of the tree.
+        // Each family says so itself: few readers of one metric's help also read the tree's.
         (Source::Word(_), Some(scrapers)) if kind != "gauge" => {
             let seen = match scrapers {
                 1 => "a scrape has".to_owned(),
@@ -248,7 +248,7 @@ fn head(style: Style, family: &Family<'_>, source: Source, out: &mut String) -> 
     };
     let help = family.metric.help();
     if style.format == Format::Text {
-        // In the text format the name of a counter is that of its samples.
+        // In the text format, a counter's name is that of its samples.
         let total = if kind == "counter" { "_total" } else { "" };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         writeln!(out, "# HELP {name}{total} {help}{comma}{what}{scope}")?;
@@ -295,8 +295,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes one bucket for each or some powers of two: all quarters would make a scrape much
-    /// larger, for a precision that a rate over a scrape interval seldom has.
+    /// Writes one bucket for each power of two, or for several: all quarters would make a scrape
+    /// much larger, for a precision that a rate over a scrape interval seldom has.
     fn histogram(&self, label: &str, words: &[i64], out: &mut String) -> fmt::Result {
         let (name, unit) = (&self.family.name, self.unit);
         let buckets = self.family.metric.buckets().expect("a histogram has buckets");

@@ -15,8 +15,8 @@ use crate::tree::tree::Tree;
 use crate::tree::tree_stats::{Moment, Version};
 use submeter_percpu::Pressure;
 
-/// The numbers of groups. Not with std's SipHash: each scrape looks once for each group there is,
-/// and the numbers are our own.
+/// The numbers of groups. Not hashed with std's SipHash: each scrape does a lookup for every group,
+/// and the numbers do not come from strangers.
 pub(super) type Ids = HashSet<u64, RandomState>;
 
 /// The bounds that keep an export small.
@@ -35,7 +35,7 @@ pub(super) struct Brakes {
 pub(super) struct Member {
     pub(super) path: Box<str>,
     pub(super) id: u64,
-    /// Its place among the members.
+    /// The parent's index among the members.
     pub(super) parent: Option<usize>,
     pub(super) has_children: bool,
     /// The values with descendants, section after section.
@@ -44,8 +44,9 @@ pub(super) struct Member {
     pub(super) own: Option<Box<[i64]>>,
     /// One for each quota, in order of their slots.
     pub(super) usage: Vec<Usage>,
-    /// The nanoseconds for which some charges, and all charges, of each quota have waited, in order
-    /// of their slots; then the reclaimed amount of each, and how often `low` protected it.
+    /// For each quota, by slot, the nanoseconds for which some charges, and all charges, have
+    /// waited; then, for each, the reclaimed amount and the number of times that `low` protected
+    /// it.
     pub(super) unsummed: Vec<[u64; 2]>,
 }
 
@@ -56,11 +57,11 @@ struct Visit {
     shown: bool,
 }
 
-/// Flushes the tree, and copies the values of the groups that are shown: of the others, only the
-/// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
-/// Returns the moment of the values, too.
+/// Flushes the tree, and copies the values of the groups that are shown. For the others, it looks
+/// only at the metric by which groups are chosen. `stays` has the groups that are already shown.
+/// Also returns the moment of the values.
 ///
-/// Neither a snapshot nor a copy of all paths: 100,000 idle groups cost a look at each.
+/// Takes neither a snapshot nor a copy of all paths: 100,000 idle groups cost a look at each.
 pub(super) fn members(
     tree: &Tree,
     version: &Version,
@@ -70,7 +71,7 @@ pub(super) fn members(
     // Dropped after the flush locks are released: see `Snapshot::take`.
     let mut visits = Vec::with_capacity(tree.stats().group_count());
     let rank = Rank::of(&version.schema, brakes);
-    // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
+    // Held for the flush, and recursive: see `Tree::snapshot_and_past`.
     let restored = tree.restored().read_recursive();
     let (mut members, moment) = tree.stats().flushed(version, |flushed| {
         visit(tree.root(), brakes.depth, &mut visits);
@@ -82,8 +83,8 @@ pub(super) fn members(
     (members, moment)
 }
 
-/// Subtracts restored values. Prometheus has it from the process that counted it, and would take a
-/// counter that goes back to a checkpoint for one that has started again.
+/// Subtracts restored values. Prometheus has them from the process that counted them, and would
+/// take a counter that falls back to a checkpoint's value for one that has restarted.
 fn take_off(restored: &Restored, members: &mut [Member]) {
     for Member { id, total, own, .. } in members {
         if let Some(base) = restored.base.get(id) {
@@ -95,7 +96,7 @@ fn take_off(restored: &Restored, members: &mut [Member]) {
     }
 }
 
-/// Visits all groups down to a depth, each after its parent.
+/// Lists all groups down to a depth, each after its parent.
 fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
     visits.push(Visit { group: root.clone(), parent: 0, has_children: false, shown: true });
     let mut at = 0;
@@ -114,13 +115,13 @@ fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
     }
 }
 
-/// Marks the groups that are shown: those with most of the metric, and all above them.
+/// Marks the groups that are shown: those with the most of the metric, and all above them.
 fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
     let by = rank.values(visits.iter().map(|visit| &visit.group));
     let (mut candidates, mut others) = (Vec::new(), Vec::new());
     for (at, &value) in by.iter().enumerate().skip(1) {
         let id = visits[at].group.id();
-        // One that is shown stays until another has a quarter more: of two that are about equal,
+        // A group that is shown stays until another has a quarter more: if two are about equal,
         // each change would end a series and begin another.
         let bonus = if stays.contains(&id) { value / 4 } else { 0 };
         let candidate = (Reverse(value.saturating_add(bonus)), id, at);
@@ -130,9 +131,9 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         candidates.append(&mut others);
     }
     if candidates.len() < brakes.top {
-        // Only if there is room for them: that is another look at each group for each metric. A
-        // histogram is judged by its sum: a group that has recorded nothing but zeros, and has
-        // nothing else, is as good as idle.
+        // Only if there is room for them, since this is another look at each group for each metric.
+        // A histogram is judged by its sum: a group that has recorded nothing but zeros, and has
+        // nothing else, counts as idle.
         for metric in rank.schema.metrics() {
             let groups = others.iter().map(|(_, _, at)| &visits[*at].group);
             let mut values = values(groups, metric.key, metric.kind).into_iter();
@@ -140,8 +141,8 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         }
     }
     if candidates.len() > brakes.top {
-        // The eldest of equals is chosen, so that scrapes agree. The first by name would need the
-        // paths of all groups that have little.
+        // The oldest of equals is chosen, so that scrapes agree. Choosing the first by name would
+        // need the paths of all groups that have little.
         candidates.select_nth_unstable(brakes.top);
         candidates.truncate(brakes.top);
     }
@@ -198,7 +199,7 @@ struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// Without a metric of the caller's: by the first counter, or else by the first metric.
+    /// Ranks by the caller's metric; without one, by the first counter or else the first metric.
     fn of(schema: &'a Schema, brakes: &Brakes) -> Rank<'a> {
         let metrics = schema.metrics();
         let metric = match brakes.by {
@@ -222,11 +223,11 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Returns of each group a total as of the last flush, how much is used of a quota, the sum of a
-/// histogram.
+/// Returns one value for each group: a total as of the last flush, a quota's usage, or a
+/// histogram's sum.
 ///
-/// Reads all at once, in a loop that does nothing else: if each value waits for memory that no
-/// cache has, as among 100,000 groups, the processor waits for many of them at once.
+/// Reads all values in a loop that does nothing else: if each read misses the cache, as among
+/// 100,000 groups, the processor waits for many of them at once.
 fn values<'g>(
     groups: impl Iterator<Item = &'g Group> + Clone,
     key: Key,
@@ -235,8 +236,8 @@ fn values<'g>(
     let slot = usize::from(key.slot);
     let total = |group: &Group| group.counted(key).map_or(0, |stats| stats.total(slot));
     match kind {
-        // A group whose every charge was refused, or waited in vain, is not idle, nor one that has
-        // given back all that it held.
+        // A group is not idle if all its charges were refused or waited in vain, or if it has given
+        // back everything that it held.
         MetricKind::Quota => {
             let usages = Quotas::usages(slot, groups.clone().map(|group| &group.inner.quotas));
             let value = |(usage, group): (Usage, &Group)| {
@@ -254,7 +255,7 @@ fn values<'g>(
     }
 }
 
-/// Takes off as many words as there are: metrics may have been declared since.
+/// Subtracts as many words as there are: metrics may have been declared since.
 pub(super) fn subtract(from: &mut [i64], words: &[i64]) {
     for (from, word) in from.iter_mut().zip(words) {
         *from = from.wrapping_sub(*word);

@@ -19,14 +19,14 @@ impl Index {
         let seed = RandomState::new();
         let hash = |&place: &u32| seed.hash_one(groups[place as usize].path());
         let mut places = HashTable::with_capacity(groups.len());
-        // A tree has fewer groups than its area has words, which 32 bits number.
+        // A tree has fewer groups than its area has words, whose numbers fit into 32 bits.
         for place in 0..groups.len() as u32 {
             places.insert_unique(hash(&place), place, hash);
         }
         Index { seed, places }
     }
 
-    /// Finds a group among those that it was made of.
+    /// Finds a group among those that the index was made from.
     pub(super) fn find<'a>(
         &self,
         groups: &'a [GroupValues],

@@ -7,8 +7,8 @@ impl Tree {
     /// Flushes, then copies every group's values at one point in time: a [`Snapshot`] is consistent
     /// between parents and children. Costs time and memory in proportion to the tree.
     ///
-    /// If the schema has sections, that holds within each section: one may include an update that
-    /// is later than one that another still lacks.
+    /// If the schema has several sections, that holds within each section: one section may include
+    /// an update that is later than an update missing in another.
     ///
     /// # Examples
     /// ```
@@ -30,8 +30,8 @@ impl Tree {
     /// Takes a [`snapshot`](Tree::snapshot) that also has what each group itself counted, for
     /// [`GroupValues::own`](crate::GroupValues::own).
     ///
-    /// On top of a snapshot it reads each group's words of each CPU, and takes as much memory
-    /// again. If you need only totals, `snapshot` is cheaper.
+    /// In addition to what a snapshot costs, it reads each group's words of each CPU and takes as
+    /// much memory again. If you need only totals, `snapshot` is cheaper.
     ///
     /// # Examples
     /// ```

@@ -8,14 +8,14 @@ use crate::metric::unit::Unit;
 
 impl GroupValues {
     /// Returns the group's own rate at the moment of the snapshot, and the weight with which it
-    /// contends for its parent's. Panics when the limit is of another schema.
+    /// contends for its parent's. Panics when the limit belongs to another schema.
     #[must_use]
     pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> (Option<Rate>, Option<u32>) {
         self.rate_at(self.slot(limit.key))
     }
 
-    /// Returns [`rate`](GroupValues::rate) of the rate limit of that name, as
-    /// [`Schema::rate_limits`](crate::Schema::rate_limits) has it; `None` where there is none.
+    /// Returns the [`rate`](GroupValues::rate) of the rate limit with that name in
+    /// [`Schema::rate_limits`](crate::Schema::rate_limits); `None` if there is none.
     ///
     /// # Examples
     /// ```

@@ -8,10 +8,10 @@ use crate::metric::reading::Scalar;
 impl Snapshot {
     /// Returns the `n` groups with the most of a counter or gauge, largest first, among those
     /// without children: a parent's value includes its children's, so parents would always come
-    /// first. Those with the same amount are in the order of the snapshot.
+    /// first. Groups with the same amount are in the order of the snapshot.
     ///
-    /// Sorts the groups: for pages and logs. An [`Export`](crate::export::Export) has a `top` of
-    /// its own, which copies no other groups.
+    /// It sorts the groups and is meant for pages and logs. An [`Export`](crate::export::Export)
+    /// has a `top` of its own, which copies no other groups.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! What had become of charges that found no room: refused, or waiting.
+//! What became of charges that found no room: refused, or waiting.
 
 use submeter_percpu::Pressure;
 
@@ -8,8 +8,8 @@ use crate::metric::unit::Unit;
 
 impl GroupValues {
     /// Returns how many charges of a quota were refused by the limits of the group and of those
-    /// below it, killed ones included, as of the flush. [`Usage`] has what the group's own limit
-    /// refused. Panics when the quota is of another schema.
+    /// below it, killed ones included, as of the flush. [`Usage`] has the refusals of the group's
+    /// own limit. Panics when the quota belongs to another schema.
     ///
     /// # Examples
     /// ```
@@ -34,11 +34,11 @@ impl GroupValues {
         self.refused_at(quota.key)
     }
 
-    /// Returns [`refused`](GroupValues::refused) of any metric of this snapshot's schema; `None`
-    /// for one that is no quota.
+    /// Returns [`refused`](GroupValues::refused) for any metric of this snapshot's schema; `None`
+    /// for one that is not a quota.
     ///
     /// # Panics
-    /// When the metric is of another schema.
+    /// When the metric belongs to another schema.
     #[must_use]
     pub fn refused_of(&self, metric: &Metric) -> Option<u64> {
         (metric.kind == MetricKind::Quota).then(|| self.refused_at(metric.key))
@@ -50,17 +50,17 @@ impl GroupValues {
     }
 
     /// Returns for how long charges waited for room of a quota, up to the snapshot. Panics when it
-    /// is of another schema.
+    /// belongs to another schema.
     #[must_use]
     pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
         self.pressure_at(self.slot(quota.key))
     }
 
-    /// Returns [`pressure`](GroupValues::pressure) of any metric of this snapshot's schema; `None`
-    /// for one that is no quota.
+    /// Returns [`pressure`](GroupValues::pressure) for any metric of this snapshot's schema; `None`
+    /// for one that is not a quota.
     ///
     /// # Panics
-    /// When the metric is of another schema.
+    /// When the metric belongs to another schema.
     #[must_use]
     pub fn pressure_of(&self, metric: &Metric) -> Option<Pressure> {
         (metric.kind == MetricKind::Quota).then(|| self.pressure_at(self.slot(metric.key)))

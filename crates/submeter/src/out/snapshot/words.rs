@@ -1,4 +1,4 @@
-//! Mostly zero words, stored in the memory of those that are not.
+//! Mostly zero words, stored in about the memory of the nonzero ones.
 
 use std::ops::Range;
 
@@ -7,13 +7,14 @@ const BITS: usize = u64::BITS as usize;
 
 /// The words of one group, read only.
 ///
-/// A histogram has a word for each of a hundred buckets, and a group's values fall into a few: a
-/// tree of 10,000 tenants of the cache server took 16 MB a copy for nothing but zeros, and a page
-/// has three copies. A bit for each word says whether it has a value; the values follow in order.
-/// Pairs of place and value would be shorter only for groups that counted next to nothing.
+/// A histogram has a word for each of a hundred buckets, and a group's values fall into a few of
+/// them: a copy of a tree of 10,000 tenants of the cache server took 16 MB for nothing but zeros,
+/// and a page has three copies. A bit for each word says whether it is nonzero; the nonzero words
+/// follow in order. Pairs of index and value would be shorter only for groups that counted next to
+/// nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
-    /// The number of words of `packed` that are the map.
+    /// The number of words of `packed` that make up the map.
     maps: usize,
     packed: Box<[i64]>,
 }
@@ -31,7 +32,7 @@ impl Words {
         Words { maps, packed: packed.into() }
     }
 
-    /// Returns the word at `at`; zero beyond the last, which the map has no bit for.
+    /// Returns the word at `at`; zero beyond the last word, where the map has no bits.
     pub(crate) fn get(&self, at: usize) -> i64 {
         let Some(&map) = self.packed[..self.maps].get(at / BITS) else { return 0 };
         let bit = 1u64 << (at % BITS);
@@ -48,7 +49,7 @@ impl Words {
         range.map(|at| self.get(at))
     }
 
-    /// Returns them one after the other. The last may be followed by zeros that nobody packed.
+    /// Returns the words in order. The last may be followed by zeros that were not packed.
     pub(crate) fn unpacked(&self) -> Vec<i64> {
         let mut values = self.packed[self.maps..].iter();
         let mut words = Vec::with_capacity(self.maps * BITS);
@@ -67,7 +68,8 @@ impl Words {
 mod tests {
     use super::*;
 
-    /// Zeros at the start, in the middle and at the end survive.
+    /// Unpacking returns what was packed, including zeros at the start, in the middle and at the
+    /// end.
     #[test]
     fn unpacking_returns_what_was_packed() {
         for len in [0, 1, 63, 64, 65, 128, 300] {
