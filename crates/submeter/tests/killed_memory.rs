@@ -10,7 +10,7 @@ const METRICS: usize = 16;
 /// Words of one group in one row: two lines.
 const ROW_BYTES: u64 = (GROUPS * METRICS * 8) as u64;
 
-/// Held by the test that is measuring.
+/// Held by the test that measures.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Returns the resident memory of the process in bytes, if the kernel reports it.
@@ -58,8 +58,8 @@ fn words_of_gone_groups_are_given_back() {
     tree.flush();
     assert_eq!(tree.group_count(), 1);
     let after = resident().expect("said before");
-    // At least the pages of the totals and of the words of the CPUs that this ran on. The rest went
-    // back to the allocator, which keeps most of it for reuse.
+    // At least the pages of the totals, and of the words of the CPUs that this ran on, are given
+    // back. The rest went back to the allocator, which keeps most of it for reuse.
     let given = most.saturating_sub(after);
     eprintln!(
         "resident: {before} bytes before, {most} with {GROUPS} groups, {after} once they are gone \
@@ -81,8 +81,8 @@ fn words_of_gone_groups_are_given_back() {
 
 /// The words of a subtree without handles are given back as it is killed.
 ///
-/// Their words lie in the order in which they were made; out of the table of their parent they come
-/// in any, and each page would be free with the last of those that share it.
+/// The words lie in the order in which they were made. The parent's table has the groups in any
+/// order, in which each page would become free only with the last group that shares it.
 #[test]
 fn a_subtree_gives_its_memory_back_at_the_kill() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -103,15 +103,16 @@ fn a_subtree_gives_its_memory_back_at_the_kill() {
     drop(acme.kill_subtree().expect("alive"));
     let after = resident().expect("said before");
     eprintln!("resident: {most} bytes with {GROUPS} groups, {after} once they are killed");
-    // Of the totals, of what was read last and of one CPU at least, all but an eighth.
+    // All but an eighth of three rows at least: the totals, the last-read values and one CPU's
+    // words.
     assert!(most.saturating_sub(after) >= 2 * ROW_BYTES, "{most} then, {after} now");
     assert_eq!(tree.root().sum(counters[0]), GROUPS as u64);
 }
 
 /// Groups that come and go take only the memory of those that live, without a flush.
 ///
-/// A program that counts and charges but never reads totals: with many metrics, with one, and with
-/// limits alone.
+/// The program counts and charges but never reads totals: with many metrics, with one, and with
+/// only limits.
 #[test]
 fn groups_that_come_and_go_take_no_more_memory() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

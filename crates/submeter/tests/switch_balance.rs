@@ -16,8 +16,9 @@ const INSIDE_NS: u64 = 300_000_000;
 /// A thread's CPU time according to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
-    /// Between the first and the last look in groups, and between those around. The kernel mostly
-    /// preempts a thread where it returns from a look, and what that costs is behind the look.
+    /// CPU time between the first and the last look inside groups, and between the looks around
+    /// them. The kernel mostly preempts a thread as it returns from a look, and the cost of that
+    /// comes after the look.
     inside_ns: u64,
     around_ns: u64,
     all_ns: u64,
@@ -56,15 +57,15 @@ fn burn(group: &Group, parts: &[Group]) -> Used {
     used
 }
 
-/// How often the sums are looked at, at most.
+/// Maximum number of times that the sums are compared.
 ///
-/// Between two switches CPU time is the difference of a counter, which runs on while an interrupt
-/// or the hypervisor has the CPU; the kernel's own answer leaves such time out. On a busy machine
-/// that alone may come to a hundredth, in each round. What is wrong with the switch is wrong each
-/// time, and on a machine that does nothing else too.
+/// Between two switches, CPU time is the difference of a counter that keeps running while an
+/// interrupt or the hypervisor has the CPU; the kernel's own answer leaves such time out. On a busy
+/// machine that alone may amount to a hundredth in each round. An error in the switch shows in
+/// every round, and on an otherwise idle machine too.
 const ROUNDS: usize = 5;
 
-/// Groups and the unattributed sum up to the process at 100,000 switches a second.
+/// Groups and the unattributed time sum up to the process at 100,000 switches a second.
 #[test]
 fn the_balance_holds_at_100_000_switches_stress() {
     let mut noise = 0;
@@ -78,7 +79,7 @@ fn the_balance_holds_at_100_000_switches_stress() {
             }
             Err(difference) => eprintln!("once more: {difference}"),
         }
-        // Of the time that all CPUs had for these threads, others took more than a tenth.
+        // Other threads took more than a tenth of the time that all CPUs had for these.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         let had = start.elapsed().as_nanos() as u64 * cpus as u64;
         noise += usize::from((clock::process_cpu_ns() - before) * 10 < had * 9);
@@ -90,8 +91,8 @@ fn the_balance_holds_at_100_000_switches_stress() {
     compare_with_the_kernel(10).expect("noise is less");
 }
 
-/// Lets threads switch between groups, and returns an error if what the groups were charged, or
-/// what is left, is not within this part of the kernel's answers.
+/// Lets threads switch between groups, and returns an error if what the groups were charged, or the
+/// rest, differs from the kernel's answers by more than one part in `part`.
 fn compare_with_the_kernel(part: u64) -> Result<String, String> {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");

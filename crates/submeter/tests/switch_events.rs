@@ -11,7 +11,7 @@ mod work;
 
 use work::{fault, pages_are_small};
 
-/// Declares those events of a list that this machine has, under their own names.
+/// Declares the events of a list that this machine has, under their own names.
 fn declare(schema: &mut SchemaBuilder, list: &str) -> Vec<Counter<Count>> {
     let mut counters = Vec::new();
     for event in parse(list).expect("valid").iter().flat_map(|group| group.events()) {

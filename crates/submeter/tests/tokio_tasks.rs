@@ -121,9 +121,9 @@ fn an_ended_task_holds_no_group() {
     });
 }
 
-/// A poll inside of a poll is in its own group; afterwards the outer one is in its own again.
+/// A poll inside a poll is in its own group; afterwards the outer poll is in its own again.
 ///
-/// A poll may run another runtime, on the same thread.
+/// A poll may run another runtime on the same thread.
 #[test]
 fn a_poll_inside_a_poll_has_its_own_group() {
     let (_tree, _, [outer, inner]) = tree();

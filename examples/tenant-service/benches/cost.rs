@@ -1,12 +1,12 @@
-//! What metering costs: the same program with its layers and without them, in turns.
+//! The cost of metering: the same program with its layers and without them, in turns.
 //!
 //! ```text
 //! cargo bench -p tenant-service --bench cost -- 20
 //! ```
-//! Each is a process of its own. In each round both answer the same requests, first one and then
-//! the other, by turns; the ratio is that of the CPU time for each request. Without the layers no
-//! request is in a group, so that nothing is charged, limited or counted; what is left of submeter
-//! then is a look at a thread-local value where a group would be inherited.
+//! Each is a process of its own. In each round both answer the same requests, one after the other,
+//! in alternating order; the ratio compares the CPU time per request. Without the layers no request
+//! is in a group, so nothing is charged, limited or counted; all that remains of submeter is a look
+//! at a thread-local value where a group would be inherited.
 
 use std::alloc::System;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,7 +34,8 @@ const CLIENTS: usize = 4;
 const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 41;
 
-/// What is fetched: a small answer, for which metering is as much of the work as it gets.
+/// The size of the document fetched: a small answer, for which metering is as large a part of the
+/// work as it gets.
 const BYTES: usize = 1_000;
 
 fn main() -> Result<()> {
@@ -47,7 +48,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Serves one document until it is killed; says where, and by which key.
+/// Serves one document until the process is killed; prints where, and the key.
 fn serve(metered: bool, file: &Path) -> Result<()> {
     let mut schema = Schema::builder();
     let keys: Keys = schema.declare();
@@ -84,7 +85,7 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
     runtime.build()?.block_on(async {
         let at = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         println!("{} {key}", at.local_addr()?);
-        // The page takes samples, whether anybody looks or not.
+        // The page takes samples whether anyone looks at it or not.
         let page = metered.then(|| api::operators_api(api.clone()));
         let app = if metered {
             api::tenants_api(api)
@@ -125,7 +126,7 @@ impl Served {
         Ok(Served { child, file, clients, request })
     }
 
-    /// Sends requests on all connections; returns the CPU time that each cost, in ns.
+    /// Sends requests on all connections, and returns the CPU time that each cost, in ns.
     fn round(&mut self) -> Result<f64> {
         let before = self.cpu_ns()?;
         let request = &self.request;
@@ -138,7 +139,7 @@ impl Served {
         Ok((self.cpu_ns()? - before) as f64 / (CLIENTS * REQUESTS) as f64)
     }
 
-    /// What all threads used, those that have ended left out: under load none does.
+    /// Returns what all threads used, except threads that have ended; under load none ends.
     fn cpu_ns(&self) -> Result<u64> {
         let mut sum = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -157,7 +158,7 @@ impl Drop for Served {
     }
 }
 
-/// Sends requests one after another, each when the answer to the one before is there.
+/// Sends requests one after another, each once the previous one is answered.
 fn ask(client: &mut BufReader<TcpStream>, request: &str) -> Result<()> {
     let mut line = String::new();
     let mut body = [0; BYTES];
@@ -179,12 +180,12 @@ fn ask(client: &mut BufReader<TcpStream>, request: &str) -> Result<()> {
 
 fn compare(rounds: usize) -> Result<()> {
     let (mut plain, mut metered) = (Served::start("plain")?, Served::start("metered")?);
-    // Warm, and not counted.
+    // Warm-up, not counted.
     plain.round()?;
     metered.round()?;
     let mut ratios = Vec::new();
     for round in 0..rounds.max(1) {
-        // Who is first changes, since what a machine does besides may follow a rhythm.
+        // The order alternates, because other activity on the machine may follow a rhythm.
         let (without, with) = if round % 2 == 0 {
             let without = plain.round()?;
             (without, metered.round()?)

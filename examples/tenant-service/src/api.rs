@@ -30,7 +30,7 @@ const DOCUMENT_MAX: u64 = 64 << 20;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How many of a document's words are kept, those that are most frequent.
+/// Number of a document's most frequent words that are kept.
 const WORDS_KEPT: usize = 10;
 
 /// What is counted and limited for each tenant.
@@ -52,7 +52,7 @@ pub(crate) struct Keys {
     _cpu: Counter<Nanoseconds>,
 }
 
-/// What handlers share. Cloning copies pointers.
+/// The state that handlers share. Cloning copies pointers.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) store: Store,
@@ -60,13 +60,14 @@ pub(crate) struct Api {
     pub(crate) keys: Keys,
     /// What tenants hold, charged or not.
     pub(crate) heap: Arc<Heap>,
-    /// Where jobs wait for their tenant's turn.
+    /// The queue in which jobs wait for their tenant's turn.
     pub(crate) turns: Admission,
-    /// Held while a tenant is created or deleted, so that database and groups have the same ones.
+    /// Held while a tenant is created or deleted, so that the database and the groups have the same
+    /// tenants.
     pub(crate) operating: Arc<Mutex<()>>,
 }
 
-/// Whose request it is.
+/// The tenant of a request.
 #[derive(Clone)]
 pub(crate) struct Tenant(Arc<str>);
 
@@ -75,7 +76,7 @@ impl Tenant {
         Tenant(name.into())
     }
 
-    /// The path of its group.
+    /// Returns the path of its group.
     fn path(&self) -> String {
         format!("/{}", self.0)
     }
@@ -92,14 +93,14 @@ impl Api {
         Ok(())
     }
 
-    /// Takes memory of the tenant for as long as what is returned lives.
+    /// Charges memory to the tenant for as long as the returned charge lives.
     #[expect(clippy::result_large_err, reason = "an answer, which is moved once")]
     fn hold(&self, bytes: u64) -> std::result::Result<Option<Charge>, Response> {
         let held = switch::current().map(|tenant| tenant.try_charge(self.keys.memory, bytes));
         held.transpose().map_err(|full| refused(&full).into_response())
     }
 
-    /// Waits until of the tenants that wait this one has used least for its weight.
+    /// Waits until, of the waiting tenants, this one has used least for its weight.
     async fn turn(&self) -> Result<Option<Admitted>> {
         let Some(tenant) = switch::current() else { return Ok(None) };
         let since = Instant::now();
@@ -109,8 +110,8 @@ impl Api {
     }
 }
 
-/// The API for tenants. One layer of the router, as each that it is given boxes the service, the
-/// answer and its body once more, which costs several times what metering does.
+/// Returns the API for tenants. It uses one layer of the router, because each further layer boxes
+/// the service, the answer and its body again, which costs several times as much as metering.
 pub(crate) fn tenants_api(api: Api) -> Router {
     let tree = api.tree.clone();
     let group = move |request: &Request| {
@@ -124,7 +125,7 @@ pub(crate) fn tenants_api(api: Api) -> Router {
     ))
 }
 
-/// What tenants may ask for, once it is known who they are.
+/// Returns the routes for tenants, once they are authenticated.
 pub(crate) fn routes(api: Api) -> Router {
     Router::new()
         .route("/documents", get(list))
@@ -134,7 +135,7 @@ pub(crate) fn routes(api: Api) -> Router {
         .with_state(api)
 }
 
-/// The API for the operator, with the page that shows the tenants.
+/// Returns the API for the operator, with the page that shows the tenants.
 pub(crate) fn operators_api(api: Api) -> Router {
     let page = submeter_http::router(Dashboard::new("documents", &api.tree));
     Router::new()
@@ -143,7 +144,8 @@ pub(crate) fn operators_api(api: Api) -> Router {
         .fallback_service(page)
 }
 
-/// Finds out whose request it is before all else, as that says in whose group it is handled.
+/// Finds the tenant of a request before everything else, because the request is handled in that
+/// tenant's group.
 pub(crate) async fn authenticate(
     State(store): State<Store>,
     mut request: Request,
@@ -239,8 +241,8 @@ async fn remove(
     }
 }
 
-/// Counts a document's words in the background, on all CPUs: once it is the tenant's turn, so that
-/// nobody's jobs keep those of others waiting.
+/// Counts a document's words in the background, on all CPUs. It waits for the tenant's turn, so
+/// that no tenant's jobs keep those of others waiting.
 async fn count_words(
     State(api): State<Api>,
     Extension(tenant): Extension<Tenant>,
@@ -270,8 +272,9 @@ async fn words(
     Ok(words.ok_or((StatusCode::NOT_FOUND, "not counted: POST here first\n"))?)
 }
 
-/// Says how many different words a document has. What that takes is known only once it is done, so
-/// that nothing is charged for it: a tenant that is over its heap limit loses the request.
+/// Answers how many different words a document has. The memory that this takes is known only
+/// afterwards, so nothing is charged for it: a tenant that is over its heap limit loses the
+/// request.
 async fn vocabulary(
     State(api): State<Api>,
     Extension(tenant): Extension<Tenant>,
@@ -287,7 +290,7 @@ async fn vocabulary(
 /// Counts the different words of a document. Holds all of them.
 async fn count_known(document: Document) -> Result<usize, Broken> {
     let document = Arc::new(document);
-    // A tree, which grows by a node at a time and not to twice its size.
+    // A tree, because it grows one node at a time and does not double its size.
     let (mut known, mut word) = (BTreeSet::new(), Vec::new());
     for position in 0.. {
         let document = Arc::clone(&document);
@@ -301,7 +304,7 @@ async fn count_known(document: Document) -> Result<usize, Broken> {
                 known.insert(std::mem::take(&mut word));
             }
         }
-        // A look at the limit after each piece, and a turn for others.
+        // After each piece, check the limit and let others have a turn.
         tokio::task::yield_now().await;
     }
     known.insert(word);
@@ -326,7 +329,8 @@ async fn create_tenant(
     Ok((StatusCode::CREATED, key + "\n"))
 }
 
-/// Deletes a tenant and all that it stored. Answers when all that was under way for it has ended.
+/// Deletes a tenant and everything that it stored. Answers once all work in flight for it has
+/// ended.
 async fn delete_tenant(State(api): State<Api>, Path(name): Path<String>) -> Result<StatusCode> {
     let tenant = Tenant::new(name);
     let path = tenant.path();
@@ -346,7 +350,7 @@ async fn find(api: &Api, Tenant(tenant): &Tenant, name: &str) -> Result<Document
     Ok(document.ok_or((StatusCode::NOT_FOUND, "no document has this name\n"))?)
 }
 
-/// Returns the most frequent words, one a line after its count.
+/// Returns the most frequent words, one per line, each after its count.
 fn most_frequent(document: &Document) -> store::Result<String> {
     let mut text = Vec::new();
     for position in 0.. {
@@ -368,7 +372,7 @@ fn most_frequent(document: &Document) -> store::Result<String> {
     Ok(lines.map(|(word, n)| format!("{n} {}\n", String::from_utf8_lossy(word))).collect())
 }
 
-/// Runs what may wait for a disk on a thread where that is allowed.
+/// Runs work that may wait for a disk on a thread where that is allowed.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> store::Result<T> + Send + 'static,
 ) -> std::result::Result<T, Broken> {

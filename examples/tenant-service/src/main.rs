@@ -1,4 +1,4 @@
-//! A service with tenants: documents that are stored, fetched and read by the word.
+//! A multi-tenant service: documents are stored and fetched, and their words counted.
 //!
 //! ```text
 //! cargo run -p tenant-service -- documents.redb
@@ -31,16 +31,16 @@ use tokio::net::TcpListener;
 use api::{Api, Keys, Tenant};
 use store::Store;
 
-/// Knows for which tenant each block was allocated.
+/// Knows which tenant each block was allocated for.
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
 const USAGE: &str = "usage: tenant-service FILE [API-ADDRESS [OPERATOR-ADDRESS]]";
 
-/// What the requests and jobs of all tenants may hold together.
+/// The memory that the requests and jobs of all tenants may hold together.
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// How many jobs may be under way: each is on all CPUs, and one reads its document meanwhile.
+/// Number of jobs that may run at once: each uses all CPUs, and one reads its document meanwhile.
 const JOBS: u32 = 2;
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(file: &Path, api_at: &str, operator_at: &str) -> store::Result<()> {
-    // First, so that the CPU time of all that follows is known.
+    // First, so that the CPU time of everything that follows is known.
     let mut schema = Schema::builder();
     let keys: Keys = schema.declare();
     let tree = Tree::new(schema.build()?)?;

@@ -1,5 +1,5 @@
-//! What the service keeps: API keys, documents, and which words they have. It blocks, so it is
-//! called on threads where that is allowed.
+//! The service's storage: API keys, documents and their word counts. It blocks, so it is called on
+//! threads where that is allowed.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,22 +10,22 @@ use redb::{Database, ReadTransaction, ReadableTable, TableDefinition, WriteTrans
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// How much of a document is read at once.
+/// Number of bytes of a document that are read at once.
 pub(crate) const PIECE: usize = 64 << 10;
 
-/// How much of a document is written at once: each time the disk has to confirm it.
+/// Number of bytes of a document that are written at once: the disk has to confirm each write.
 pub(crate) const BATCH: usize = 16 * PIECE;
 
-/// What is known of tenants: the digest of the API key, so that the file gives none away, and what
-/// the tenant may use.
+/// Tenants: the digest of the API key, so that the file does not reveal keys, and the tenant's
+/// plan.
 const TENANTS: TableDefinition<&str, (&[u8], u64, u64, u64, u32)> = TableDefinition::new("tenants");
 /// Tenants by the digests of their keys.
 const KEYS: TableDefinition<&[u8], &str> = TableDefinition::new("key_digests");
-/// Numbers and lengths of documents, by tenant and name.
+/// The numbers and lengths of documents, by tenant and name.
 const DOCUMENTS: TableDefinition<(&str, &str), (u64, u64)> = TableDefinition::new("documents");
-/// What documents consist of, by number and position.
+/// The pieces of documents, by number and position.
 const PIECES: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("pieces");
-/// What was counted of documents, by number.
+/// The word counts of documents, by number.
 const WORDS: TableDefinition<u64, &str> = TableDefinition::new("words");
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -45,11 +45,11 @@ struct Inner {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) requests_per_s: u64,
-    /// What its requests and jobs may charge before they take it.
+    /// Memory that its requests and jobs may charge beforehand.
     pub(crate) memory_bytes: u64,
-    /// What they may have allocated in all.
+    /// Heap memory that they may have allocated in total.
     pub(crate) heap_bytes: u64,
-    /// Its part of the CPUs beside those of others, while all have words to count.
+    /// Its share of the CPUs relative to other tenants, while all have words to count.
     pub(crate) weight: u32,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Listed {
 }
 
 impl Store {
-    /// Opens a file, or creates it, and removes what uploads left that a crash ended.
+    /// Opens a file, or creates it, and removes what uploads left when a crash interrupted them.
     pub(crate) fn open(path: &Path) -> Result<Store> {
         let database = Database::create(path)?;
         let writing = database.begin_write()?;
@@ -87,7 +87,7 @@ impl Store {
         Ok(Store(Arc::new(Inner { database, next })))
     }
 
-    /// Makes the key with which requests are those of `tenant`, in place of an earlier one.
+    /// Makes a key that identifies requests as those of `tenant`, in place of an earlier key.
     pub(crate) fn admit(&self, tenant: &str, plan: Plan) -> Result<String> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
@@ -102,7 +102,7 @@ impl Store {
         Ok(key)
     }
 
-    /// Returns all tenants and what they may use.
+    /// Returns all tenants and their plans.
     pub(crate) fn tenants(&self) -> Result<Vec<(String, Plan)>> {
         let tenants = self.0.database.begin_read()?.open_table(TENANTS)?;
         let mut found = Vec::new();
@@ -115,13 +115,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Returns whose key it is. In memory most of the time: it does not count as blocking.
+    /// Returns the tenant that has this key. Mostly from memory, so it does not count as blocking.
     pub(crate) fn tenant(&self, key: &str) -> Result<Option<String>> {
         let known = self.0.database.begin_read()?.open_table(KEYS)?;
         Ok(known.get(&digest(key)[..])?.map(|tenant| tenant.value().to_owned()))
     }
 
-    /// Forgets a tenant, the key and all that was stored: from then on no request is the tenant's.
+    /// Forgets a tenant, its key and everything it stored: from then on no request is the tenant's.
     /// Returns whether there was one.
     pub(crate) fn delete(&self, tenant: &str) -> Result<bool> {
         let writing = self.0.database.begin_write()?;
@@ -162,9 +162,9 @@ impl Store {
         Ok(found.map(|(number, bytes)| Document { reading, number, bytes }))
     }
 
-    /// Begins a document, which nobody sees before it is finished.
+    /// Begins a document, which is not visible until it is finished.
     pub(crate) fn upload(&self) -> Upload {
-        // Relaxed: a number that nobody else gets.
+        // Relaxed: all that matters is that the number is unique.
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         Upload { store: self.clone(), number, pieces: 0, bytes: 0, finished: false }
     }
@@ -175,7 +175,7 @@ impl Store {
         Ok(writing.commit()?)
     }
 
-    /// Keeps what was counted of a document, unless it is gone.
+    /// Stores the word counts of a document, unless it is gone.
     pub(crate) fn keep_words(&self, tenant: &str, name: &str, of: u64, words: &str) -> Result<()> {
         let writing = self.0.database.begin_write()?;
         let now = writing.open_table(DOCUMENTS)?.get((tenant, name))?.map(|found| found.value().0);
@@ -208,7 +208,7 @@ impl Document {
         Ok(pieces.get((self.number, position))?.map(|piece| piece.value().to_vec()))
     }
 
-    /// Returns what was counted of it, if that is done.
+    /// Returns its word counts, if they are done.
     pub(crate) fn words(&self) -> Result<Option<String>> {
         Ok(self.reading.open_table(WORDS)?.get(self.number)?.map(|words| words.value().to_owned()))
     }
@@ -224,9 +224,8 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Writes what comes next, whole pieces unless it is the last of all. Transactions are one
-    /// after another, so that none may last as long as an upload: a slow client would keep others
-    /// waiting.
+    /// Writes the next part, in whole pieces except at the end. Transactions run one after another,
+    /// so none may last as long as an upload: a slow client would keep others waiting.
     pub(crate) fn write(&mut self, batch: &[u8]) -> Result<()> {
         let writing = self.store.0.database.begin_write()?;
         let mut table = writing.open_table(PIECES)?;
@@ -245,8 +244,8 @@ impl Upload {
         self.bytes
     }
 
-    /// Makes it the tenant's document of this name, in place of an earlier one. Returns `false` if
-    /// the tenant was deleted meanwhile.
+    /// Stores it as the tenant's document of this name, replacing an earlier one. Returns `false`
+    /// if the tenant was deleted meanwhile.
     pub(crate) fn finish(mut self, tenant: &str, name: &str) -> Result<bool> {
         let writing = self.store.0.database.begin_write()?;
         let exists = writing.open_table(TENANTS)?.get(tenant)?.is_some();
@@ -267,7 +266,7 @@ impl Drop for Upload {
             return;
         }
         let (store, number) = (self.store.clone(), self.number);
-        // It may be dropped where blocking is not allowed, as when a client goes away.
+        // It may be dropped where blocking is not allowed, as when a client disconnects.
         tokio::task::spawn_blocking(submeter::switch::inherit(move || {
             if let Err(error) = store.remove_upload(number) {
                 eprintln!("tenant-service: pieces of an upload stay until the next start: {error}");

@@ -68,7 +68,7 @@ fn total(aggregator: &Aggregator<Sum>, group: &Group) -> u64 {
     aggregator.read(group, |seen| seen.total.n).expect("whole")
 }
 
-/// A collected value reaches every ancestor, and nobody else.
+/// A collected value reaches every ancestor and no other group.
 #[test]
 fn what_is_collected_reaches_ancestors_only() {
     let tree = tree();
@@ -93,7 +93,7 @@ fn what_is_collected_reaches_ancestors_only() {
     assert_eq!(total(&sum, &group(&tree, "/never/attached")), 0);
 }
 
-/// A group is asked once for each CPU, and merged once, after its children.
+/// A group is asked once per CPU, and merged once, after its children.
 #[test]
 fn a_group_is_merged_once_after_its_children() {
     let tree = tree();
@@ -323,7 +323,7 @@ fn a_read_says_how_old_it_is() {
 #[test]
 fn racing_updates_and_kills_lose_nothing_stress() {
     let tree = tree();
-    // It may go on for a minute, in which a log would grow without end.
+    // The test may run for a minute, in which a log would grow without bound.
     let sum = tree.aggregator("sum", OneNumber);
     let (stop, witness) = (AtomicBool::new(false), Witness::new());
     let expected = std::thread::scope(|scope| {

@@ -71,7 +71,7 @@ fn stuck() -> (impl Aggregate<Local = AtomicU64, Delta = u64>, Receiver<()>, Sen
     (Hooked { flush, merge: |_, _| () }, has_begun, let_go)
 }
 
-/// A slow callback delays only those who flush its aggregator.
+/// A slow callback delays only callers that flush its aggregator.
 #[test]
 fn a_slow_callback_delays_only_its_flushes() {
     let (tree, requests) = tree();
@@ -92,7 +92,7 @@ fn a_slow_callback_delays_only_its_flushes() {
             assert_eq!(tree.snapshot().groups().len(), 3);
             add(&quick, &web, 5);
             assert_eq!(quick.sum(tree.root(), |seen| *seen.total).expect("whole"), 5);
-            // The slow aggregator too still accepts updates, attachments and reads, and its groups
+            // Even the slow aggregator still accepts updates, attachments and reads, and its groups
             // end.
             add(&slow, &web, 2);
             add(&slow, &group(&tree, "/acme/mail"), 4);
@@ -135,7 +135,7 @@ fn waits_for_a_slow_flush_share_the_next() {
             })
             .collect();
         (0..4).for_each(|_| asked.recv_timeout(PATIENCE).expect("asks"));
-        // The threads announced their flush before calling it; one that comes late finds nothing.
+        // The threads announced their flush before calling it; a late one finds nothing.
         std::thread::sleep(Duration::from_millis(50));
         drop(let_go);
         assert!(!first.join().expect("no panic").joined);
@@ -182,7 +182,7 @@ fn a_panicking_callback_breaks_only_its_group() {
     assert_eq!(value(&aggregator, tree.root()).expect("whole"), (330, 1));
 }
 
-/// A merge that panics breaks the group that was merged into.
+/// A merge that panics breaks the group that it merges into.
 #[test]
 fn a_merge_that_panics_breaks_its_target() {
     let (tree, _) = tree();
@@ -203,7 +203,7 @@ fn a_merge_that_panics_breaks_its_target() {
     assert_eq!(value(&aggregator, &root).expect("whole"), (108, 2), "whole, and says who is not");
 }
 
-/// An update that panics keeps what it did and is the caller's.
+/// An update that panics keeps its changes, and the panic reaches the caller.
 #[test]
 fn a_panicking_update_keeps_what_it_did() {
     let (tree, _) = tree();
@@ -289,7 +289,7 @@ fn a_callback_may_use_the_tree() {
     assert_eq!(tree.root().sum(requests), calls);
 }
 
-/// A callback that asks an aggregator is refused and does not wait.
+/// A callback that calls an aggregator is refused and does not wait.
 #[test]
 fn a_nested_call_is_refused_without_a_wait() {
     /// An aggregate that reads its own and another aggregator in every callback.
@@ -354,7 +354,7 @@ fn a_read_may_read_and_is_refused_a_flush() {
     let inside = aggregator.read(tree.root(), |root| {
         assert!(aggregator.flush().expect_err("nested").is_nested());
         assert!(aggregator.sum(&web, |_| ()).expect_err("nested").is_nested());
-        // Reentry into the same group is refused as well, as it is through another aggregator.
+        // Reentry into the same group is refused as well, even through another aggregator.
         let again = value(&aggregator, tree.root()).expect("whole").0;
         (*root.total, again, value(&aggregator, &web).expect("whole").0)
     });

@@ -1,4 +1,4 @@
-//! What is spent after the fact: rates that owe, and CPU time. What a debt is to the nanosecond is
+//! Spending after the fact: rates in debt, and CPU time. The exact debt, to the nanosecond, is
 //! tested in `submeter-percpu`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use super::work::{burn, burn_ms};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: u64 = 1_000_000;
-/// What a CPU has of a group's time before the switch spends it, at most: see
-/// `SchemaBuilder::cpu_budget`. Twice what it is.
+/// Upper bound on the time of a group that a CPU has before the switch spends it: see
+/// `SchemaBuilder::cpu_budget`. This is twice the real value.
 const UNSPENT_NS: u64 = 1 << 21;
 
 fn with_rows() -> (Tree, RateLimit<Count>) {
@@ -32,7 +32,7 @@ fn with_budget() -> (Tree, RateLimit<Nanoseconds>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), budget)
 }
 
-/// What is spent counts at every level, and nothing is admitted until it is earned.
+/// Spending counts at every level, and nothing is admitted until the debt is earned back.
 #[test]
 fn debts_count_at_every_level_until_earned() {
     let (tree, rows) = with_rows();
@@ -47,7 +47,7 @@ fn debts_count_at_every_level_until_earned() {
     let refused = mail.try_admit(rows).expect_err("its parent owes");
     assert_eq!((refused.limiting(), refused.requested()), (acme, None));
     let after = refused.retry_after().expect("it will be earned");
-    // 30 are owed, and 1 is to be there.
+    // 30 are owed, and 1 must be available.
     assert!(after <= 31 * HOUR / 10 && after > 30 * HOUR / 10, "{after:?}");
     assert!(mail.try_take(rows, 1).is_err());
     assert_eq!(tree.root().sum(rows.throttled()), 2);
@@ -98,7 +98,7 @@ async fn a_wait_for_a_rate_ends_when_earned_or_killed() {
     assert_eq!(ended.to_string(), "rows is not waited for: the group was killed");
 }
 
-/// Returns how much was spent of a rate that earns a 360th of the time, and within which error.
+/// Returns how much was spent from a rate that earns a 360th of the time, with its error.
 fn spent(tree: &Tree, budget: RateLimit<Nanoseconds>, since: Instant) -> (u64, u64) {
     let left = tree.root().balance(budget).expect("it has a rate");
     let earned = since.elapsed().as_nanos() as u64 / 360 + 2;
@@ -127,7 +127,7 @@ fn cpu_time_is_spent_at_the_switch() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// A tenant that makes a group for each request is charged as any other.
+/// A tenant that makes a group for each request is charged like any other.
 #[test]
 fn ended_groups_are_spent_to_the_nanosecond() {
     let (tree, budget) = with_budget();
@@ -148,9 +148,10 @@ fn ended_groups_are_spent_to_the_nanosecond() {
     assert!((used.saturating_sub(earned)..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// A budget below another refuses its own and spends of both.
+/// A budget below another refuses its own work and spends from both.
 ///
-/// As an operator writes them: each level has its own, and the one above is for all below it.
+/// As an operator would set them: each level has its own, and the upper one covers everything below
+/// it.
 #[test]
 fn a_budget_below_another_spends_of_both() {
     let (tree, budget) = with_budget();
@@ -173,7 +174,7 @@ fn a_budget_below_another_spends_of_both() {
     };
     assert_eq!(until_refused(&web, 1).limiting(), &web);
     mail.try_admit(budget).expect("what is above them has some left");
-    // As work does that is in flight.
+    // As work in flight does.
     assert_eq!(until_refused(&mail, 20).limiting(), acme, "of what its sibling used");
     other.try_admit(budget).expect("it is below no budget");
 
@@ -185,8 +186,8 @@ fn a_budget_below_another_spends_of_both() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// The bound that is stated, between any two moments: what the rate earns, a burst, what was in
-/// flight, and what CPUs have not spent yet.
+/// Threads keep within the stated bound between any two moments: what the rate earns, one burst,
+/// what was in flight, and what CPUs have not spent yet.
 #[test]
 fn threads_that_ask_keep_within_a_budget() {
     let (tree, budget) = with_budget();
@@ -195,13 +196,14 @@ fn threads_that_ask_keep_within_a_budget() {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let since = Instant::now();
     let now_ns = || since.elapsed().as_nanos() as u64;
-    // More than all else of the bound, and a rate of so little that it is used up anywhere.
+    // More than the rest of the bound together, and a rate so low that it is used up on any
+    // machine.
     let burst = 8 * cpus * UNSPENT_NS;
     let rate = Rate { burst, ..Rate::new(20 * MS, Duration::from_secs(1)) };
     acme.set_rate(budget, Some(rate)).expect("it can be kept");
     let (longest, refusals, threads) = (AtomicU64::new(0), AtomicU64::new(0), 3);
     let has_ended = || {
-        // Relaxed, here and below: they are joined before it counts.
+        // Relaxed, here and below: the threads are joined before the result matters.
         now_ns() > 400 * MS && refusals.load(Ordering::Relaxed) > 0
     };
     let mut looks = Vec::new();
@@ -229,7 +231,7 @@ fn threads_that_ask_keep_within_a_budget() {
         }
     });
     looks.push([now_ns(), acme.sum(cpu), now_ns()]);
-    // A stay is longer than what it computes: by less than half of it.
+    // A stay is longer than its computation, by less than half.
     let in_flight = threads * longest.into_inner() * 3 / 2;
     let bound = burst + in_flight + cpus * UNSPENT_NS;
     let ahead = |used: u64, ns: u64| used.cast_signed() - (ns / 50).cast_signed();
@@ -242,7 +244,7 @@ fn threads_that_ask_keep_within_a_budget() {
     assert_eq!(acme.sum(budget.throttled()), refusals.into_inner());
 }
 
-/// What another process used is nobody's debt here.
+/// CPU time that another process used is no group's debt here.
 #[test]
 fn restored_cpu_time_is_not_spent() {
     let directory = Directory::new("budgets");
@@ -269,10 +271,10 @@ fn restored_cpu_time_is_not_spent() {
     assert!((least..=used).contains(&spent), "{spent} of {used}");
 }
 
-/// CPU time that a program takes from the counter is no debt and forgives none.
+/// CPU time that a program subtracts from the counter is no debt and forgives none.
 ///
-/// A counter wraps around, so that any code may take from it. A year was owed then, up to the root,
-/// and nothing was spent after that.
+/// A counter wraps around, so any code may subtract from it. That used to leave a debt of a year,
+/// up to the root, and nothing was spent afterwards.
 #[test]
 fn cpu_time_taken_from_the_counter_is_no_debt() {
     const SECOND: u64 = 1_000 * MS;
@@ -293,7 +295,7 @@ fn cpu_time_taken_from_the_counter_is_no_debt() {
     work(&gone);
     end(gone);
     assert_eq!(spent(&tree, budget, since).0, 0, "a year is owed");
-    // Nor is it forgotten what was spent before, or is used later.
+    // Nor is earlier spending, or later use, forgotten.
     let acme = tree.create("/acme").expect("new");
     work(&acme);
     acme.add(cpu, SECOND.wrapping_neg());
@@ -352,7 +354,7 @@ fn a_schema_takes_one_budget_of_cpu_time() {
     let budget = schema.cpu_budget("budget", "CPU time");
     let built = schema.build().expect("valid");
     assert_eq!(built.cpu_budget(), Some(budget));
-    // A library that meters the same finds it there, and one that wants another does not get it.
+    // A library that meters the same thing finds it there, and one that wants another is refused.
     let tree = Tree::new(built).expect("address space");
     assert_eq!(tree.declare::<Known>().expect("it is there").budget, budget);
     let late = tree.declare::<Late>().map(|late| late.other).expect_err("it is not there");

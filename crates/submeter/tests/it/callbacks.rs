@@ -21,7 +21,7 @@ fn tree() -> (Tree, Counter<Count>) {
     (Tree::new(schema.build().expect("sound")).expect("memory"), requests)
 }
 
-/// Checks that the tree still counts, flushes, kills and creates.
+/// Checks that the tree still counts, flushes, kills and creates groups.
 fn goes_on(tree: &Tree, requests: Counter<Count>) {
     let before = tree.root().sum(requests);
     let group = tree.get_or_create("/after").expect("created");

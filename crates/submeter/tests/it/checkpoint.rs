@@ -198,7 +198,7 @@ fn totals_not_restored_are_not_overwritten() {
     assert_eq!(exact(after.tree.root(), after.requests), 3);
 }
 
-/// A process that said it was the end leaves nothing unknown.
+/// A process that saved its last checkpoint leaves nothing unknown.
 #[test]
 fn a_clean_end_leaves_nothing_unknown() {
     let directory = Directory::new("complete");
@@ -219,7 +219,7 @@ fn a_clean_end_leaves_nothing_unknown() {
     assert!(!found.is_complete() && found.to_string().contains("unknown"), "{found}");
 }
 
-/// Restores a file with this content; returns the error, after asserting that nothing was added.
+/// Restores a file with this content, asserts that nothing was added, and returns the error.
 fn refused(
     directory: &Directory,
     content: &[u8],
@@ -320,7 +320,7 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
     tree.checkpoint(&mut file).expect("a disk");
     let old = fs::read(directory.file()).expect("written");
     tree.root().add(requests, 1);
-    // In the way of what is written aside.
+    // A directory in place of the temporary file.
     let beside = directory.0.join("totals.new");
     fs::create_dir(&beside).expect("writable");
     let error = tree.checkpoint(&mut file).expect_err("a directory is in the way");
@@ -337,7 +337,8 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
 
 const CRASHING: &str = "SUBMETER_CHECKPOINT_CRASH";
 
-/// The process that the next test kills: counts, saves, and says what it has saved, without end.
+/// The process that the next test kills: counts, saves, and reports what it has saved, in an
+/// endless loop.
 #[test]
 fn counts_and_saves_until_it_is_killed() {
     let Some(path) = std::env::var_os(CRASHING) else { return };
@@ -349,7 +350,7 @@ fn counts_and_saves_until_it_is_killed() {
         tree.get_or_create(&format!("/t/{}", counted % 7)).expect("room").add(requests, 1);
         counted += 1;
         tree.checkpoint(&mut file).expect("a disk");
-        // By an atomic rename as well: what was saved is never less than this says.
+        // Also by an atomic rename: this never reports more than was saved.
         let aside = format!("{}.saved.new", path.display());
         fs::write(&aside, counted.to_string()).expect("a disk");
         fs::rename(&aside, format!("{}.saved", path.display())).expect("a disk");
@@ -385,17 +386,17 @@ fn a_kill_at_any_moment_loses_nothing_saved() {
         let mut file = CheckpointFile::open(&path).expect("the lock ended with the process");
         after.tree.restore(&mut file).expect("whole").expect("there is one");
         let restored = exact(after.tree.root(), after.requests);
-        // One more, if it was killed between saving and saying so.
+        // One more, if it was killed between saving and reporting that.
         let said = saved();
         assert!((said..=said + 1).contains(&restored), "round {round}: {restored}, said {said}");
         drop(file);
     }
 }
 
-/// Adds up totals as a reader of many processes does: the last of each epoch.
+/// Adds up totals as a reader of many processes does: the latest of each epoch.
 #[derive(Default)]
 struct Reader {
-    /// By epoch, the sequence and what the root has.
+    /// By epoch, the sequence and the root's count.
     last: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -419,7 +420,7 @@ fn added_up_totals_have_each_count_once() {
     for round in 0..40 {
         let directory = Directory::new(&format!("once-{round}"));
         let mut reader = Reader::default();
-        // Of each process, what was read and what was saved.
+        // For each process, what was read and what was saved.
         let mut known: Vec<(u64, u64)> = Vec::new();
         for _ in 0..8 {
             let Metered { tree, requests, .. } = metered();
@@ -484,7 +485,7 @@ fn restored_totals_say_whose_and_whether_all() {
     assert_eq!((counted(own), counted(restored)), (all(2), all(5)));
 }
 
-/// What a scrape says that is not zero, by series.
+/// Returns the nonzero values of a scrape, by series.
 fn scraped(export: &Export, tree: &Tree) -> BTreeMap<String, String> {
     let mut text = String::new();
     export.write(tree, &mut text).expect("a String has room");
@@ -543,7 +544,7 @@ fn scrapes_are_without_what_was_restored() {
                 said.get("app_requests_total{group=\"/a\"}").cloned()
             };
             assert!(of_a(&said).is_some_and(|n| !n.starts_with("10")), "{said:?}");
-            // What is left of those that end goes to the group above.
+            // The remaining counts of groups that end go to the group above.
             for metered in [&restored, &fresh] {
                 let gone = metered.tree.get_or_create("/a/b/gone").expect("within limits");
                 gone.add(metered.requests, 5);

@@ -1,4 +1,4 @@
-//! Checkpoints by another tree, under another name, and of files that are none.
+//! Checkpoints by another tree, under another name, and of paths that are not files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ fn a_symbolic_link_is_the_file_that_it_leads_to() {
     std::os::unix::fs::symlink("totals", &link).expect("a directory");
     let (first, requests) = tree();
     first.root().add(requests, 7);
-    // Before there is a file, too.
+    // Even before there is a file.
     let mut by_link = CheckpointFile::open(&link).expect("a directory");
     let file = || CheckpointFile::open(directory.file());
     assert!(file().expect_err("the other name has it").is_locked());
@@ -68,7 +68,7 @@ fn a_symbolic_link_is_the_file_that_it_leads_to() {
     drop(other);
 }
 
-/// A path that is no file is refused before anything is left beside it.
+/// A path that is not a file is refused before anything is left beside it.
 #[test]
 fn what_is_no_file_leaves_nothing_beside_it() {
     let directory = Directory::new("no-file");

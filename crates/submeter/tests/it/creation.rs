@@ -1,4 +1,4 @@
-//! Groups are set up before anybody finds them.
+//! Groups are set up before any lookup finds them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl OnCreate for Limit {
     }
 }
 
-/// Calls `publish` as often as it says, and counts the groups.
+/// Calls `publish` this many times, and counts the groups.
 struct Publish(usize, AtomicUsize);
 
 impl OnCreate for Publish {
@@ -102,7 +102,7 @@ fn a_group_whose_hook_panics_is_not_created() {
     assert_eq!(tree.group_count(), 2, "the root and /a");
 }
 
-/// A hook that panics after publishing leaves a group that is set up, and no lock.
+/// A hook that panics after publishing leaves a group that is set up, and leaves no lock held.
 #[test]
 fn a_panic_after_publishing_leaves_the_group() {
     struct Fails;
@@ -125,7 +125,7 @@ fn a_panic_after_publishing_leaves_the_group() {
     assert_eq!(tree.group_count(), 1, "the root");
 }
 
-/// A hook that catches another's panic does not publish a half set-up group.
+/// A hook that catches another's panic does not publish a group that is only half set up.
 #[test]
 fn a_caught_panic_publishes_nothing_unfinished() {
     struct Catches;

@@ -1,4 +1,4 @@
-//! The value of a program's own that a group keeps.
+//! The program's own value that a group keeps.
 
 use std::sync::{Arc, Barrier, Weak};
 
@@ -8,7 +8,7 @@ fn tree() -> Tree {
     Tree::new(Schema::builder().build().expect("nothing to refuse")).expect("address space")
 }
 
-/// If threads set data at once, one succeeds and all see its value.
+/// If several threads set data at once, one succeeds and all see its value.
 #[test]
 fn one_of_several_threads_sets_data() {
     const THREADS: usize = 4;
@@ -44,14 +44,14 @@ fn a_killed_group_keeps_its_data_for_itself() {
     assert_eq!(new.data::<i32>(), None);
     assert!(new.set_data(2).is_ok());
     assert_eq!((old.data::<i32>(), new.data::<i32>()), (Some(&1), Some(&2)));
-    // Also where it had none before.
+    // Even if it had none before.
     let late = tree.create("/b").expect("room");
     late.kill().expect("no children");
     assert!(late.set_data(3).is_ok());
     assert_eq!(late.data::<i32>(), Some(&3));
 }
 
-/// What holds the handle to its group is reached from there, and keeps nothing.
+/// Data that refers weakly to the holder of the group's handle leads to it and keeps nothing alive.
 #[test]
 fn data_with_a_weak_reference_back_ends() {
     struct Tenant(Group);

@@ -37,7 +37,7 @@ struct Keys {
     http: Http,
 }
 
-/// A set that a library would bring, in a section of its own.
+/// A set that a library might bring, in a section of its own.
 #[derive(Metrics)]
 #[metrics(prefix = "io_", section = "io")]
 struct Io<U>
@@ -61,7 +61,7 @@ impl Metrics for Http {
     }
 }
 
-/// Fields become metrics of their names in their order.
+/// Fields become metrics with their names, in their order.
 #[test]
 fn fields_become_metrics_in_their_order() {
     let mut schema = Schema::builder();

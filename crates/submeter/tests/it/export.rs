@@ -12,14 +12,15 @@ use submeter::{
 
 use crate::witness::Witness;
 
-/// What a server keeps of one target: as Prometheus, whose `increase` ignores the value with which
-/// a series begins, and takes any fall for a restart from zero.
+/// What a server keeps for one target. It works like Prometheus, whose `increase` ignores the value
+/// with which a series begins, and takes any fall for a restart from zero.
 #[derive(Default)]
 pub(crate) struct Server {
     last: HashMap<String, f64>,
     increase: BTreeMap<String, f64>,
     pub(crate) resets: usize,
-    /// Whether the range is so short that a series that was not in one scrape begins anew.
+    /// Whether the range is so short that a series begins again after it was missing from one
+    /// scrape.
     forgets: bool,
 }
 
@@ -44,7 +45,7 @@ impl Server {
         self.last.extend(now);
     }
 
-    /// The increase of all series of a metric together, `sum(increase(metric))`.
+    /// Returns the increase of all series of a metric together, `sum(increase(metric))`.
     fn sum(&self, metric: &str) -> f64 {
         let of = |(series, _): &(&String, &f64)| name(series) == metric;
         self.increase.iter().filter(of).map(|(_, increase)| increase).sum()
@@ -59,7 +60,7 @@ fn name(series: &str) -> &str {
     series.split('{').next().expect("there is a first part")
 }
 
-/// The names of the metrics that may fall.
+/// Returns the names of the metrics that may fall.
 fn gauges(text: &str) -> HashSet<&str> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.filter_map(|metric| metric.strip_suffix(" gauge")).collect()
@@ -97,13 +98,14 @@ impl World {
         self.tree.get_or_create(path).expect("room").add(self.requests, n);
     }
 
-    /// Has the limit of a group refuse charges.
+    /// Makes the limit of a group refuse charges.
     fn refuse(&self, group: &Group, times: u64) {
         group.set_limit(self.memory, Some(0));
         (0..times).for_each(|_| assert!(group.try_charge(self.memory, 1).is_err()));
     }
 
-    /// Charges a group beyond its limit, which lets it pass: forced, or because it is soft.
+    /// Charges a group beyond its limit, which grants that because it is forced or the limit is
+    /// soft.
     fn overdraw(&self, group: &Group, forced: bool) {
         group.set_limit(self.memory, Some(0));
         if forced {
@@ -178,7 +180,7 @@ fn usage_adds_up_beside_what_limits_bound() {
     drop(held);
 }
 
-/// The last requests of a killed group are neither lost nor doubled.
+/// The last requests of a killed group are neither lost nor counted twice.
 #[test]
 fn a_killed_groups_last_requests_count_once() {
     let w = world();
@@ -260,7 +262,7 @@ fn overdrafts_count_where_the_limit_is() {
     let web = w.tree.get_or_create("/acme/web").expect("room");
     let acme = w.tree.get("/acme").expect("alive");
     w.overdraw(&acme, true);
-    // At two limits on its way.
+    // At two limits on the way.
     w.overdraw(&web, true);
     let fits = acme.charge_forced(w.memory, 0);
     let text = w.text(&export);
@@ -293,7 +295,7 @@ fn a_name_created_again_continues_its_series() {
     let mut server = Server::default();
     w.add("/acme", 100);
     server.scrape(&w.text(&export));
-    // More than before, so that no fall gives the restart away.
+    // More than before, so that no fall reveals the restart.
     w.kill("/acme");
     w.add("/acme", 150);
     server.scrape(&w.text(&export));
@@ -328,7 +330,7 @@ fn a_new_series_begins_at_zero() {
     assert_eq!((server.of(&one("/new")), server.sum(REQUESTS)), (2.0, 42.0));
 }
 
-/// The groups with the most are shown, and each stays until another has a quarter more.
+/// The groups with the most are shown, and each stays until another group has a quarter more.
 #[test]
 fn the_top_changes_for_a_quarter_more() {
     let w = world();
@@ -378,7 +380,7 @@ fn groups_above_those_with_most_are_shown_too() {
     w.add("/d", 4);
     let text = w.text(&Export::new("app").top(1, w.tree.schema().metric("requests").expect("one")));
     assert_eq!(value(&text, &one("/a")), Some(0.0));
-    // `/a`, `/a/b` and `/a/b/c` are equal; of equals the eldest.
+    // `/a`, `/a/b` and `/a/b/c` are equal; among equals the oldest is shown.
     assert_eq!(value(&text, &one("/a//other")), Some(5.0));
     assert_eq!(value(&text, &one("//other")), Some(4.0));
     let export = Export::new("app").top(1, w.queued);
@@ -440,7 +442,7 @@ fn an_export_begins_anew_with_another_tree() {
     assert_eq!((value(&text, &one("/a")), value(&text, &one("/b"))), (None, Some(6.0)));
 }
 
-/// The process has more CPU time than all groups together: that of no group.
+/// The process has more CPU time than all groups together: the rest belongs to no group.
 #[test]
 fn process_time_exceeds_that_of_all_groups() {
     let mut schema = Schema::builder();
@@ -467,9 +469,9 @@ fn a_metric_of_another_tree_is_refused() {
     let _ = a.text(&Export::new("app").top(5, b.requests));
 }
 
-/// For two scrapers increases are those of the tree, whatever groups come and go.
+/// For two scrapers, increases are those of the tree, whatever groups come and go.
 ///
-/// Any mix of updates, kills, creations and changes of who has most, with two servers that scrape
+/// Any mix of updates, kills, creations and changes of the top groups, with two servers that scrape
 /// in turns.
 #[test]
 fn increases_are_right_for_two_scrapers() {
@@ -493,7 +495,7 @@ fn increases_are_right_for_two_scrapers() {
                     }
                 }
                 1 => {
-                    // Its last handle goes after its end: it counts meanwhile.
+                    // Its last handle is dropped after the kill, and counts in between.
                     if let Some(group) = w.tree.get(&path) {
                         let killed = group.kill_subtree().expect("not the root");
                         group.add(w.requests, 13);
@@ -514,7 +516,7 @@ fn increases_are_right_for_two_scrapers() {
                 4 => {
                     let group = w.tree.get_or_create(&path).expect("room");
                     let up = std::iter::successors(Some(&group), |group| group.parent());
-                    // Of which `refuse` has left some.
+                    // `refuse` has left some limits.
                     up.for_each(|group| _ = group.set_limit(w.memory, None));
                     w.overdraw(&group, random.bool());
                     counted[3] += 1;
@@ -544,7 +546,7 @@ fn increases_are_right_for_two_scrapers() {
 
 /// Increases are those of the tree while threads update it.
 ///
-/// While threads count, are refused, and end groups that others still count in.
+/// Threads count, are refused, and end groups in which others still count.
 #[test]
 fn increases_are_right_during_updates_stress() {
     let (threads, steps) = if cfg!(miri) { (2, 40) } else { (3, 3000) };

@@ -24,7 +24,8 @@ fn exact_series_start_complete_and_add_up() {
     for round in 1..=6_u64 {
         let at = |name: &str| tree.get_or_create(&format!("/{name}")).expect("room");
         at("stays").add(requests, 10);
-        // One lives for a scrape, one again and again under its name, one in none.
+        // One group lives for one scrape, one is created again and again under its name, one lives
+        // between scrapes.
         at(&format!("once{round}")).add(requests, round);
         at("again").add(requests, 2);
         let brief = at("brief");
@@ -37,10 +38,10 @@ fn exact_series_start_complete_and_add_up() {
         assert_eq!(value(&format!("/once{round}")), round as f64, "at once");
         assert_eq!(value("/again"), 2.0 * round as f64, "goes on");
         assert_eq!(value("//other"), round as f64);
-        // The series of those that ended stay with what they had.
+        // The series of groups that ended keep their last values.
         ever.extend(values.clone());
         assert_eq!(ever.values().sum::<f64>(), tree.root().sum(requests) as f64, "{ever:?}");
-        // Not before the scrape in which it was not.
+        // Not earlier than the scrape that lacked it.
         let since = created[&format!("app_requests_created{{group=\"/once{round}\"}}")];
         assert!(since >= last, "{since} is before {last}");
         last = since;

@@ -1,5 +1,5 @@
-//! Stalls and what was reclaimed as Prometheus sees them: they only grow, and no sum of them over
-//! groups is made.
+//! Stalls and reclaimed amounts as Prometheus sees them: they only grow, and are not summed over
+//! groups.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use submeter::export::Export;
 
 use crate::export::{Server, World, samples, value, world};
 
-/// Has a charge of a group wait in vain.
+/// Makes a charge of a group wait in vain.
 fn stall(w: &World, group: &Group) {
     w.tree.root().set_limit(w.memory, Some(1));
     let held = w.tree.root().try_charge(w.memory, 1).expect("room");
@@ -61,7 +61,7 @@ fn stalls_never_fall_when_a_name_returns() {
         stall(&w, &group);
         group.pressure(w.memory).full.total.as_secs_f64()
     };
-    // All that there is counts in the first scrape, as of other counters.
+    // The first scrape has everything counted so far, as with other counters.
     let first = stall_once();
     let text = w.text(&export);
     assert_eq!(stalls(&text, "/acme")[1], Some(first), "{text}");
@@ -113,7 +113,7 @@ fn reclaimed(text: &str, group: &str) -> [Option<f64>; 2] {
     RECLAIMED.map(|name| value(text, &format!("{name}{{group=\"{group}\"}}")))
 }
 
-/// Has a group give back `n`, all of which its low protects.
+/// Makes a group give back `n`, all of which its `low` protects.
 fn reclaim(w: &World, group: &Group, n: u64) {
     let held = Arc::new(Mutex::new(Some(group.try_charge(w.memory, n).expect("room"))));
     group.set_low(w.memory, Some(n));

@@ -9,7 +9,7 @@ use submeter::{Group, Killed, Schema, Tree};
 const ROUNDS: u32 = if cfg!(miri) { 2 } else { 300 };
 /// More guards than one level has bits.
 const STEPS: u32 = if cfg!(miri) { 80 } else { 600 };
-/// How often one guard replaces another. Fewer in debug builds, which are slow.
+/// Number of times that one guard replaces another. Fewer in debug builds, which are slow.
 const HANDOVERS: u32 = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 1_000,
     (_, true) => 100_000,
@@ -44,7 +44,7 @@ impl Oracle<'_> {
                 let group = last.unwrap_or(group);
                 self.guards.push((self.groups[group].enter(), group));
             }
-            // End the latest, replace one by the next, or end an arbitrary one.
+            // End the latest, replace one with the next, or end an arbitrary one.
             3 => drop(self.guards.pop()),
             4 if self.guards.len() > 1 => drop(self.guards.swap_remove(self.guards.len() - 2)),
             5 | 6 if !self.guards.is_empty() => drop(self.guards.remove(any)),
@@ -72,7 +72,7 @@ impl Oracle<'_> {
     }
 }
 
-/// The latest guard decides, in whatever order they end.
+/// The latest guard decides, in whatever order guards end.
 #[test]
 fn the_latest_guard_decides() {
     let tree = tree();
@@ -126,7 +126,7 @@ struct Worker {
     in_progress: Option<Entered>,
 }
 
-/// A group is released once no guard is in it, whatever guards came later.
+/// A group is released once no guard is in it, whichever guards came later.
 #[test]
 fn a_group_is_released_with_its_last_guard() {
     let tree = tree();

@@ -12,7 +12,7 @@ fn tree() -> (Tree, [Quota<Bytes>; 2]) {
     (Tree::new(schema.build().expect("valid")).expect("room"), quotas)
 }
 
-/// A caller pauses for the group that is farthest above its own high.
+/// A caller pauses for the group that is farthest above its own `high`.
 #[test]
 fn a_pause_is_for_the_farthest_above_high() {
     let (tree, [disk, memory]) = tree();

@@ -45,20 +45,20 @@ fn creates_and_snapshots_do_not_deadlock_stress() {
     }
 }
 
-/// A value that accounts for its end in the tree.
+/// A value whose drop flushes the tree and reports that.
 struct Flushes(Tree, mpsc::Sender<()>);
 
 impl Drop for Flushes {
     fn drop(&mut self) {
         self.0.flush();
-        // The test may have failed, and be gone.
+        // The test may have failed and ended.
         let _ = self.1.send(());
     }
 }
 
 /// A snapshot runs no drop of other values while flushes are locked.
 ///
-/// A thread that makes a guard may free what other threads dropped, and run its drops.
+/// A thread that makes a guard may free what other threads dropped, and so run their destructors.
 #[test]
 fn a_snapshot_runs_no_drop_under_its_locks() {
     const VALUES: usize = 200;
@@ -72,7 +72,7 @@ fn a_snapshot_runs_no_drop_under_its_locks() {
             RcuArc::release(RcuArc::new(Flushes(left.clone(), ended.clone())), &guard);
         }
     };
-    // They are left to other threads, as this one ends.
+    // They are left to other threads, because this one ends.
     std::thread::spawn(leave).join().expect("ends");
     let (done, finished) = mpsc::channel();
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn reads_are_bounded_as_groups_go_stress() {
                 })
             })
             .collect();
-        // And on, until a reader has come between a flush and what the next one finds.
+        // Continues until a reader has come between a flush and what the next one finds.
         for round in (0..).take_while(|&n| n < 300 || !met.load(Ordering::SeqCst)) {
             let children: Vec<_> = (0..CHILDREN)
                 .map(|n| tree.create(&format!("/{round}-{n}")).expect("room"))

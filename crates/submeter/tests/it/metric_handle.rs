@@ -4,7 +4,7 @@ use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
 
 const ADDS: u64 = if cfg!(miri) { 300 } else { 100_000 };
 
-/// A handle updates what its group does, and nothing beside it.
+/// A handle updates the same word as its group, and nothing else.
 #[test]
 fn a_handle_updates_only_its_word_stress() {
     let mut schema = Schema::builder();

@@ -1,5 +1,5 @@
-//! A tree of groups that hold and claim something, in the obviously correct way: everything is
-//! added up anew whenever it is asked for.
+//! A model of a tree of groups that hold and claim something. It is obviously correct: everything
+//! is added up again for each question.
 
 /// Groups by number; parents come before their children.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub(crate) struct Naive {
 #[derive(Clone, Debug)]
 pub(crate) struct NaiveGroup {
     pub(crate) parent: Option<usize>,
-    /// What it holds itself.
+    /// What the group itself holds.
     pub(crate) own: u64,
     /// `min` and `low`.
     pub(crate) claims: [u64; 2],
@@ -29,21 +29,22 @@ impl Naive {
         at == top || self.groups[at].parent.is_some_and(|parent| self.is_below(parent, top))
     }
 
-    /// What a group and those below it hold.
+    /// Returns what a group and those below it hold.
     pub(crate) fn usage(&self, at: usize) -> u128 {
         let below = self.children(at).map(|child| self.usage(child)).sum::<u128>();
         u128::from(self.groups[at].own) + below
     }
 
-    /// What every group gets for the sake of `top`, of `min` if `which` is 0, else of `low`.
+    /// Returns the protection that every group gets from reclaim for `top`: of `min` if `which` is
+    /// 0, else of `low`.
     pub(crate) fn protection(&self, top: usize, which: usize) -> Vec<u128> {
         let mut got = vec![0; self.groups.len()];
         self.hand_out(top, None, which, &mut got);
         got
     }
 
-    /// Hands out the protection that a group has: `None` where that is the one for which something
-    /// is reclaimed. Writes down what each gets.
+    /// Divides the protection that a group has among those below it: `None` for the group for which
+    /// something is reclaimed. Records what each gets.
     fn hand_out(&self, at: usize, has: Option<u128>, which: usize, got: &mut [u128]) {
         let claim = |child: usize| u128::from(self.groups[child].claims[which]);
         let wants = |child: usize| self.usage(child).min(claim(child));

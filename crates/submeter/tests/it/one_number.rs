@@ -1,4 +1,4 @@
-//! An aggregate that keeps nothing but a sum, for tests that update it without end.
+//! An aggregate that keeps only a sum, for tests that update it continuously.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ impl Aggregate for OneNumber {
     type Delta = u64;
 
     fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
-        // Relaxed: the aggregator orders it.
+        // Relaxed: the aggregator orders the accesses.
         *delta = local.swap(0, Ordering::Relaxed);
     }
 

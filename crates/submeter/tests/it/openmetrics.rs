@@ -1,4 +1,4 @@
-//! The exposition is read back by a strict parser of our own and by Prometheus' client library.
+//! The exposition is read back by our own strict parser and by Prometheus' client library.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
@@ -52,13 +52,13 @@ fn a_scrape_says_how_long_a_barrier_waits() {
     let families = parse(&sample());
     let family = &families["app_barrier_wait_seconds"];
     assert_eq!((family.kind.as_str(), family.samples.len()), ("gauge", 1));
-    // Other tests of this process may be under way to a CPU.
+    // Barriers of other tests in this process may be in progress.
     let waited: f64 =
         family.samples[&key("app_barrier_wait_seconds", &[])].parse().expect("seconds");
     assert!((0.0..5.0).contains(&waited), "{waited}");
 }
 
-/// A scrape says which tree counted and since when, and the later one has the larger sequence.
+/// A scrape says which tree counted and since when, and a later one has a higher sequence.
 #[test]
 fn a_scrape_names_its_tree_and_sequence() {
     let tree = |name: &str| {
@@ -82,7 +82,7 @@ fn a_scrape_names_its_tree_and_sequence() {
     let (start, sequence, epoch) = scrape(&first);
     let at: f64 = start.parse().expect("a number");
     assert!((before - 0.001..=after).contains(&at), "{before} {at} {after}");
-    // For `changes` to find a restart, not an answer of another moment.
+    // So that `changes` finds a restart, not merely an answer of another moment.
     std::thread::sleep(Duration::from_millis(20));
     let (again, later, same) = scrape(&first);
     assert_eq!((again, same), (start, epoch.clone()));
@@ -113,7 +113,7 @@ fn a_series_tells_since_when_it_counts() {
     let epoch = std::time::SystemTime::UNIX_EPOCH;
     let seconds =
         |time: std::time::SystemTime| time.duration_since(epoch).expect("after 1970").as_secs_f64();
-    // The samples have milliseconds.
+    // The samples have a resolution of milliseconds.
     let range = seconds(before) - 0.002..=seconds(std::time::SystemTime::now()) + 0.002;
     for family in ["app_requests", "app_latency_seconds"] {
         assert!(range.contains(&created(family)), "{} not in {range:?}", created(family));
@@ -192,7 +192,7 @@ fn hostile_names_stay_inside_their_label() {
     for name in HOSTILE {
         assert!(groups.contains(format!("/{name}").as_str()), "{name} in {groups:?}");
     }
-    // The root, its other, the group that leads to the one of all metrics, that one's other.
+    // The root, its `other`, the group above the one with all metrics, that one, and its `other`.
     assert_eq!(groups.len(), HOSTILE.len() + 5);
 }
 
@@ -283,7 +283,7 @@ fn key(name: &str, labels: &[(String, String)]) -> SampleKey {
     (name.to_owned(), labels.iter().cloned().collect())
 }
 
-/// Parses an exposition by the letter of the specification; panics at the first violation.
+/// Parses an exposition strictly by the specification; panics at the first violation.
 fn parse(text: &str) -> HashMap<String, Family> {
     let body = text.strip_suffix("# EOF\n").expect("ends with # EOF");
     let mut families: HashMap<String, Family> = HashMap::new();
@@ -401,7 +401,7 @@ fn buckets_beyond_64_bits_are_capped() {
     assert!(text.lines().any(|line| line == count), "{count} in {text}");
 }
 
-/// Help says where the first counts of a new group are.
+/// The help text says where the first counts of a new group are.
 #[test]
 fn help_says_where_a_new_groups_counts_are() {
     let mut schema = Schema::builder();
@@ -424,7 +424,7 @@ fn help_says_where_a_new_groups_counts_are() {
         for name in ["jobs_subtree", "workers", "memory_peak_bytes"] {
             assert!(!help(&first, name).contains("other"), "{}", help(&first, name));
         }
-        // It is so.
+        // And that is where they are.
         let group = tree.create(&format!("/new{scrapers}")).expect("room");
         let own = format!("jobs_total{{group=\"/new{scrapers}\"}}");
         for n in 1..=scrapers + 1 {

@@ -29,7 +29,8 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// The own part of each live group: requests, values in the histogram, and bytes queued.
+    /// Returns the own part of each live group: requests, values in the histogram, and bytes
+    /// queued.
     fn own(&self) -> Vec<(String, u64, u64, i64)> {
         let snapshot = self.tree.snapshot_with_own();
         let own = |group: &submeter::GroupValues| {
@@ -64,7 +65,7 @@ fn own_values_leave_out_descendants() {
     web.record(f.latency, 9);
     assert_eq!(f.own(), [row("/", 0, 0, 0), row("/acme", 2, 0, -5), row("/acme/web", 40, 1, 0)]);
 
-    // Still counting, but in no snapshot: in the totals above it alone.
+    // Still counting, but in no snapshot: its counts are only in the totals above it.
     let killed = web.kill().expect("alive");
     web.add(f.requests, 1);
     assert_eq!(f.own(), [row("/", 0, 0, 0), row("/acme", 2, 0, -5)]);
@@ -73,7 +74,7 @@ fn own_values_leave_out_descendants() {
     f.tree.flush();
     assert_eq!(acme.sum(f.requests), 43);
 
-    // The next of that name has the same storage, and starts from zero.
+    // The next group of that name has the same storage, and starts from zero.
     f.tree.get_or_create("/acme/web").expect("room").add(f.requests, 7);
     assert_eq!(f.own()[2], row("/acme/web", 7, 0, 0));
 }
@@ -83,7 +84,8 @@ fn own_values_leave_out_descendants() {
 fn own_values_of_changing_lines_are_current() {
     let f = fixture();
     let web = f.tree.create("/web").expect("room");
-    // So often that the lines keep their marks; then so long without a change that they lose them.
+    // First so often that the lines keep their marks, then so long without a change that they lose
+    // them.
     for n in 1..=30_u64 {
         let changes = n.min(12);
         if n <= 12 {

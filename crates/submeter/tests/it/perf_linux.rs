@@ -63,7 +63,7 @@ fn missing_events_are_not_supported() {
         match counts.state {
             State::Active if list != "r1a8:u" => assert!(counts.values[0] > 0, "{counts:?}"),
             State::Active => {}
-            // Other processes may occupy all counters.
+            // Other processes may be using all counters.
             State::Inactive | State::Error => assert_eq!(counts.scaled(0), None),
         }
     }

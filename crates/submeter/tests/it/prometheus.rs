@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes an export twice over, and what it has counted is compared with what
-//! the tree counted. Another of its tools reads the text.
+//! A real Prometheus scrapes an export in two jobs, and its counts are compared with those of the
+//! tree. Another of its tools reads the text.
 
 #![cfg(not(miri))] // Miri starts no programs.
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use submeter::export::{Export, Format};
 use submeter::{Buckets, Bytes, Count, Schema, Tree};
 
-/// How long anything is waited for before the test fails.
+/// How long to wait for anything before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "\
@@ -26,7 +26,7 @@ scrape_configs:
 - {job_name: two, static_configs: [{targets: ['TARGET']}]}
 ";
 
-/// Whether a program is there; says how to get it where it is not.
+/// Returns whether a program is installed; if not, prints how to get it.
 fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
@@ -35,7 +35,7 @@ fn has(program: &str) -> bool {
     there
 }
 
-/// A server that scrapes `target` in two jobs; ends with this.
+/// A server that scrapes `target` in two jobs, and ends when this is dropped.
 struct Prometheus {
     child: Child,
     addr: SocketAddr,
@@ -58,11 +58,11 @@ impl Prometheus {
             .expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
         let addr = log.by_ref().map(|line| line.expect("text")).find_map(|line| {
-            // Other fields may stand between, which differs between versions.
+            // Other fields may come in between, depending on the version.
             let addr = line.split_once("\"Listening on\"")?.1.split_once("address=")?.1;
             addr.split_whitespace().next()?.parse().ok()
         });
-        // Read on, or it would wait for room in the pipe.
+        // Keep reading, or it would wait for room in the pipe.
         thread::spawn(move || log.for_each(drop));
         let addr = addr.expect("it says where it listens");
         Prometheus { child, addr, directory }
@@ -76,8 +76,8 @@ impl Prometheus {
         json["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Returns for each job the increase of a metric over all samples that it has: as `increase`,
-    /// without guesses about what was before the first and after the last.
+    /// Returns, for each job, the increase of a metric over all its samples: like `increase`, but
+    /// without extrapolating before the first and after the last.
     fn increases(&self, metric: &str) -> [f64; 2] {
         let mut sums = [0.0; 2];
         for series in self.query(&format!("{metric}[1h]")) {
@@ -114,7 +114,7 @@ fn get(addr: SocketAddr, target: &str) -> String {
     text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
 }
 
-/// Answers each request with the tree, until the process ends; counts them.
+/// Answers each request with the tree, until the process ends, and counts the requests.
 fn serve(tree: Tree, export: Export) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound");
@@ -165,7 +165,7 @@ fn a_real_prometheus_has_what_the_tree_has() {
     let sizes = schema.histogram::<Bytes>("sizes", "Sizes", Buckets::powers(4, 20));
     let memory = schema.quota::<Bytes>("memory", "Memory");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-    // Its two jobs scrape each for itself, and not strictly in turns. It begins after 5 s.
+    // The two jobs scrape independently, not strictly in turns. Prometheus begins after 5 s.
     let export = Export::new("app").top(4, requests).scrapers(20);
     let (target, scrapes) = serve(tree.clone(), export);
     let server = Prometheus::start(target);
@@ -225,7 +225,7 @@ fn promtool_finds_nothing_to_complain_of() {
     web.charge_blocking(memory, 1, Duration::from_millis(1)).expect_err("it is full");
     drop(held);
     let export = || Export::new("app").build_info(&[("version", "1")]);
-    // It reads the classic format alone.
+    // It reads only the classic format.
     for (form, export) in [
         ("default", export()),
         ("subtrees", export().subtrees()),
@@ -242,7 +242,7 @@ fn promtool_finds_nothing_to_complain_of() {
     }
 }
 
-/// What `promtool check metrics` says of an exposition: nothing if it is right.
+/// Returns what `promtool check metrics` says about an exposition: nothing if it is correct.
 fn promtool_says(text: &str) -> String {
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])

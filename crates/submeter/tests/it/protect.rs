@@ -1,4 +1,4 @@
-//! Usage that is protected from reclaim, below ancestors that have less of it than was claimed.
+//! Usage that is protected from reclaim, below ancestors with less protection than was claimed.
 
 use fastrand::Rng;
 use submeter::{Bytes, Charge, Group, Protection, Quota, Schema, Tree};
@@ -34,7 +34,7 @@ fn claims_are_shown_and_removed() {
     assert_eq!(usage, (None, None));
 }
 
-/// Protection is never more than what is used, and never protects from the group itself.
+/// Protection never exceeds usage, and never protects from the group itself.
 #[test]
 fn protection_never_exceeds_usage() {
     let (tree, memory) = tree();
@@ -58,7 +58,7 @@ fn a_group_below_is_refused() {
     _ = acme.protection(memory, &web);
 }
 
-/// Claims beyond the parent's are cut in proportion to what is used of them.
+/// Claims beyond the parent's are cut in proportion to how much of them is used.
 #[test]
 fn excess_claims_are_cut_in_proportion() {
     let (tree, memory) = tree();
@@ -69,7 +69,8 @@ fn excess_claims_are_cut_in_proportion() {
     }
     let held = [&c, &d, &e].map(|group| group.try_charge(memory, 50).expect("no limit"));
     let parts = [&c, &d, &e, &f].map(|group| group.protection(memory, tree.root()).min);
-    // 50 and 25 are used of claims; /a/f uses nothing of its own, and takes from nobody.
+    // 50 and 25 of the claims are used; /a/f uses nothing of its own claim, and takes from no
+    // sibling.
     assert_eq!(parts, [33, 16, 0, 0]);
     drop(held);
 }
@@ -83,7 +84,7 @@ fn unclaimed_protection_covers_other_usage() {
     b.set_low(memory, Some(40));
     let held = [(&a, 50), (&b, 100), (&c, 90)]
         .map(|(group, n)| group.try_charge(memory, n).expect("room"));
-    // 60 are left for the 200 beyond claims: 50 of /a itself, 60 of /a/b, 90 of /a/c.
+    // 60 are left for the 200 beyond the claims: 50 of /a itself, 60 of /a/b, 90 of /a/c.
     let low = |group: &Group| group.protection(memory, tree.root()).low;
     assert_eq!([&a, &b, &c].map(low), [100, 40 + 18, 27]);
     drop(held);
@@ -131,7 +132,7 @@ fn stock_is_not_taken_for_usage() {
     let (tree, memory) = tree();
     let [a, b] = groups(&tree, ["/a", "/a/b"]);
     a.set_low(memory, Some(u64::MAX));
-    // The second charge takes a batch along.
+    // The second charge also takes a batch of stock.
     let held = [0; 2].map(|_| b.try_charge(memory, 1 << 20).expect("no limit"));
     let lows = [&a, &b].map(|group| group.protection(memory, tree.root()).low);
     assert_eq!(lows, [2 << 20; 2]);
@@ -191,8 +192,8 @@ fn protection_is_what_a_naive_division_gives() {
     assert!(compared > 10, "{compared}");
 }
 
-/// What holds whatever the division: nobody gets more than it uses, a child of the top no more than
-/// it claims, and children together no more than their parent.
+/// Asserts what holds for any division: no group gets more than it uses, a child of the top no more
+/// than it claims, and children together no more than their parent.
 fn assert_bounds(naive: &Naive, made: &[(Group, Charge)], memory: Quota<Bytes>, top: usize) {
     let of = |at: usize| {
         let Protection { min, low, .. } = made[at].0.protection(memory, &made[top].0);

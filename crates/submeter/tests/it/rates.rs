@@ -68,7 +68,7 @@ fn a_refusal_says_whose_rate_and_when_to_retry() {
     assert!(refused.to_string().ends_with("; take at most the burst at once"), "{refused}");
 }
 
-/// The text of a throttled take tells a tenant nothing of others.
+/// The text of a throttled take tells a tenant nothing about others.
 #[test]
 fn a_throttled_take_tells_nothing_of_others() {
     let Fixture { tree, requests, .. } = fixture();
@@ -79,7 +79,7 @@ fn a_throttled_take_tells_nothing_of_others() {
         (refused.to_string(), refused.detail().to_string())
     };
     let silent = |text: &str| {
-        // The time has digits of its own.
+        // The retry time has digits of its own.
         let text = text.split("; retry after").next().expect("a first part");
         let secrets = ["acme", "web", "hog", "/", "4321", "86400", "77"];
         assert!(secrets.iter().all(|secret| !text.contains(secret)), "{text}");
@@ -95,7 +95,7 @@ fn a_throttled_take_tells_nothing_of_others() {
         assert!(detail.contains(&format!("the rate of {above}: 4321 per 86400s")), "{detail}");
         above.set_rate(requests, None).expect("nothing to keep");
     }
-    // A share of a rate that others have too.
+    // A share of a rate that others use too.
     acme.set_rate(requests, Some(Rate::new(4321, DAY))).expect("it can be kept");
     for (group, weight) in [(&web, 77), (&acme.create_child("mail").expect("new"), 4321)] {
         group.set_weight(requests, Some(weight)).expect("in range");
@@ -106,7 +106,7 @@ fn a_throttled_take_tells_nothing_of_others() {
     let told = refused.to_string();
     silent(&told);
     assert!(told.contains("its share of a rate shared with others; retry after "), "{told}");
-    // What is its own it is told.
+    // The tenant is told about its own rate.
     web.set_rate(requests, Some(Rate::new(10, DAY))).expect("it can be kept");
     let told = web.try_take(requests, 11).expect_err("more than a burst").to_string();
     let own = "11 more of requests would exceed the rate: 10 per 86400s, burst 10; take at most";
@@ -231,7 +231,7 @@ fn children_share_a_rate_by_weight() {
     assert_eq!((web.weight(requests), acme.weight(requests)), (Some(100), None));
 
     mail.try_take(requests, 1).expect("it contends");
-    // By way of its parent, which has a weight and no rate of its own.
+    // Through its parent, which has a weight and no rate of its own.
     let take_all = || (0..1000).find_map(|_| jobs.try_take(requests, 1).err());
     let refused = take_all().expect("half of it, and a fifth of the other");
     assert_eq!(acme.available(requests), Some(400));
@@ -280,7 +280,7 @@ fn a_successor_inherits_rate_and_weight() {
     assert!(after.share_rates(&kept));
     assert_eq!((after.rate(requests), after.weight(requests)), (rate, Some(300)));
     assert_eq!(after.available(requests), Some(3));
-    // A request that was already in takes from the same.
+    // A request already in flight takes from the same buckets.
     before.try_take(requests, 2).expect("3 are there");
     after.set_rate(requests, rate).expect("it can be kept");
     assert!(after.try_take(requests, 2).is_err(), "1 is left");
@@ -303,7 +303,7 @@ fn a_soft_rate_grants_and_counts() {
     );
     web.try_take(requests, 8).expect("both have it");
     web.try_take(requests, 8).expect("a soft rate refuses nothing");
-    // It grants what it has, as if it had refused the take before.
+    // It grants what it has, as if it had refused the previous take.
     web.try_take(requests, 2).expect("both have it");
     assert_eq!([&web, acme].map(|at| at.available(requests)), [Some(2), Some(0)]);
     let counts = || {
@@ -316,7 +316,7 @@ fn a_soft_rate_grants_and_counts() {
     assert_eq!(counts(), [[0, 1], [1, 1]]);
     web.try_admit(requests).expect("a soft rate admits all");
     assert_eq!(counts(), [[0, 2], [1, 1]]);
-    // And takes nothing for what an enforced one would not have admitted.
+    // And it takes nothing for what an enforced rate would not have admitted.
     web.spend(requests, 100);
     assert_eq!([&web, acme].map(|at| at.balance(requests)), [Some(-98), Some(0)]);
     acme.set_rate_mode(requests, LimitMode::Enforced);

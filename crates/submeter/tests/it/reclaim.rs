@@ -1,4 +1,4 @@
-//! What charges that find no room have others give back.
+//! Reclaim: charges that find no room make other groups give something back.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,10 +12,10 @@ use submeter::{Bytes, Charge, Group, Quota, Reclaimable, Schema, Tree};
 /// Longer than any machine takes for what should happen at once.
 const LONG: Duration = Duration::from_secs(30);
 
-/// For how long others wait for the end of a call.
+/// How long others wait for the end of a call.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What was not asked for.
+/// The log of a callback that was not called.
 const NOTHING: [u64; 0] = [];
 
 fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
@@ -27,7 +27,7 @@ fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
     (tree, memory)
 }
 
-/// A group that gives back what it is asked for, and notes that.
+/// A group that gives back what it is asked for, and records that.
 struct Cache {
     group: Group,
     held: Arc<Mutex<Charge>>,
@@ -64,7 +64,7 @@ impl Cache {
     }
 }
 
-/// Groups that exceed their protection most are asked first, and for no more than that.
+/// Groups that exceed their protection most are asked first, and for no more than the excess.
 #[test]
 fn the_least_protected_are_asked_first() {
     let (tree, memory) = tree(1000);
@@ -77,7 +77,7 @@ fn the_least_protected_are_asked_first() {
     let asked = || [&small, &large, &sheltered].map(Cache::asked);
     assert_eq!(asked(), [vec![], vec![50], vec![]]);
     let second = web.charge_reclaiming(memory, 300).expect("they give it");
-    // 250 of the large one, and of those with 100 beyond, the one that uses more.
+    // 250 from the large one and, of the two with an excess of 100, the one that uses more.
     assert_eq!(asked(), [vec![], vec![250], vec![50]]);
 
     let third = web.charge_reclaiming(memory, 120).expect("they give it");
@@ -132,7 +132,7 @@ fn what_a_callback_protected_is_not_asked_for() {
     drop(registered);
 }
 
-/// Others wait for a call under way, and do not ask smaller groups meanwhile.
+/// Other charges wait for a call in progress, and do not ask smaller groups meanwhile.
 #[test]
 fn others_wait_for_a_call_under_way() {
     let (tree, memory) = tree(300);
@@ -142,7 +142,7 @@ fn others_wait_for_a_call_under_way() {
     let (begun, has_begun) = mpsc::channel();
     let registered = first.on_reclaim(memory, move |wanted| {
         begun.send(()).expect("the test waits");
-        // Less than others wait.
+        // Less than the time that others wait.
         thread::sleep(Duration::from_millis(30));
         drop(held.split(wanted));
     });
@@ -160,8 +160,8 @@ fn others_wait_for_a_call_under_way() {
     drop(registered);
 }
 
-/// One that holds most and frees one unit at a call, beside one that frees what it is asked for, of
-/// which `low` protects so much.
+/// Runs a group that holds the most and frees one unit per call beside one that frees what it is
+/// asked for, of which `low` is protected.
 fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
     let (tree, memory) = tree(1900);
     let group = tree.create("/a").expect("room");
@@ -181,11 +181,11 @@ fn beside_one_that_frees_little(low: u64) -> [usize; 2] {
     [calls, quick.asked().len()]
 }
 
-/// One that frees little at a time does not keep others from being asked.
+/// A group that frees little at a time does not keep others from being asked.
 #[test]
 fn one_that_frees_little_hides_no_others() {
     assert_eq!(beside_one_that_frees_little(0), [1, 1]);
-    // It has its sixteen attempts before anybody loses what `low` protects.
+    // It has its sixteen attempts before any group loses what `low` protects.
     assert_eq!(beside_one_that_frees_little(900), [16, 1]);
 }
 
@@ -251,16 +251,16 @@ fn a_blocking_callback_stops_its_charge_only() {
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("room"));
     thread::scope(|scope| {
-        // Dropped before the thread is joined, also when something fails here.
+        // Dropped before the thread is joined, even if something fails here.
         let goes_on = goes_on;
         let stuck = scope.spawn(|| web.charge_reclaiming(memory, 10).is_ok());
         called.recv().expect("it is called");
-        // Somebody waits for it for a moment; from then on nobody does.
+        // One charge waits for it briefly; from then on none does.
         for _ in 0..3 {
             drop(mail.charge_reclaiming(memory, 20).expect("the other gives it"));
             cache.refill(memory, 20);
         }
-        // At first it was the turn of the one that is stuck.
+        // At first it was the turn of the group that is stuck.
         assert_eq!(cache.asked(), [20, 10, 20, 20]);
         mail.charge_reclaiming(memory, 150).expect_err("what is stuck cannot be had");
         assert_eq!(cache.asked(), NOTHING);
@@ -278,7 +278,7 @@ fn calls_of_one_callback_never_overlap_stress() {
     let (tree, memory) = tree(10_000);
     let cache = tree.create("/cache").expect("room");
     let mut held = cache.try_charge(memory, 10_000).expect("it fits");
-    // Were two calls to overlap, the second would find the lock taken.
+    // If two calls overlapped, the second would find the lock taken.
     let alone = Mutex::new(());
     let registered = cache.on_reclaim(memory, move |wanted| {
         let _alone = alone.try_lock().expect("no other call");
@@ -323,7 +323,7 @@ fn a_callback_may_call_everything() {
     let registered = cache.on_reclaim(memory, move |wanted| {
         drop(held.split(wanted));
         let root = of_callback.root();
-        // What it freed belongs to the charge that asked, and no callback is asked from here.
+        // What it freed belongs to the charge that asked, and no callback is called from here.
         let refused = root.charge_reclaiming(memory, 1);
         assert_eq!(refused.expect_err("nothing is free").current(), 100);
         assert!(root.charge_blocking(memory, 1, Duration::ZERO).is_err());
@@ -349,7 +349,7 @@ fn a_callback_may_call_everything() {
     assert_eq!(victim.asked(), [20]);
 }
 
-/// Panics where it is dropped.
+/// A value that panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -426,7 +426,7 @@ fn poll<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// For a charge that would wait, room is made, and it is granted at once.
+/// Room is made for a charge that would wait, and it is granted at once.
 #[test]
 fn a_waiting_charge_has_room_made() {
     let (tree, memory) = tree(100);

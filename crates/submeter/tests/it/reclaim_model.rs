@@ -1,4 +1,4 @@
-//! Reclaim beside a model that computes everything anew before it asks anybody.
+//! Reclaim beside a model that recomputes everything before it asks any group.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +9,13 @@ use submeter::{Bytes, Charge, Group, Quota, Reclaimable, Schema, Tree};
 
 use crate::naive::Naive;
 
-/// How much of what it is asked for a callback frees.
+/// How much of the requested amount a callback frees.
 #[derive(Clone, Copy, Debug)]
 enum Frees {
     All,
     Half,
     Nothing,
-    /// And panics.
+    /// Frees and panics.
     Panics,
 }
 
@@ -29,18 +29,19 @@ impl Frees {
     }
 }
 
-/// How often a charge looks again, and how often each callback is asked on average in one look.
+/// How often a charge looks again, and the average number of times that each callback is asked in
+/// one look.
 const ATTEMPTS: usize = 16;
 
-/// Who was asked, and for how much.
+/// The groups that were asked, and for how much.
 type Asked = Vec<(usize, u64)>;
 
-/// What the model knows of one tree.
+/// The model's knowledge of one tree.
 #[derive(Debug)]
 struct Model {
     naive: Naive,
     limits: Vec<Option<u64>>,
-    /// What those with a callback do.
+    /// What the callbacks do, for groups that have one.
     callbacks: Vec<Option<Frees>>,
 }
 
@@ -65,13 +66,13 @@ impl Model {
         (self.usage(level) + n).saturating_sub(limit)
     }
 
-    /// The nearest group with a callback that answers for another.
+    /// Returns the nearest group with a callback that answers for another.
     fn answers(&self, at: usize, top: usize) -> Option<usize> {
         let below = |&above: &usize| self.naive.is_below(above, top);
         self.up(at).take_while(below).find(|&above| self.callbacks[above].is_some())
     }
 
-    /// Those that may be asked for the sake of `top`, in order.
+    /// Returns the callbacks that may be asked on behalf of `top`, in order.
     fn standings(&self, top: usize, passed: &BTreeSet<usize>) -> Vec<Standing> {
         let all = 0..self.naive.groups.len();
         let whole = [0, 1].map(|which| {
@@ -108,7 +109,7 @@ impl Model {
         standings
     }
 
-    /// Charges, and notes who is asked. Returns whether it was granted.
+    /// Charges, and records which callbacks are asked. Returns whether the charge was granted.
     fn charge(&mut self, at: usize, n: u64, asked: &mut Asked) -> bool {
         let mut passed = BTreeSet::new();
         let mut granted = self.grant(at, n);
@@ -215,12 +216,12 @@ fn made(
     Made { group, held, _registered }
 }
 
-/// A naive model says the same callbacks and the same amounts.
+/// The same callbacks are asked for the same amounts as in a naive model.
 #[test]
 fn what_is_asked_is_what_a_naive_model_says() {
     let mut rng = Rng::with_seed(41);
     let mut calls = 0;
-    // Callbacks that panic say so.
+    // Callbacks that panic would print that.
     for _ in 0..if cfg!(miri) { 2 } else { 60 } {
         let mut schema = Schema::builder();
         let memory = schema.quota::<Bytes>("memory", "Held");

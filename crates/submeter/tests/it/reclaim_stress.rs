@@ -1,4 +1,4 @@
-//! Reclaim by many threads, while groups come and go and callbacks with them.
+//! Reclaim by many threads, while groups and their callbacks come and go.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,19 +11,19 @@ use submeter::{Bytes, Charge, Group, Killed, Quota, Reclaimable, Schema, Tree};
 const THREADS: u64 = 4;
 const STEPS: usize = if cfg!(miri) { 20 } else { 2_000 };
 const LIMIT: u64 = 1_000;
-/// What a group holds that claims all of it.
+/// What a group holds that claims protection for all of it.
 const SHELTERED: u64 = 100;
 
-/// What one group holds, which its callback may take from.
+/// What one group holds, from which its callback may take.
 type Pool = Arc<Mutex<Vec<Charge>>>;
 
-/// A group with a callback that frees what it is asked for, as far as it can; now and then it
-/// charges, panics or kills a group instead.
+/// Registers a callback that frees what it is asked for, as far as it can; now and then it charges,
+/// panics or kills a group instead.
 fn evicts(tree: &Tree, group: &Group, memory: Quota<Bytes>, pool: &Pool) -> Reclaimable {
     let (tree, pool, calls) = (tree.clone(), Arc::clone(pool), AtomicU64::new(0));
     let (group_of, alone) = (group.clone(), AtomicBool::new(false));
     group.on_reclaim(memory, move |wanted| {
-        // Relaxed: were two calls to overlap, nothing would order them.
+        // Relaxed: if two calls overlapped, nothing would order them.
         assert!(!alone.swap(true, Ordering::Relaxed), "calls overlap");
         // Relaxed: a number alone.
         match calls.fetch_add(1, Ordering::Relaxed) % 16 {

@@ -15,7 +15,7 @@ fn tree() -> (Tree, Counter<Count>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), requests)
 }
 
-/// Waits for a condition that must come true, however slow the machine.
+/// Waits for a condition that must become true, however slow the machine.
 fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !come() {
@@ -37,7 +37,7 @@ fn it_flushes_every_period() {
     assert_eq!(flusher.panics(), 0);
 }
 
-/// It flushes when more is pending than was said and not before.
+/// The flusher flushes once more than the threshold is pending, and not before.
 #[test]
 fn it_flushes_once_more_is_pending_than_was_said() {
     let (tree, requests) = tree();
@@ -79,7 +79,7 @@ fn panics_are_counted_and_stop_nothing() {
         .expect("a thread");
     tree.root().add(requests, 5);
     wait_for("three rounds", || runs.load(Ordering::Relaxed) >= 3);
-    // The second from now has begun after the add.
+    // The second flush from now has begun after the add.
     let flushes = flusher.flushes();
     wait_for("two flushes", || flusher.flushes() >= flushes + 2);
     assert_eq!(tree.root().read(requests).value, 5);

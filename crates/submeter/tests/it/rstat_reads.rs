@@ -68,7 +68,7 @@ fn a_partial_flush_is_exact_and_leaves_the_rest() {
     let before = Instant::now();
     let report = a.flush();
     assert_eq!(report.groups, 4, "/a/web, /a/api, /a and /");
-    // Of this flush, not of one of the whole tree.
+    // The age of this flush, not of a flush of the whole tree.
     assert!(a.read(f.requests).age <= before.elapsed());
     assert_eq!((a.read(f.requests).value, web.read(f.requests).value), (30, 10));
     assert_eq!((f.tree.root().read(f.requests).value, other.read(f.requests).value), (30, 0));
@@ -84,8 +84,8 @@ fn a_partial_flush_is_exact_and_leaves_the_rest() {
     assert_eq!(f.tree.root().read(f.requests).max_error, 0);
 }
 
-/// Threads sum subtrees while others update: each sum includes what its caller has added, and in
-/// the end nothing is missing.
+/// While other threads update, each sum of a subtree includes what its caller has added, and in the
+/// end nothing is missing.
 #[test]
 fn sums_of_parts_find_earlier_updates_stress() {
     let f = fixture();
@@ -148,13 +148,13 @@ fn rstat_4_a_flush_sees_earlier_updates_stress() {
             while !stop.load(Ordering::Relaxed) {
                 noise.add(f.sent, 1);
                 noise.flush();
-                // Relaxed, here and below: a sign that other flushes go on.
+                // Relaxed, here and below: a sign that other flushes continue.
                 flushes.fetch_add(1, Ordering::Relaxed);
             }
         });
         let mut last = 0;
         for round in updates {
-            // No less than was sent; it may include the next update already.
+            // At least what was sent; it may already include the next update.
             let seen = if round % 2 == 0 {
                 group.sum(f.requests)
             } else {
@@ -173,8 +173,8 @@ fn rstat_4_a_flush_sees_earlier_updates_stress() {
 /// Nothing is granted beyond a limit, and nothing that fits is refused unless a charge is in
 /// flight.
 ///
-/// As in Linux: the page counter never grants beyond its maximum, and refuses too early by no more
-/// than what others are charging at that moment.
+/// As in Linux, where the page counter never grants beyond its maximum, and refuses too early by at
+/// most what others are charging at that moment.
 #[test]
 fn rstat_6_grants_and_refusals_are_exact_stress() {
     const THREADS: u64 = 4;
@@ -182,7 +182,7 @@ fn rstat_6_grants_and_refusals_are_exact_stress() {
     let f = fixture();
     let group = f.tree.get_or_create("/a/b").expect("created");
     let above = group.parent().expect("/a");
-    // Two that meet may be too much for the second.
+    // If two charges meet, the second may not fit.
     for (limit, may_refuse) in [(THREADS * MOST, false), (MOST, true)] {
         above.set_limit(f.memory, Some(limit));
         let (granted, witness) = (AtomicU64::new(0), Witness::new());
@@ -194,8 +194,8 @@ fn rstat_6_grants_and_refusals_are_exact_stress() {
                         let n = (round * 7919 + thread * 104_729) % MOST + 1;
                         match group.try_charge(f.memory, n) {
                             Ok(charge) => {
-                                // Raised after the grant and lowered before the return: never above
-                                // what is held.
+                                // Raised after the grant and lowered before the return, so it never
+                                // exceeds what is held.
                                 let held = granted.fetch_add(n, Ordering::SeqCst) + n;
                                 assert!(held <= limit, "{held} of {limit} were granted");
                                 witness.met(!may_refuse && held > n);

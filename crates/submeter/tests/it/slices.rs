@@ -1,4 +1,4 @@
-//! Slices of time: who waits for whom is told by counts of polls, not by time.
+//! Time slices. Counts of polls, not times, show which task waits for which.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use crate::work::{burn, burn_ms};
 
 const SLICE: TimeSlice = TimeSlice::new(Duration::from_millis(3));
-/// Longer than any test takes.
+/// Longer than any test.
 const LONG: TimeSlice = TimeSlice::new(Duration::from_secs(1000));
 
 fn tree(has_cpu_time: bool) -> Tree {
@@ -28,7 +28,7 @@ fn tree(has_cpu_time: bool) -> Tree {
     Tree::new(schema.build().expect("valid")).expect("address space")
 }
 
-/// Polls until it is ready, and returns how often.
+/// Polls until the future is ready, and returns how often.
 fn polls<T>(future: impl Future<Output = T>) -> u32 {
     let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));
     let mut polls = 1;
@@ -52,7 +52,8 @@ async fn behind_the_others() {
     yields.await;
 }
 
-/// Runs `heavy` beside a light task on one thread; returns how often that was polled meanwhile.
+/// Runs `heavy` beside a light task on one thread, and returns how often the light task was polled
+/// meanwhile.
 fn polls_of_a_neighbour(heavy: impl Future<Output = ()> + 'static) -> u32 {
     let (is_over, polls) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
     let (ends, counts) = (Rc::clone(&is_over), Rc::clone(&polls));
@@ -122,7 +123,7 @@ fn slices_are_of_measured_time_and_not_of_calls() {
     assert_eq!(polls(waits.in_group(tree.root())), 1, "who waits uses nothing");
 }
 
-/// Outside of groups nothing yields; without CPU time a slice begins at its first checkpoint.
+/// Outside groups nothing yields; without CPU time a slice begins at its first checkpoint.
 #[test]
 fn outside_of_groups_nothing_yields() {
     let (metered, plain) = (tree(true), tree(false));
@@ -143,7 +144,7 @@ fn outside_of_groups_nothing_yields() {
     }
 }
 
-/// A slice goes on in nested groups and ends with the last.
+/// A slice continues in nested groups and ends with the last group.
 #[test]
 fn a_slice_goes_on_in_nested_groups() {
     let tree = tree(true);
@@ -163,12 +164,12 @@ fn a_slice_goes_on_in_nested_groups() {
 
 /// On a thread that stays in a group, work that has yielded begins the next slice.
 ///
-/// As a runtime that runs in a group as a whole: the thread never leaves it.
+/// Like a runtime that runs entirely in one group: the thread never leaves it.
 #[test]
 fn a_yield_begins_a_slice_on_a_group_thread() {
     let tree = tree(true);
     tree.root().run(|| {
-        // 18 ms are 6 slices; if none began anew, each of the 36 checkpoints would yield.
+        // 18 ms are 6 slices; if no new one began, each of the 36 checkpoints would yield.
         let polled = polls(work(36, Some(SLICE)));
         assert!((4..=10).contains(&polled), "{polled}");
     });
@@ -182,7 +183,8 @@ fn one_future_of_a_task_begins_the_next_slice() {
         let futures = [0; 3].map(|_| Box::pin(work(24, Some(SLICE))));
         polls(future::join_all(futures))
     });
-    // 36 ms, in turns of a slice and two steps; if each began one, in turns of three slices.
+    // 36 ms, in turns of a slice and two steps; if each future began a slice, in turns of three
+    // slices.
     assert!((7..=15).contains(&polled), "{polled}");
 }
 
@@ -195,7 +197,7 @@ fn an_always_ready_stream_yields_between_polls() {
     let polled = polls(reads.in_group(tree.root()));
     // 20 ms are 6 slices.
     assert!((4..=10).contains(&polled), "{polled}");
-    // A future that is polled is so at least once each turn, of whatever slice.
+    // A future that is polled at all is polled at least once per turn, whatever the slice.
     let zero = TimeSlice::new(Duration::ZERO);
     let future = zero.between_polls(behind_the_others());
     assert_eq!(polls(future.in_group(tree.root())), 4);
@@ -203,7 +205,7 @@ fn an_always_ready_stream_yields_between_polls() {
 
 /// A tower service yields between the polls of its answer.
 ///
-/// As between the polls of a stream, and below the layer that enters the group.
+/// Like a stream between its polls, and below the layer that enters the group.
 #[test]
 fn a_tower_service_yields_between_its_polls() {
     let (tree, is_over) = (tree(true), Cell::new(false));
@@ -220,14 +222,14 @@ fn a_tower_service_yields_between_its_polls() {
         .layer(GroupLayer::new(move |(): &()| Some(root.clone())))
         .map_future(|answer| TimeSlice::new(Duration::ZERO).between_polls(answer))
         .service(service_fn(answer));
-    // Its own ten, the last, and as often behind the others before each.
+    // Its own ten polls, the last one, and as many waits behind the others, one before each.
     assert_eq!(polls(service.oneshot(())), 22);
     assert!(is_over.get());
 }
 
 /// Jobs of rayon and of blocking threads are told when their slice is used up.
 ///
-/// Jobs of pools that no runtime polls: each begins a slice as its thread enters the group.
+/// Jobs of pools, which no runtime polls: each begins a slice when its thread enters the group.
 #[test]
 fn jobs_are_told_when_their_slice_is_used_up() {
     let tree = tree(true);

@@ -121,7 +121,7 @@ fn an_export_does_not_show_how_metrics_are_split() {
         web.add(written, 9);
         submeter::export::Export::new("app").write(&tree, text).expect("a string");
     }
-    // What is before is of one of the trees.
+    // The text before that belongs to one of the trees.
     let [one, split] = text.each_ref().map(|text| text.split_once("app_tree_sequence 1\n"));
     assert_eq!(one.expect("the tree").1, split.expect("the tree").1);
     assert!(text[1].contains("app_written_bytes_total{group=\"/web\"} 9\n"), "{}", text[1]);
@@ -183,7 +183,7 @@ fn a_tree_full_of_one_sections_dead_flushes_it() {
     assert_eq!(tree.group_count(), 2);
 }
 
-/// A parent is the sum of its children in every section while all is moving.
+/// A parent is the sum of its children in every section while everything changes.
 #[test]
 fn parents_are_sums_in_every_section_stress() {
     const SNAPSHOTS: u32 = 500;
@@ -220,7 +220,7 @@ fn parents_are_sums_in_every_section_stress() {
             let sums = children.iter().fold((0, 0), |sum, v| (sum.0 + v.0, sum.1 + v.1));
             assert_eq!(value("/p"), sums);
             assert_eq!(value("/"), sums);
-            // Both sections move.
+            // Both sections change.
             let before = std::mem::replace(&mut last, sums);
             before != (0, 0) && sums.0 != before.0 && sums.1 != before.1
         });
@@ -328,7 +328,7 @@ fn a_foreign_metric_panics_at_the_callers_line() {
         Some(at) if std::thread::current().id() == test => {
             files.lock().expect("no panic").push(at.file().to_owned());
         }
-        // Another test's.
+        // Another test's panic.
         _ => before(panic),
     }));
     let uses: [&dyn Fn(); 8] = [

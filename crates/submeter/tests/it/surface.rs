@@ -138,7 +138,7 @@ fn the_last_setting_of_a_gauge_holds_stress() {
                 let handle = web.handle(queued);
                 for _ in 0..rounds {
                     round.wait();
-                    // The sets that race find far more than they leave.
+                    // The racing sets find a far larger value than they leave.
                     handle.adjust(1_000_000);
                     handle.set(thread);
                     // Equal moves up and down must leave no trace.
@@ -150,15 +150,15 @@ fn the_last_setting_of_a_gauge_holds_stress() {
                 }
             });
         }
-        // The sum is read while nothing moves: one that is read meanwhile may miss any number of
-        // moves between the first CPU's part and the last one's.
+        // The sum is read while nothing changes: otherwise it may miss any number of moves between
+        // the reads of the first and the last CPU's part.
         for _ in 0..rounds {
             round.wait();
             round.wait();
             sums.push(web.sum(f.queued));
         }
     });
-    // Not in the loop: after a panic there the others would never leave the barrier.
+    // Not in the loop: after a panic there, the other threads would never leave the barrier.
     assert!(sums.iter().all(|sum| sum.abs() <= 2 * THREADS), "sets add up: {sums:?}");
     for value in [5, i64::MIN, i64::MAX, 0, -7] {
         web.set(f.queued, value);
@@ -178,7 +178,7 @@ fn a_distribution_is_read_with_its_bound_stress() {
             scope.spawn(|| (0..EACH).for_each(|n| group.record(f.latency, n * 100)));
         }
     });
-    // All calls have returned, so the truth is known and the read must be within its bound.
+    // All calls have returned, so the exact value is known and the read must be within its bound.
     let parent = f.tree.get("/p").expect("made");
     let reading = parent.read_histogram(f.latency);
     let all = EACH * groups.len() as u64;
@@ -229,14 +229,14 @@ fn set_limit_answers_about_its_own_limit_stress() {
         });
         until_met(rounds, || {
             assert_eq!(f.tree.root().set_limit(f.memory, Some(50)).excess(), 10);
-            // The other came between.
+            // The other thread came in between.
             f.tree.root().usage(f.memory).limit == Some(1000)
         });
     });
     drop(held);
 }
 
-/// A limit error names the quota and a lowered limit the excess.
+/// A limit error names the quota, and after a limit was lowered, the excess.
 #[test]
 fn limit_errors_name_the_quota_and_the_excess() {
     let f = fixture();

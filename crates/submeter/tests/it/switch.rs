@@ -223,7 +223,7 @@ fn switches_sum_up_to_a_threads_cpu_time_stress() {
             .map(|_| {
                 scope.spawn(|| {
                     let _outer = f.tree.root().enter();
-                    // Start this thread's clock outside of the group, which then is not charged.
+                    // Starts this thread's clock outside the group, which is then not charged.
                     switch::park();
                     let start = clock::thread_cpu_ns();
                     let until = Instant::now();
@@ -284,7 +284,7 @@ fn a_schema_has_one_counter_of_cpu_time() {
     }
 }
 
-/// Waits are charged to the group in which they happened; others to no group.
+/// Waits are charged to the group in which they happened, and others to no group.
 #[test]
 fn waits_are_charged_where_they_were() {
     const WAIT: Duration = Duration::from_millis(10);
@@ -299,7 +299,7 @@ fn waits_are_charged_where_they_were() {
     let [a, b, c] = ["/a", "/b", "/c"].map(|path| tree.create(path).expect("created"));
     let wall = Instant::now();
     c.run(|| std::thread::sleep(Duration::from_nanos(1)));
-    // Outside of groups, of groups that meter it, and once in each of two.
+    // Outside all groups, outside groups that meter it, and once in each of two groups.
     std::thread::sleep(WAIT);
     fixture().a.run(|| std::thread::sleep(WAIT));
     let mut entered = a.enter();
@@ -309,14 +309,14 @@ fn waits_are_charged_where_they_were() {
     drop(entered);
     let wall = wall.elapsed();
     let charged = [&a, &b].map(|group| group.sum(off));
-    // It waits for no less, and uses some microseconds of CPU time on its way.
+    // It waits for no less, and uses some microseconds of CPU time in the process.
     let least = WAIT.as_nanos() as u64 * 9 / 10;
     assert!(charged.iter().all(|&ns| ns >= least), "{charged:?}");
     let all = u128::from(tree.root().sum(off)) + 2 * u128::from(least);
     assert!(all <= wall.as_nanos(), "{charged:?}, {all} of {wall:?}");
 }
 
-/// Whoever waits for a group may switch when the last guard releases it.
+/// A waiter for a group's release may switch when the last guard releases it.
 ///
 /// Dropping a handle may release its group and wake the waiters: never in the middle of a switch.
 #[test]
@@ -337,7 +337,8 @@ fn a_waiter_may_switch_at_the_release() {
     let mut released = pin!(killed.released());
     drop(b);
     assert!(released.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    // Out of order: the last guard to end gives up a handle to a group that it does not return to.
+    // Out of order: the last guard to end drops its handle to a group that the thread does not
+    // return to.
     guards[1] = None;
     guards[2] = None;
     assert!(killed.is_released());

@@ -224,7 +224,7 @@ fn streams_and_sinks_work_in_their_group() {
         assert_eq!(items.collect::<Vec<_>>().await, vec![Some(a.clone()); 3]);
         let mut seen = Vec::new();
         let sent = sink::unfold(&mut seen, |seen: &mut Vec<_>, ()| {
-            // The first at the send, the second at the poll of what it started.
+            // The first group at the send, the second at the poll of what it started.
             seen.push(switch::current());
             async {
                 Ok::<_, std::io::Error>({
@@ -304,7 +304,7 @@ fn spawned_work_stays_in_its_creators_group() {
         let thread = std::thread::scope(|scope| {
             scope.spawn(switch::inherit(switch::current)).join().expect("no panic")
         });
-        // Made here: inside of the scope it would inherit from a thread of the pool.
+        // Made here: inside the scope it would inherit from a thread of the pool.
         let inherited = switch::inherit(switch::current);
         let pool = rayon::scope(|_| inherited());
         [spawned, thread, pool].into_iter().chain(set).collect::<Vec<_>>()
@@ -326,7 +326,7 @@ fn a_parallel_iterator_is_in_its_group() {
     assert_eq!(items.filter(seen).count(), 1_000);
     let indexed = (0..1_000).into_par_iter().in_group(&a);
     assert_eq!(indexed.opt_len(), Some(1_000));
-    // In order, although the pieces end in any.
+    // In order, although the pieces end in any order.
     let squares: Vec<i32> = b.run(|| indexed.map(|n| n * n).collect());
     assert!(squares.iter().enumerate().all(|(n, square)| (n * n) as i32 == *square));
     assert_eq!((0..1_000).into_par_iter().in_group(&a).find_first(|n| *n == 700), Some(700));
@@ -334,7 +334,7 @@ fn a_parallel_iterator_is_in_its_group() {
     rayon::broadcast(|_| assert_eq!(switch::current(), None));
 }
 
-/// What was moved is counted, however little of what was asked for; errors and waits are not.
+/// What was moved is counted, however little of the requested amount; errors and waits are not.
 #[test]
 fn a_counted_connection_counts_what_was_moved() {
     let mut schema = Schema::builder();

@@ -1,4 +1,4 @@
-//! How a group travels: by every way to start work, to its end, its cancellation or its panic.
+//! How a group travels: with every way to start work, to its end, cancellation or panic.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ impl Drop for Note {
     }
 }
 
-/// Asserts that nothing holds the group any more.
+/// Asserts that nothing holds the group any longer.
 fn is_left(group: Group) {
     let killed = group.kill().expect("not the root");
     drop(group);
@@ -101,7 +101,7 @@ fn an_aborted_task_is_dropped_in_its_group() {
     }
     task.abort();
     assert_eq!(dropped.recv_timeout(PATIENCE).expect("dropped"), Some(a.clone()));
-    // What is left of a set is aborted with it.
+    // The remaining tasks of a set are aborted with it.
     runtime.block_on(async { drop(set) });
     assert_eq!(dropped.recv_timeout(PATIENCE).expect("dropped"), Some(b.clone()));
     assert!(runtime.block_on(task).expect_err("aborted").is_cancelled());
@@ -127,7 +127,7 @@ fn an_ended_future_is_dropped_in_its_last_poll() {
     assert_eq!(dropped.try_recv(), Ok(Some(a)), "with the last poll, in the group");
 }
 
-/// A panic leaves the group, whichever way it came.
+/// A panic leaves the group, wherever it comes from.
 #[test]
 fn a_panic_leaves_the_group_from_anywhere() {
     let (_tree, a, b) = fixture();
@@ -178,7 +178,7 @@ fn a_parallel_iterator_keeps_its_positions() {
     assert!(collected.iter().enumerate().all(|(n, item)| *item == ((n, true), true)));
     let in_order = items().enumerate().rev().map(|(at, (n, made))| at == n && made && here(&a));
     assert!(in_order.all(|right| right));
-    // Each is made in its own group, also where both are taken by turns.
+    // Each item is made in its own group, even if both iterators are consumed in turns.
     let others = (0..1_000).into_par_iter().map(|n| (n, here(&b))).in_group(&b);
     let right = |((n, in_a), (m, in_b)): &_| n == m && *in_a && *in_b && here(&b);
     assert_eq!(items().zip(others).filter(right).count(), 1_000);

@@ -1,4 +1,4 @@
-//! A clock that a test turns: what depends on time does what it would have done by then.
+//! A clock that a test advances: whatever depends on time acts as if that time had passed.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn by(clock: &TestClock) -> (Tree, Counter<Count>, RateLimit<Count>) {
     (tree, requests, rate)
 }
 
-/// To the nanosecond, in groups made before and after.
+/// A rate earns by the test's clock, to the nanosecond, in groups made before and after.
 #[test]
 fn a_rate_earns_by_it() {
     let clock = TestClock::new();
@@ -64,7 +64,7 @@ fn a_reading_ages_by_it() {
     assert_eq!(tree.root().read_within(requests, fresh).age, Duration::ZERO);
 }
 
-/// A program's tests run beside each other.
+/// Another tree goes by its own clock, because a program's tests run concurrently.
 #[test]
 fn another_tree_goes_by_its_own() {
     let (clock, other) = (TestClock::new(), TestClock::new());

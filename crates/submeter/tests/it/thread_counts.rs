@@ -41,7 +41,7 @@ fn tree() -> (Tree, Counter<Bytes>, Counter<Count>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), bytes, blocks)
 }
 
-/// A switch charges the group that is left with what the counts gained in it.
+/// A switch charges the group that the thread leaves for what the counts gained in it.
 #[test]
 fn a_switch_charges_the_group_that_is_left() {
     let (tree, bytes, blocks) = tree();

@@ -98,7 +98,7 @@ fn a_killed_childs_totals_stay_above() {
     assert_eq!(f.tree.root().sum(f.requests), 400);
 }
 
-/// A killed group is released when the last handle and charge are gone.
+/// A killed group is released when its last handle and charge are gone.
 #[test]
 fn a_killed_group_ends_with_its_last_holder() {
     let f = fixture();
@@ -123,7 +123,7 @@ fn a_killed_group_ends_with_its_last_holder() {
     assert_eq!(f.tree.root().sum(f.requests), 6);
 }
 
-/// Deleting groups under load loses nothing, and lets no update in afterwards.
+/// Deleting groups under load loses nothing, and no update gets in afterwards.
 #[test]
 fn deletions_under_load_lose_nothing_stress() {
     let f = fixture();
@@ -134,7 +134,7 @@ fn deletions_under_load_lose_nothing_stress() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // One request: looks its tenant up, counts, ends.
+                    // One request: it looks up its tenant, counts and ends.
                     let group = f.tree.get_or_create("/p/t").expect("room");
                     group.add(f.requests, 1);
                     counted.fetch_add(1, Ordering::SeqCst);
@@ -156,7 +156,7 @@ fn deletions_under_load_lose_nothing_stress() {
     assert!(f.tree.group_count() <= 3, "/, /p and at most one /p/t");
 }
 
-/// A group with children cannot be killed and the root never.
+/// A group with children cannot be killed, and the root never can.
 #[test]
 fn neither_parents_nor_the_root_can_be_killed() {
     let f = fixture();
@@ -191,7 +191,7 @@ fn names_are_checked() {
     assert!(f.tree.create("/twice").expect_err("exists").is_already_exists());
 }
 
-/// A full tree says so and takes more once the dead are flushed.
+/// A full tree says so, and takes more groups once the dead are flushed.
 #[test]
 fn a_full_tree_takes_more_once_the_dead_go() {
     let mut schema = Schema::builder();
@@ -255,7 +255,7 @@ fn a_subtrees_groups_end_in_order_of_words() {
 #[test]
 fn a_refusals_text_tells_nothing_of_others() {
     let f = fixture();
-    // A name that turns the text behind it around.
+    // A name that reverses the text that follows it.
     let paths = ["/acme/web", "/acme/\u{202e}mail", "/\u{202e}hog"];
     let [web, mail, hog] = paths.map(|path| f.tree.get_or_create(path).expect("created"));
     let acme = web.parent().expect("below the root");
@@ -287,9 +287,9 @@ fn a_refusals_text_tells_nothing_of_others() {
 
 #[test]
 fn concurrent_flushes_join() {
-    // A flush of this many groups takes long enough for other threads to wait for it. All but one
-    // of those that wait for the same flush join it: ten of a few hundred flushes. Fewer than ten
-    // of all means that joining does not work.
+    // A flush of this many groups takes long enough for other threads to wait for it. Of the
+    // threads that wait for the same flush, all but one join the next: ten joins take a few hundred
+    // flushes. If fewer than ten of all flushes join, joining does not work.
     const GROUPS: usize = 300;
     const FLUSHES: u64 = 5_000;
     let f = fixture();
@@ -342,7 +342,7 @@ fn a_group_seen_killed_is_not_found_stress() {
         let _stop = StopOnDrop(&stop);
         let others = [(); 2].map(|()| {
             threads.spawn(|| {
-                // Relaxed, here and below: only ends the loops.
+                // Relaxed, here and below: it only ends the loops.
                 while !stop.load(Ordering::Relaxed) {
                     let Ok(web) = tree.root().get_or_create_child("web") else { continue };
                     while !web.is_killed() && !stop.load(Ordering::Relaxed) {
@@ -358,7 +358,7 @@ fn a_group_seen_killed_is_not_found_stress() {
         });
         let mut killed = 0;
         while killed < rounds && !others.iter().any(|other| other.is_finished()) {
-            // None while the others have not made it again.
+            // None until the others have made it again.
             if let Some(web) = tree.root().child("web") {
                 web.kill().expect("killed here alone");
                 killed += 1;

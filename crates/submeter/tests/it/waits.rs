@@ -62,7 +62,7 @@ fn a_timeout_lets_those_behind_it_pass() {
         let first = scope.spawn(|| {
             tree.root().charge_blocking(memory, 50, Duration::from_millis(100)).map(drop)
         });
-        // Granted for as long as the other is not there.
+        // Granted until the other charge is waiting.
         let mut second = loop {
             let mut second = Box::pin(tree.root().charge(memory, 10));
             if poll(&mut second.as_mut()).is_pending() {
@@ -103,7 +103,7 @@ fn only_granted_charges_are_woken() {
     assert!(poll(&mut first).is_ready());
 }
 
-/// A charge that alone exceeds a limit fails at once, and says whose.
+/// A charge that alone exceeds a limit fails at once, and says whose limit.
 #[test]
 fn what_exceeds_a_limit_alone_fails_at_once() {
     let (tree, memory) = tree(100);
@@ -179,7 +179,7 @@ fn a_future_out_of_time_says_why_and_leaves() {
     assert_eq!((full.is_behind(), full.limiting(), full.current()), (false, tree.root(), 60));
     drop(first);
     assert_eq!(late(40).expect("it fits before any timer is asked"), 40);
-    // Granted, and not polled since: the timer comes second.
+    // Granted and not polled since: the timer comes second.
     let mut granted = Box::pin(web.charge(memory, 50).until(std::future::poll_fn(|_| {
         held.resize(40).expect("less is never refused");
         Poll::Ready(())
@@ -191,7 +191,7 @@ fn a_future_out_of_time_says_why_and_leaves() {
     assert_eq!(tree.root().usage(memory).current, 0);
 }
 
-/// A waiting charge ends with its group, and does not keep it any longer.
+/// A waiting charge ends with its group, and no longer keeps it.
 #[test]
 fn a_waiting_charge_ends_with_its_group() {
     let (tree, memory) = tree(100);
@@ -222,8 +222,8 @@ fn a_waiting_charge_ends_with_its_group() {
         assert_eq!(refused.detail().to_string(), format!("{}: {told}", refused.group()));
     }
     assert!(poll(&mut third.as_mut()).is_pending(), "it is of another");
-    // What would have to wait ends at once, in a group that was never charged before as well; what
-    // fits is granted, as to any handle of a killed group.
+    // A charge that would have to wait ends at once, even in a group that was never charged before.
+    // A charge that fits is granted, as for any handle of a killed group.
     for group in [&acme, &page, &idle] {
         assert!(group.charge_blocking(memory, 50, LONG).expect_err("killed").is_killed());
         assert!(group.try_charge(memory, 40).is_ok());
@@ -233,8 +233,8 @@ fn a_waiting_charge_ends_with_its_group() {
     Killed::all_released_blocking(&killed, LONG).expect("nothing keeps them");
 }
 
-/// Each wait begins as the kill runs: in groups that were never charged before, so that the kill
-/// and the first wait race for the place in which it is noted.
+/// Each wait begins while the kill runs, in groups that were never charged before, so that the kill
+/// races with the first wait, which makes the list of waits.
 #[test]
 fn no_wait_outlives_a_kill_beside_it_stress() {
     let (tree, memory) = tree(0);
@@ -244,12 +244,13 @@ fn no_wait_outlives_a_kill_beside_it_stress() {
         (0..rounds).map(|n| tree.create(&format!("/{n}")).expect("a group")).collect();
     tree.root().set_limit(memory, Some(1));
     let _full = tree.root().try_charge(memory, 1).expect("it fits");
-    // Then the others only keep step: a thread that panicked would keep them at the barrier.
+    // After a failure the others only keep step: a thread that panicked would keep them at the
+    // barrier.
     let failed = AtomicBool::new(false);
     let each = |act: &dyn Fn(&Group) -> bool| {
         for group in &groups {
             start.wait();
-            // Relaxed: a flag alone.
+            // Relaxed: a flag that publishes nothing else.
             if !failed.load(Ordering::Relaxed) && !act(group) {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -268,7 +269,7 @@ fn no_wait_outlives_a_kill_beside_it_stress() {
     assert!(!failed.load(Ordering::Relaxed), "nobody woke it");
 }
 
-/// Returns whether it was ready in time.
+/// Returns whether the future was ready in time.
 fn wait_for(future: impl Future<Output = ()>) -> bool {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -339,7 +340,7 @@ fn killed_groups_keep_their_data() {
     assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
-/// Threads that wait are all served and the limit holds.
+/// Threads that wait are all served, and the limit holds.
 #[test]
 fn waiting_threads_are_all_served_stress() {
     let (tree, memory) = tree(100);
@@ -356,7 +357,8 @@ fn waiting_threads_are_all_served_stress() {
                     let n = rng.u64(1..=70);
                     let charge =
                         group.charge_blocking(memory, n, LONG).expect("everybody is served");
-                    // Relaxed: the sum is at most what is charged, as it is lowered before.
+                    // Relaxed: the sum is at most what is charged, because it is lowered before the
+                    // release.
                     let together = held.fetch_add(n, Ordering::Relaxed) + n;
                     assert!(together <= 100, "{together} of 100");
                     held.fetch_sub(n, Ordering::Relaxed);

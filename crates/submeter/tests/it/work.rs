@@ -32,7 +32,7 @@ pub(crate) fn pages_are_small() -> bool {
     !huge
 }
 
-/// Touches this many pages for the first time.
+/// Touches `pages` pages for the first time.
 pub(crate) fn fault(pages: usize) {
     // More than malloc keeps for reuse, so that the kernel supplies new pages each time.
     let mut bytes = vec![0u8; 64 << 20];

@@ -1,5 +1,5 @@
-//! Sessions in adverse conditions: threads that are in a group already, visits in step with the
-//! turns, panics, observers that come and go all the time.
+//! Sessions in adverse conditions: threads that are already in a group, visits in step with the
+//! turns, panics, observers that constantly come and go.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn the_next_switch_counts_as_others_come_and_go() {
         let _stopping = StopOnDrop(&done);
         for _ in 0..2 {
             scope.spawn(|| {
-                // Relaxed: they only stop some time after.
+                // Relaxed: they only stop some time later.
                 while !done.load(Ordering::Relaxed) {
                     drop(switch::observe(|_| None));
                 }
@@ -80,7 +80,7 @@ fn the_next_switch_counts_as_others_come_and_go() {
     assert_eq!(missed, 0, "of {ROUNDS} sessions");
 }
 
-/// For random requests and random sequences of visits that repeat.
+/// Rotation starves no request, for random requests and random repeating sequences of visits.
 #[test]
 fn rotation_starves_nobody_in_any_rhythm_stress() {
     const LISTS: [&str; 4] = ["cycles", "instructions", "{cycles,instructions}", "task-clock"];
@@ -126,7 +126,7 @@ impl switch::Observer for Fragile {
     }
 }
 
-/// An observer that panics while its thread does ends nothing.
+/// An observer that panics while its thread is panicking ends nothing.
 #[test]
 fn an_observers_second_panic_ends_nothing() {
     let f = fixture();
@@ -152,7 +152,7 @@ fn an_observers_second_panic_ends_nothing() {
     assert!(worker.join().expect("no second panic") > 0);
 }
 
-/// The values of a request are of one moment while threads switch.
+/// The values of a request are from one moment while threads switch.
 #[test]
 fn a_requests_values_are_of_one_moment_stress() {
     const READS: usize = if cfg!(miri) { 20 } else { 20_000 };
@@ -165,7 +165,7 @@ fn a_requests_values_are_of_one_moment_stress() {
         let _stopping = StopOnDrop(&done);
         for _ in 0..3 {
             scope.spawn(|| {
-                // Relaxed: they only stop some time after.
+                // Relaxed: they only stop some time later.
                 while !done.load(Ordering::Relaxed) {
                     f.b.run(|| work(CYCLES, 1));
                 }

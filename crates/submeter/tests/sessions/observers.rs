@@ -1,4 +1,4 @@
-//! Observers: which switches they see, and that a misbehaving one harms no other.
+//! Observers: which switches they see, and that a misbehaving one does not harm the others.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
 
-/// What observers saw. One list suffices, as the threads here run one after another.
+/// What observers saw. One list suffices, because the threads here run one after another.
 type Seen = Arc<Mutex<Vec<String>>>;
 
 struct Recorder {
@@ -44,7 +44,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Observes the calling thread alone: all tests share one registry, and other threads run other
+/// Observes only the calling thread: all tests share one registry, and other threads run other
 /// tests.
 fn observe_here(seen: &Seen) -> Observation {
     let (seen, me) = (Arc::clone(seen), std::thread::current().id());
@@ -89,7 +89,7 @@ fn each_switch_to_another_group_is_told_once() {
     assert_eq!(take(&seen), ["dropped"]);
 }
 
-/// An observer is told the time if it wants it; its factory always is.
+/// An observer gets the time if it wants it; its factory always does.
 #[test]
 fn observers_are_told_the_time_they_want() {
     struct Timeless(Arc<Mutex<Vec<u64>>>);
@@ -128,7 +128,7 @@ fn observers_are_told_the_time_they_want() {
     assert!(made.lock().expect("no panic").iter().all(|&now_ns| now_ns > 0));
 }
 
-/// Guards dropped in any order are told as they take effect.
+/// Guards dropped in any order are reported as they take effect.
 #[test]
 fn guards_are_told_as_they_take_effect() {
     let (f, seen) = (fixture(), Seen::default());
@@ -140,7 +140,7 @@ fn guards_are_told_as_they_take_effect() {
     assert_eq!(take(&seen), ["- > /a", "/a > /b", "/b > -"]);
 }
 
-/// Leaving for the same group is no switch in whatever order.
+/// Leaving for the same group is no switch, in any order of guards.
 #[test]
 fn leaving_for_the_same_group_is_no_switch() {
     let (f, seen) = (fixture(), Seen::default());
@@ -194,7 +194,7 @@ impl Drop for Fragile {
     }
 }
 
-/// An observer that panics harms nobody and is not called again.
+/// An observer that panics does no harm and is not called again.
 #[test]
 fn a_panicking_observer_is_not_called_again() {
     let (f, seen) = (fixture(), Seen::default());
@@ -226,7 +226,7 @@ struct Meddler {
 
 impl Observer for Meddler {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, _: u64) {
-        // Relaxed: this thread's own.
+        // Relaxed: used only by this thread.
         self.calls.fetch_add(1, Ordering::Relaxed);
         assert_eq!(switch::current(), None);
         self.group.run(|| next.map(|next| next.run(switch::park)));
@@ -254,7 +254,7 @@ fn an_observer_that_calls_back_changes_no_group() {
         assert_eq!(switch::current().as_ref(), Some(&f.a));
     });
     assert_eq!(observation.panicked(), 0);
-    // Relaxed: this thread's own.
+    // Relaxed: used only by this thread.
     assert!(calls.load(Ordering::Relaxed) >= 4);
     drop(observation);
     f.b.run(|| assert_eq!(switch::current().as_ref(), Some(&f.b)));

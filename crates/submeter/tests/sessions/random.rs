@@ -25,7 +25,7 @@ struct Ledger {
     time: Arc<TimeLedger>,
 }
 
-/// A session that counts CPU time alone, beside the time that the same groups are charged.
+/// A session that counts only CPU time, beside the time that the same groups are charged.
 struct TimeLedger {
     session: Session,
     cpu: Counter<Nanoseconds>,
@@ -105,7 +105,7 @@ impl Ledger {
 struct Walk {
     guards: Vec<Option<(Entered, Group)>>,
     ledgers: Vec<Ledger>,
-    /// How many of the ledgers, from the first, belong to all threads, so that this one keeps them.
+    /// Number of ledgers, from the first, that belong to all threads, so that this one keeps them.
     kept: usize,
 }
 
@@ -203,7 +203,7 @@ fn a_session_agrees_with_all_ledgers_stress() {
             let stopping = StopOnDrop(&done);
             let threads: Vec<_> = (1..=THREADS).map(|t| scope.spawn(move || walk(t))).collect();
             let others = scope.spawn(|| {
-                // Relaxed: it only stops some time after.
+                // Relaxed: it only stops some time later.
                 while !done.load(Ordering::Relaxed) {
                     drop(open(&trees[0].tree, &groups, Duration::ZERO));
                 }

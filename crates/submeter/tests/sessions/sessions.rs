@@ -74,7 +74,7 @@ fn sums_are_conserved_as_threads_come_and_go() {
         });
     }
     let all = 3 * THREADS * ROUNDS;
-    // A thread joins the session when it first enters `a`; from then on its work outside of groups
+    // A thread joins the session when it first enters `a`; from then on its work outside groups
     // counts for the whole process.
     assert_eq!(values(&session), [6 * all, 2 * all, 3 * all, 10 * all]);
     assert_eq!(session.threads() as u64, 3 * THREADS);

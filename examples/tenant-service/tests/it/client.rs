@@ -1,4 +1,4 @@
-//! A running service, its tenants, and what it says of them.
+//! A running service, its tenants, and what it reports about them.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -35,7 +35,7 @@ impl Service {
         Service { running: Some(running), file, api, operator, agent }
     }
 
-    /// Ends it at once, as a crash would, and starts it again.
+    /// Ends the service abruptly, as a crash would, and starts it again.
     pub(crate) fn crash(&mut self) {
         drop(self.running.take());
         let (running, api, operator) = run(&self.file);
@@ -46,7 +46,7 @@ impl Service {
         self.running.as_ref().expect("started").id()
     }
 
-    /// Creates a tenant; returns its key.
+    /// Creates a tenant, and returns its key.
     pub(crate) fn create(&self, tenant: &str, plan: &str) -> String {
         let (status, _, key) = self.operate("PUT", &format!("/tenants/{tenant}?{plan}"));
         assert_eq!(status, 201, "{}", String::from_utf8_lossy(&key));
@@ -76,7 +76,7 @@ impl Service {
         (answer.status().as_u16(), after, content)
     }
 
-    /// Asks until the status is as expected, for as long as a job may take.
+    /// Repeats a request until the status is as expected, for as long as a job may take.
     pub(crate) fn await_status(&self, key: &str, path: &str, status: u16) -> Vec<u8> {
         for _ in 0..6_000 {
             let (now, _, body) = self.call(key, "GET", path, &[]);
@@ -88,8 +88,8 @@ impl Service {
         panic!("{path} never had the status {status}");
     }
 
-    /// Returns `/metrics`. Only the first scrape has all that was counted: a series that begins
-    /// later begins at 0.
+    /// Returns `/metrics`. Only the first scrape has everything that was counted: a series that
+    /// begins later begins at 0.
     pub(crate) fn metrics(&self) -> HashMap<String, f64> {
         let (status, _, text) = self.operate("GET", "/metrics");
         assert_eq!(status, 200);
@@ -123,7 +123,7 @@ pub(crate) fn of(metrics: &HashMap<String, f64>, metric: &str, group: &str) -> f
     metrics.get(&name).copied().unwrap_or_default()
 }
 
-/// Makes a text of words that differ.
+/// Makes a text of different words.
 pub(crate) fn text(bytes: usize) -> Vec<u8> {
     let words: String = (0..1000).map(|n| format!("word{n} ")).collect();
     let mut text = words.repeat(bytes.div_ceil(words.len())).into_bytes();

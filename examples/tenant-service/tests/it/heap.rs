@@ -1,4 +1,5 @@
-//! A request that takes more memory than its tenant may have is ended, and its neighbour's are not.
+//! A request that takes more memory than its tenant may have is ended, and its neighbour's requests
+//! are not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,16 +9,16 @@ use crate::client::Service;
 
 const LIMIT: u64 = 8 << 20;
 
-/// More than a poll adds: the words of a piece of 64 KiB, each with a block and its place in a
-/// tree, the piece, and what the database keeps of its file for having read it.
+/// More than a poll adds: the words of a piece of 64 KiB, each with a block and a tree node, the
+/// piece itself, and what the database caches of its file after reading it.
 const POLL: u64 = 1 << 20;
 
-/// Makes a text of so many words, all of which differ.
+/// Makes a text of `n` words, all of them different.
 fn words(n: u32) -> Vec<u8> {
     (0..n).flat_map(|n| format!("word{n} ").into_bytes()).collect()
 }
 
-/// A runaway request ends within a poll and the tenant goes on.
+/// A runaway request ends within a poll, and the tenant continues.
 #[test]
 fn a_runaway_request_ends_within_a_poll() {
     let service = Service::start("heap");
@@ -39,12 +40,13 @@ fn a_runaway_request_ends_within_a_poll() {
         let held: u64 = said.split(' ').nth(2).and_then(|n| n.parse().ok()).expect(&said);
         println!("over by {} KiB", (held - LIMIT) >> 10);
         assert!((LIMIT..LIMIT + POLL).contains(&held), "{said}");
-        // What it had is free: the tenant is below its limit.
+        // Its memory is free again: the tenant is below its limit.
         small();
     }
 }
 
-/// The latencies of a neighbour's requests in µs, alone and beside runaway requests, in turns.
+/// A neighbour is answered beside runaway requests; prints its latencies in µs, alone and beside
+/// them, in turns.
 #[test]
 fn a_runaways_neighbour_is_answered() {
     let service = Service::start("heap-neighbour");

@@ -1,4 +1,4 @@
-//! How many lines of the example are about submeter.
+//! The number of lines of the example that are about submeter.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ const SOURCES: [&str; 3] = [
     include_str!("../../src/store.rs"),
 ];
 
-/// The program's own names of what it has from submeter: lines with these, too, a program without
-/// it would not have, or not like this.
+/// The program's own names for things it has from submeter: a program without submeter would not
+/// have lines with these names either, or not in this form.
 const OWN: [&str; 18] = [
     "submeter",
     "submeter_http",
@@ -31,7 +31,7 @@ const OWN: [&str; 18] = [
     "MEMORY_BYTES",
 ];
 
-/// Lines of code. rustfmt has the last word on their length, so that none counts for two.
+/// Returns the lines of code. rustfmt decides their length, so no line counts as two.
 fn code(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
@@ -58,7 +58,7 @@ fn at_most_seventy_five_lines_are_about_submeter() {
     let about: Vec<&str> = SOURCES.into_iter().flat_map(code).filter(about).collect();
     println!("{} lines: {about:#?}", about.len());
     assert!(about.len() <= 75, "{} lines: {about:#?}", about.len());
-    // The count sees what it is about.
+    // The count sees these lines.
     for part in ["Quota<Bytes>", "RateLayer::new", "switch::inherit(work)", ".kill()", "_ = &held"]
     {
         assert!(about.iter().any(|line| line.contains(part)), "{part} is not in {about:#?}");

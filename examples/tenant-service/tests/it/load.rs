@@ -1,4 +1,4 @@
-//! The service under load: what it charged is what the system and the clients counted.
+//! The service under load: its charges match what the system and the clients counted.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -7,7 +7,8 @@ use submeter_program::TempFile;
 
 use crate::client::{Service, of, text};
 
-/// The CPU time of a process in seconds, as the system counts it: user and system, in hundredths.
+/// Returns the CPU time of a process in seconds, as the system counts it: user and system, in
+/// hundredths.
 fn cpu_s(id: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it runs");
     let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
@@ -15,11 +16,11 @@ fn cpu_s(id: u32) -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// What ApacheBench says of a run.
+/// ApacheBench's report of a run.
 #[derive(Debug, Default)]
 struct Ran {
     complete: u64,
-    /// Bytes of bodies that came.
+    /// Bytes of bodies received.
     received: u64,
     refused: u64,
 }
@@ -62,12 +63,12 @@ fn charged_is_what_system_and_clients_counted() {
         assert_eq!(service.call(key, "PUT", "/documents/page", &page).0, 201);
     }
     assert_eq!(service.call(&writer, "GET", "/documents", &[]).0, 200);
-    // From here on, so that what a process does before it has a tree does not matter.
+    // Counted from here, so that what a process does before it has a tree does not matter.
     let start = Scrape::of(&service);
     let upload = TempFile::new("upload.txt", &String::from_utf8(text(100_000)).expect("ASCII"));
     let (mut read, mut wrote, mut turned_away) = (Ran::default(), Ran::default(), Ran::default());
     let put = ["-u", upload.path(), "-T", "text/plain"];
-    // Until a hundredth of the CPU time is more than the system's own unit.
+    // Until a hundredth of the CPU time exceeds the system's own unit.
     for _ in 0..40 {
         let runs = std::thread::scope(|scope| {
             let read = scope.spawn(|| ab(&service, &reader, 500, "/documents/page", &[]));
@@ -98,7 +99,8 @@ fn charged_is_what_system_and_clients_counted() {
     assert_eq!(counted("requests_throttled_total", "/throttled"), turned_away.refused);
     assert!(turned_away.refused > 0, "{turned_away:?}");
 
-    // CPU time: the groups' and what is in none are the process's, as the system counts it.
+    // CPU time: the groups' and the unattributed time add up to the process's, as the system counts
+    // it.
     let groups = ["/", "/reader", "/writer", "/throttled"];
     let charged: f64 =
         groups.iter().map(|group| end.since(&start, "cpu_seconds_total", group)).sum();
@@ -109,7 +111,7 @@ fn charged_is_what_system_and_clients_counted() {
     assert!(charged > 0.1 * process && charged <= 1.01 * process, "{charged} of {process} s");
 }
 
-/// What the service says, and what the system said before and after that.
+/// What the service reports, and what the system reported before and after that.
 struct Scrape {
     metrics: HashMap<String, f64>,
     cpu_s: [f64; 2],
@@ -143,7 +145,7 @@ fn a_job_on_all_threads_is_charged_to_its_tenant() {
         if cpu_s(service.id()) - start > 2.0 {
             break;
         }
-        // As a new document its words are not counted yet.
+        // As in a new document, its words are not counted yet.
         assert_eq!(service.call(&key, "PUT", "/documents/a", &text(16 << 20)).0, 201);
     }
     let metrics = service.metrics();

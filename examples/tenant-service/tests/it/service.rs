@@ -109,12 +109,12 @@ fn a_deleted_tenant_leaves_after_its_downloads() {
     assert_eq!(line, "HTTP/1.1 200 OK\r\n");
 
     let deleted = std::thread::scope(|scope| {
-        // Ends the download where the test fails, so that the deletion ends, too.
+        // Ends the download if the test fails, so that the deletion ends too.
         let mut download = download;
         let deletion = scope.spawn(|| service.operate("DELETE", "/tenants/acme").0);
         service.await_status(&key, "/documents/none", 401);
         assert!(!deletion.is_finished(), "the download holds the tenant");
-        // What was under way still gets all of it.
+        // The download in progress still gets all of it.
         while line != "\r\n" {
             line.clear();
             download.read_line(&mut line).expect("a head");
@@ -128,17 +128,17 @@ fn a_deleted_tenant_leaves_after_its_downloads() {
     assert_eq!(service.operate("DELETE", "/tenants/acme").0, 404);
     let metrics = service.metrics();
     let root = |metric: &str| of(&metrics, metric, "/") + of(&metrics, metric, "//other");
-    // Those that were too early for the deletion have a text, too.
+    // Requests that were too early for the deletion have a text too.
     let early = root("http_requests_total") - 2.0;
     let bytes = content.len() as f64 + early * "no document has this name\n".len() as f64;
     assert_eq!(root("http_response_bytes_total"), bytes);
     assert!(metrics.keys().all(|name| !name.contains("/acme")), "{metrics:?}");
-    // The name is free for another tenant, who finds nothing.
+    // The name is free for another tenant, which finds nothing.
     let key = service.create("acme", "");
     assert_eq!(service.call(&key, "GET", "/documents", &[]).2, b"[]");
 }
 
-/// Stored documents outlive a crash, and half an upload does not.
+/// Stored documents survive a crash, and half an upload does not.
 #[test]
 fn what_was_stored_outlives_a_crash() {
     let mut service = Service::start("crash");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Service, of, text};
 
-/// So much CPU time is looked at: the turns of hundreds of jobs.
+/// The CPU time that is observed: the turns of hundreds of jobs.
 const LOOKED_AT_S: f64 = 2.0;
 
 /// Two tenants with weights 1 and 3 have a quarter and three quarters of the CPUs.

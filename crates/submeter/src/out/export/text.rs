@@ -194,7 +194,7 @@ pub(super) fn family(
 enum Source {
     /// In the series, from this word on.
     Word(usize),
-    /// One of two numbers that have no sum over groups, of a quota's slot.
+    /// One of the two numbers at an index of `unsummed`.
     Unsummed(usize, usize),
     /// The usage of the quota in this slot.
     Usage(usize),

@@ -10,7 +10,7 @@ use submeter::{Bytes, Count, Counter, Gauge, Group, Snapshot, Tree, Value};
 
 use super::{Db, DbLater, S3, World, world};
 
-/// The tree in the obviously correct way.
+/// A model of the tree that is obviously correct.
 #[derive(Default)]
 struct Oracle {
     groups: Vec<OracleGroup>,
@@ -53,7 +53,7 @@ fn history(seed: u64) {
     history.compare_all(seed);
 }
 
-/// A tree, its metrics as far as they are declared, and what they must be.
+/// A tree, the metrics declared so far, and the values they must have.
 struct History {
     tree: Tree,
     metrics: Vec<(&'static str, Key)>,
@@ -185,7 +185,7 @@ fn first_updates_that_race_are_all_there() {
 
 /// No count is lost while sets are declared and groups come and go.
 ///
-/// Groups come and go and count, while sets are declared, and all is read: nothing is lost, and
+/// Groups come, count and go while sets are declared and everything is read: nothing is lost, and
 /// each snapshot agrees with itself.
 #[test]
 fn declaring_while_groups_change_loses_nothing() {
@@ -243,7 +243,7 @@ fn storm() {
     };
     let watcher = || {
         let (mut known, export) = (0, Export::new("app"));
-        // Relaxed: only to end.
+        // Relaxed: it only ends the loop.
         while !ended.load(Ordering::Relaxed) {
             let snapshot = tree.snapshot();
             let metrics = snapshot.schema().metrics();

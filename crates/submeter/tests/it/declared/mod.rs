@@ -1,4 +1,4 @@
-//! Sets of metrics that are added to a tree that exists.
+//! Sets of metrics that are added to an existing tree.
 
 mod histories;
 mod shown;
@@ -166,7 +166,7 @@ fn what_is_declared_again_is_the_same() {
     assert_eq!(tree.declare::<Db>().expect("known"), db);
     let words = tree.schema().words();
 
-    // A later version finds what it shares, and adds what it does not.
+    // A later version finds the metrics that it shares, and adds the others.
     let later: DbLater = tree.declare().expect("one new name");
     assert_eq!(later.queries, db.queries);
     assert_eq!(tree.schema().words(), words + 1);
@@ -191,7 +191,7 @@ fn what_the_program_declared_is_found() {
     assert_eq!(tree.schema().sections().count(), 1);
 }
 
-/// Of everything that only a schema can declare.
+/// One of each kind that only a schema can declare.
 #[derive(Debug, PartialEq, Eq, Metrics)]
 struct Early {
     /// Memory
@@ -333,7 +333,7 @@ fn a_conflict_is_an_error_that_names_both() {
     tree.declare::<DbLater>().expect("the tree is as it was");
 }
 
-/// Added sections get names of their own, and one too many is an error.
+/// Added sections get names of their own, and one section too many is an error.
 #[test]
 fn one_section_too_many_is_an_error() {
     let World { tree, sent, .. } = world();
@@ -346,7 +346,7 @@ fn one_section_too_many_is_an_error() {
     tree.root().add(sent, 4);
     assert_eq!((tree.root().sum(s3.read), tree.root().sum(sent)), (3, 4));
 
-    // An error in between takes no number away.
+    // An error in between uses up no section number.
     declare_with(&tree, |s| {
         s.gauge::<Count>("sent", "");
     })

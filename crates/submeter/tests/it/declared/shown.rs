@@ -1,4 +1,4 @@
-//! Sets that are added to a tree, in what outlives a call: exports, totals, checkpoints.
+//! Sets that are added to a tree, as seen in what outlives a call: exports, totals, checkpoints.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ fn sample<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
-/// A set begins at zero for every scraper and then has all.
+/// A set begins at zero for every scraper and then has all its counts.
 #[test]
 fn a_set_begins_at_zero_for_every_scraper() {
     let (tree, requests) = world();
@@ -79,7 +79,7 @@ fn a_set_begins_at_zero_for_every_scraper() {
         assert_eq!(sample(&text, rows), Some(["1", "2"][scrape_number]), "a level is shown");
         assert!(time(&text, created) > time(&text, requests_created), "{text}");
     }
-    // One that has ended meanwhile, and that nobody below the root had seen.
+    // A group that has ended meanwhile, and that no scrape had shown.
     let gone = tree.get_or_create("/acme/gone").expect("room");
     gone.add(db.queries, 5);
     gone.kill().expect("alive");
@@ -104,7 +104,7 @@ fn a_set_at_the_first_scrape_is_shown_at_once() {
     let mut text = String::new();
     Export::new("app").write_as(Format::Text, &tree, &mut text).expect("a string");
     assert_eq!(sample(&text, "app_db_queries_total{group=\"/web\"}"), Some("3"), "{text}");
-    // Chosen by a metric of the set, which most groups have no words of.
+    // Groups chosen by a metric of the set, for which most groups have no words.
     tree.create("/mail").expect("room").add(db.queries, 2);
     let text = scrape(&Export::new("app").top(1, db.queries), &tree);
     assert_eq!(sample(&text, "app_db_queries_total{group=\"/web\"}"), Some("3"), "{text}");
@@ -126,7 +126,7 @@ fn totals_have_what_was_declared_later() {
     tree.checkpoint(&mut file).expect("saved");
     drop((tree, file));
 
-    // One that restores that, and declares the set between.
+    // A process that restores that, and declares the set in between.
     let (tree, requests) = world();
     let web = tree.create("/web").expect("room");
     let other: Other = tree.declare().expect("a new name");
@@ -148,7 +148,7 @@ fn totals_have_what_was_declared_later() {
     tree.checkpoint(&mut file).expect("saved");
     drop((tree, web, file));
 
-    // One that has not declared it yet.
+    // A process that has not declared it yet.
     let (tree, requests) = world();
     let mut file = CheckpointFile::open(&path).expect("free");
     let error = tree.restore(&mut file).expect_err("a metric that is not declared yet");
@@ -156,7 +156,7 @@ fn totals_have_what_was_declared_later() {
     let text = error.to_string();
     assert!(text.contains("\"read\", which the tree lacks: declare it"), "{text}");
     assert_eq!(tree.snapshot().groups().len(), 1, "nothing was restored");
-    // In another order: what counts is the name.
+    // In another order: only the names matter.
     let db: Db = tree.declare().expect("new names");
     let other: Other = tree.declare().expect("a new name");
     assert!(tree.restore(&mut file).expect("all is declared").is_some());
