@@ -103,8 +103,7 @@ fn a_subtree_gives_its_memory_back_at_the_kill() {
     drop(acme.kill_subtree().expect("alive"));
     let after = resident().expect("said before");
     eprintln!("resident: {most} bytes with {GROUPS} groups, {after} once they are killed");
-    // All but an eighth of three rows at least: the totals, the last-read values and one CPU's
-    // words.
+    // At least two of the three rows in use: totals, last-read values, and one CPU's words.
     assert!(most.saturating_sub(after) >= 2 * ROW_BYTES, "{most} then, {after} now");
     assert_eq!(tree.root().sum(counters[0]), GROUPS as u64);
 }

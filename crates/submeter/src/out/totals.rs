@@ -26,7 +26,7 @@ impl Tree {
     /// group's totals include its descendants'; to get what it counted itself, subtract those of
     /// its children, including killed ones that an earlier reading had.
     ///
-    /// Costs a snapshot. Histograms, gauges and quotas are left out, because they may fall.
+    /// Costs a snapshot. Only counters are in it: gauges and quotas may fall.
     ///
     /// # Examples
     /// ```
