@@ -1,4 +1,4 @@
-//! A layer that has requests wait for their tenant's turn.
+//! A layer that makes requests wait for their tenant's turn.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,13 +15,13 @@ use tower_service::Service;
 use super::holding::HoldingFuture;
 use super::not_admitted;
 
-/// Lets each request wait for a place in a queue that is fair to tenants, for the group in which it
-/// is handled, and holds the place to the end of the response's body. Requests that are not let in
+/// Makes each request wait for a place in a queue that is fair to tenants, in the group in which it
+/// is handled, and holds the place until the response's body ends. Requests that are not admitted
 /// get the answer of [`not_admitted`].
 ///
-/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group, and around
+/// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group, and around
 /// whatever does the work. A request in no group passes. The inner service's body must be
-/// convertible from a `String`, as those of axum and `Full<Bytes>` are. Costs an admission, and a
+/// convertible from a `String`, as those of axum and `Full<Bytes>` are. Costs an admission and a
 /// clone of the inner service.
 ///
 /// # Examples
@@ -60,7 +60,7 @@ pub struct AdmissionLayer {
 }
 
 impl AdmissionLayer {
-    /// Makes a layer of the queue that requests wait in.
+    /// Makes a layer from the queue in which requests wait.
     #[must_use]
     pub fn new(admission: Admission) -> AdmissionLayer {
         AdmissionLayer { admission, timeout: None }
@@ -120,7 +120,7 @@ where
 pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
 
 pin_project! {
-    /// The body of a response, which holds its place, or what else is held for it, until it ends.
+    /// The body of a response that holds its place, or something else held for it, until it ends.
     /// See [`AdmissionLayer`], [`QuotaLayer`](super::QuotaLayer).
     #[derive(Debug)]
     pub struct AdmittedBody<B, H = Admitted> {
@@ -132,7 +132,7 @@ pin_project! {
 
 impl<B: Body, H> AdmittedBody<B, H> {
     pub(super) fn new(body: B, admitted: Option<H>) -> AdmittedBody<B, H> {
-        // A server need not poll a body that it sends nothing of.
+        // A server need not poll a body from which it sends nothing.
         let admitted = admitted.filter(|_| !body.is_end_stream());
         AdmittedBody { body, admitted }
     }
@@ -183,7 +183,7 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// A place is held to the end of the body; then the next request is let in.
+    /// A place is held to the end of the body; then the next request is admitted.
     #[test]
     fn a_place_is_held_to_the_end_of_the_body() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
@@ -218,7 +218,7 @@ mod tests {
         assert!(poll(outside.as_mut()).is_ready(), "it passes");
     }
 
-    /// A request is told if it waited too long, or if its tenant was killed.
+    /// A request gets an answer if it waited too long, or if its tenant was killed.
     #[test]
     fn late_requests_and_killed_tenants_are_told() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");

@@ -1,4 +1,4 @@
-//! Bodies in a group, and how much of them was transferred.
+//! Bodies in a group, and the bytes transferred of them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,7 +21,7 @@ pin_project! {
     }
 }
 
-/// Counts a body, in the group that it belongs to.
+/// Counts a body in the group that it belongs to.
 #[derive(Debug)]
 pub(super) enum Meter {
     OfNobody,
@@ -97,7 +97,7 @@ impl<B: Body> Body for MeteredBody<B> {
             Some(Err(_)) => meter.failed(),
             None => {}
         }
-        // Not where all bytes are there that were promised: trailers may follow them.
+        // Not once all promised bytes are there: trailers may follow them.
         if polled.is_none() || body.as_ref().get_ref().as_ref().is_some_and(Body::is_end_stream) {
             meter.over();
             body.set(None);

@@ -1,4 +1,4 @@
-//! A future of a response that waits for something first, and holds it to the end of the body.
+//! The future of a response that first waits for something, and then holds it until the body ends.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,34 +11,35 @@ use tower_service::Service;
 use super::AdmittedBody;
 
 pin_project! {
-    /// The future of a response, for which something is held. See
+    /// The future of a response for which something is held. See
     /// [`AdmissionLayer`](super::AdmissionLayer), [`QuotaLayer`](super::QuotaLayer).
     #[must_use = "a future does nothing unless it is polled"]
     #[project = Projected]
     pub enum HoldingFuture<S, R, F, W, H, E> {
         #[doc(hidden)]
         Waits { wait: W, call: Option<(S, R)>, answer: fn(&E) -> Response<String> },
-        // It is given back after what it is for has ended.
+        // Released after the work that it is held for.
         #[doc(hidden)]
         Runs { #[pin] future: F, held: Option<H> },
     }
 }
 
 impl<S: Service<R> + Clone, R, W, H, E> HoldingFuture<S, R, S::Future, W, H, E> {
-    /// Calls the service once `wait` has what is to be held, and gives its refusal an answer.
+    /// Calls the service once `wait` has obtained what is to be held; answers its refusal
+    /// otherwise.
     pub(super) fn waits(
         inner: &mut S,
         request: R,
         wait: W,
         answer: fn(&E) -> Response<String>,
     ) -> Self {
-        // The one that is ready; the clone need not be.
+        // Takes the service that is ready; the clone need not be.
         let next = inner.clone();
         let ready = std::mem::replace(inner, next);
         HoldingFuture::Waits { wait, call: Some((ready, request)), answer }
     }
 
-    /// Holds nothing.
+    /// Runs without holding anything.
     pub(super) fn runs(future: S::Future) -> Self {
         HoldingFuture::Runs { future, held: None }
     }

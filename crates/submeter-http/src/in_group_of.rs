@@ -1,4 +1,4 @@
-//! A future or a body that is polled and dropped in the group of what counts it.
+//! A future or a body that is polled and dropped in a group.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,9 +8,9 @@ use submeter::Group;
 use submeter::switch::Entered;
 
 pin_project! {
-    /// A value that is polled and dropped in the group of its keeper, if that has one.
+    /// A value that is polled and dropped in the group of its keeper, if the keeper has one.
     pub(super) struct InGroupOf<T, K: Keeper> {
-        // `None` while being dropped or taken, and where it has ended.
+        // `None` while being dropped or taken, and after the value has ended.
         #[pin]
         value: Option<T>,
         keeper: K,
@@ -19,9 +19,10 @@ pin_project! {
     impl<T, K: Keeper> PinnedDrop for InGroupOf<T, K> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            // By no reference that is shared: the value may refer to itself, and write by that.
+            // Not through a shared reference: the value may refer to itself, and write through
+            // that.
             if this.value.as_mut().as_pin_mut().is_some() {
-                // Its values may do work when they are dropped.
+                // Dropping the value may do work.
                 let _entered = this.keeper.group().map(Group::enter);
                 this.value.set(None);
             }
@@ -50,8 +51,8 @@ impl<T, K: Keeper> InGroupOf<T, K> {
     }
 
     /// Enters the group, and returns the value and its keeper with the guard, which is dropped
-    /// after the poll, and when the poll panics. A value that has ended is set to `None` before the
-    /// guard is dropped, as the end of the whole would enter the group once more.
+    /// after the poll, also when the poll panics. A value that has ended is set to `None` before
+    /// the guard is dropped, as dropping the whole would otherwise enter the group once more.
     #[inline]
     pub(super) fn enter(self: Pin<&mut Self>) -> (Pin<&mut Option<T>>, &mut K, Option<Entered>) {
         let this = self.project();

@@ -1,5 +1,5 @@
-//! HTTP and tenants: layers that count and limit each tenant's requests, and one line to a live
-//! view of any program's tree.
+//! HTTP for tenants: layers that count and limit each tenant's requests, and a live view of any
+//! program's tree in one line.
 //!
 //! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter to
 //! choose](submeter::guide::exporting).
@@ -12,12 +12,12 @@
 //! [`GroupLayer`](submeter::switch::GroupLayer) and, for a body alone,
 //! [`in_group`](submeter::switch::InGroup::in_group).
 //!
-//! Inside of it, [`RateLayer`] refuses requests that exceed a rate of their tenant, and
-//! [`AdmissionLayer`] lets them wait for their tenant's turn. [`QuotaLayer`] charges each request
-//! to a quota until the end of its answer, such as one request in flight. [`refused`] makes the
+//! Inside it, [`RateLayer`] refuses requests that exceed their tenant's rate, and
+//! [`AdmissionLayer`] makes them wait for their tenant's turn. [`QuotaLayer`] charges each request
+//! to a quota until its answer ends, for example as one request in flight. [`refused`] makes the
 //! answer for a refused charge.
 //!
-//! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
+//! A connection that is upgraded starts afresh: put it `in_group` before reading from it.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -50,10 +50,10 @@
 //! ```
 //!
 //! # The page
-//! [`router`] has a page that shows every group as it changes, the JSON from which `submeter top`
-//! and other programs read the same, counts of events for `submeter stat`, `/metrics` and
-//! `/healthz`. It knows no metric by name: it shows what the tree's schema declares, or the
-//! [`Views`] that the program declares.
+//! [`router`] serves a page that shows every group as it changes, the same as JSON for `submeter
+//! top` and other programs, counts of events for `submeter stat`, `/metrics` and `/healthz`. It
+//! knows no metric by name: it shows what the tree's schema declares, or the [`Views`] that the
+//! program declares.
 //!
 //! ```
 //! use submeter::{Count, Schema, Tree};
@@ -73,7 +73,7 @@
 //! # }
 //! ```
 //!
-//! In a program that serves no HTTP otherwise, [`serve`] has it on a port of its own.
+//! In a program that serves no HTTP otherwise, [`serve`] opens a port of its own.
 //!
 //! | Address | Answer |
 //! |---|---|
@@ -81,7 +81,7 @@
 //! | `/api/tree` | all groups: [`wire::TreeDoc`] |
 //! | `/api/group?path=` | one group with its past, as of the last sample: [`wire::DetailDoc`] |
 //! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
-//! | `/api/events` | the page's stream of events, which is between the two and not documented |
+//! | `/api/events` | the page's stream of events, which is private to the page and not documented |
 //! | `DELETE /api/group?path=` | where [`Dashboard::on_delete`] is asked for: the program's own |
 //! | `POST /api/limits` | where [`Dashboard::on_limits`] is asked for: the program's own |
 //! | `POST /api/limit?path=` | where [`Dashboard::on_limit`] is asked for: the program's own |
@@ -89,7 +89,7 @@
 //! | `/metrics` | OpenMetrics or Prometheus' text, whichever the client accepts |
 //! | `/healthz` | `ok` |
 //!
-//! `DELETE` and `POST` take the header `X-Submeter: 1`, which no page of another site can send:
+//! `DELETE` and `POST` require the header `X-Submeter: 1`, which no page of another site can send:
 //! `curl -X DELETE -H 'X-Submeter: 1' 'http://HOST/api/group?path=/acme'`.
 //!
 //! ## Verdicts
@@ -113,37 +113,38 @@
 //! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
 //!
 //! A tenant that harms no other is not blamed, and with fewer than 30 requests in a sample only a
-//! wait is reported. A verdict is true for two samples before it is said, and away for four before
-//! it is over; the last twenty are kept. The usual value is the median of two minutes, or the value
-//! before a verdict that lasts, for ten minutes. It is known of as many tenants as have a past:
-//! some 4,000. `prefix_verdict_tenants` counts tenants by verdict. Views that a schema suggests
-//! have these roles as far as their kind says which.
+//! wait is reported. A verdict must hold for two samples before it is reported, and be absent for
+//! four before it ends. The last twenty are kept. The usual value is the median of two minutes or,
+//! while a verdict lasts, the value before it, for at most ten minutes. It is known for the tenants
+//! that have a past: some 4,000. `prefix_verdict_tenants` counts tenants by verdict. The views that
+//! a schema suggests have these roles as far as their kind determines them.
 //!
 //! A refusal is shown in the row of the group whose limit refused and in the rows above it, not
-//! below. A verdict on a group counts only what that group's own limit refused. While it refuses
-//! something, groups below it that wait accuse only each other: a group that has no part in a limit
-//! keeps nobody waiting for it.
+//! below. A verdict on a group counts only what that group's own limit refused. While that limit
+//! refuses something, groups below it that wait accuse only each other: a group that has no part in
+//! a limit keeps no other waiting for it.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.
-//! Without viewers it takes at most 1 % of one processor: it then copies large trees less often, at
-//! least once a minute, which is 1 % at some 250,000 groups. Answers are made on threads that may
-//! block, and clients that ask at the same time share them: memory depends on the tree, not on the
-//! number of clients. It is some 2 kB for each group on top of it, as much again while `/api/tree`
-//! is fetched, and some 1 kB more while slow clients read two versions of its text. Allocators may
-//! keep all of it afterwards. A service of 10,000 tenants had 109 MB, 131 MB once the tree was
-//! fetched, and 214 MB while 250 clients left it unread. By the feature `gzip`, which is on by
-//! default, the page and the JSON of `/api/tree` and `/api/group` are compressed for clients that
-//! accept it, as browsers do: 10,000 groups have 0.24 MB instead of 4.2 MB.
+//! Without viewers it uses at most 1 % of one processor: it then copies large trees less often, but
+//! at least once a minute, which is 1 % at some 250,000 groups. Answers are made on threads that
+//! may block, and clients that ask at the same time share them. Memory therefore depends on the
+//! tree, not on the number of clients. On top of the tree, each group takes some 2 kB, as much
+//! again while `/api/tree` is fetched, and some 1 kB more while slow clients read two versions of
+//! its text. Allocators may keep all of it afterwards. A service of 10,000 tenants had 109 MB, 131
+//! MB once the tree was fetched, and 214 MB while 250 clients left it unread. With the feature
+//! `gzip`, which is on by default, the page and the JSON of `/api/tree` and `/api/group` are
+//! compressed for clients that accept it, as browsers do: 10,000 groups take 0.24 MB instead of 4.2
+//! MB.
 //!
 //! [`serve`] has places for 256 connections. When all are taken, a new client gets the place of the
-//! one that has waited longest without a single admitted request. If there is no such client, the
-//! new one gets an error that says so, except from `/healthz`.
+//! client that has waited longest without an admitted request. If there is no such client, the new
+//! one gets an error that says so, except from `/healthz`.
 //!
 //! ## When not to use the page
-//! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it
-//! asks for a [`Token`]. Pages of other sites get no answer in any case. A program without tokio
-//! can write `/metrics` with `submeter::export` alone.
+//! Mount it where only operators can reach it: it shows all tenants to everybody who reaches it,
+//! unless it requires a [`Token`]. Pages of other sites never get an answer. A program without
+//! tokio can write `/metrics` with `submeter::export` alone.
 
 #![forbid(unsafe_code)]
 // docs.rs says which feature an item needs.

@@ -18,10 +18,10 @@ use super::{HttpMetrics, MeteredBody};
 /// Handles and counts each request in the group that a function finds for it.
 ///
 /// The function runs for each request, so it should be no more than a lookup and a clone. If it
-/// finds no group, the request is handled outside of all groups and not counted. The layer should
-/// be the outermost one: work outside of it belongs to no group. It changes the types of both
-/// bodies, so layers that fix a body's type, such as axum's `from_fn`, go into a `.layer(…)` of
-/// their own and not into one tuple with it.
+/// finds no group, the request is handled outside all groups and not counted. The layer should be
+/// the outermost one: work outside it belongs to no group. It changes the types of both bodies, so
+/// layers that fix a body's type, such as axum's `from_fn`, need a `.layer(…)` of their own and
+/// cannot share a tuple with it.
 ///
 /// Costs two switches for each poll, and seven updates for each request.
 ///
@@ -34,7 +34,7 @@ pub struct MeterLayer<R> {
 }
 
 impl<R> MeterLayer<R> {
-    /// Makes a layer of the metrics and the function that finds a request's group.
+    /// Makes a layer from the metrics and the function that finds a request's group.
     pub fn new(metrics: HttpMetrics, resolve: R) -> MeterLayer<R> {
         MeterLayer { metrics, resolve }
     }
@@ -127,7 +127,7 @@ where
         if let Some(exchange) = &mut exchange {
             exchange.failed = response.status().is_server_error();
             exchange.left = promised(this.method, &response);
-            // A server need not poll a body that it sends nothing of.
+            // A server need not poll a body from which it sends nothing.
             if exchange.left == Some(0) || response.body().is_end_stream() {
                 exchange.body_over();
             }
@@ -136,11 +136,11 @@ where
     }
 }
 
-/// Returns how many bytes of body the head of a response promises, which is how many a server sends
-/// at most and a client waits for. `None` where the body itself says when it is over.
+/// Returns the number of body bytes that the head of a response promises: a server sends no more,
+/// and a client waits for them. `None` if only the body itself marks its end.
 fn promised(method: &Method, response: &Response<impl Body>) -> Option<u64> {
     let status = response.status();
-    // RFC 9110, 6.4.1 and 15: whatever its handler made, no body is sent.
+    // RFC 9110, 6.4.1 and 15: no body is sent, whatever the handler made.
     let is_bare = *method == Method::HEAD
         || *method == Method::CONNECT && status.is_success()
         || status.is_informational()
@@ -148,34 +148,34 @@ fn promised(method: &Method, response: &Response<impl Body>) -> Option<u64> {
     if is_bare {
         return Some(0);
     }
-    // Where there is none, servers write the length that the body knows.
+    // Without a declared length, servers write the one that the body knows.
     content_length(response.headers()).or_else(|| response.body().size_hint().exact())
 }
 
-/// Returns the length that is declared; none if another coding of the transfer comes before it, if
-/// it is no number, or if there are several that differ.
+/// Returns the declared length. `None` if a transfer coding takes precedence, if the length is not
+/// a number, or if there are several that differ.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return None;
     }
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter().map(|length| {
         let digits = length.to_str().ok()?;
-        // A number of Rust's may have a sign.
+        // Rust's parser also accepts a sign.
         digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
     });
     let first = lengths.next()??;
     lengths.all(|other| other == Some(first)).then_some(first)
 }
 
-/// A request and its response. Counts them as ended when it is dropped, unless that was said.
+/// A request and its response. Counts their end when dropped, unless it was counted before.
 #[derive(Debug)]
 pub(super) struct Exchange {
     group: Group,
     metrics: HttpMetrics,
     begun: Instant,
-    /// Whether the answer is that of a server that failed, whatever becomes of its body.
+    /// Whether the answer is that of a failed server, whatever becomes of its body.
     failed: bool,
-    /// How many of the promised bytes of its body are still to come, if that is known.
+    /// How many of the promised body bytes are still to come, if that is known.
     left: Option<u64>,
     has_ended: bool,
 }
@@ -201,9 +201,9 @@ impl Exchange {
         &self.group
     }
 
-    /// Counts bytes of the response's body, but for those beyond what was promised, which no client
-    /// gets. With the last of them it is complete, though the server may not ask the body for its
-    /// end.
+    /// Counts bytes of the response's body, except those beyond the promised length, which no
+    /// client gets. The last promised byte completes the response, as the server may never poll for
+    /// the body's end.
     pub(super) fn sent(&mut self, bytes: u64) {
         let sent = self.left.map_or(bytes, |left| left.min(bytes));
         self.group.add(self.metrics.response_bytes, sent);
@@ -215,14 +215,14 @@ impl Exchange {
         }
     }
 
-    /// Counts the end of a response whose body has no more. A client that was promised more than
-    /// that waits in vain, or finds the connection broken.
+    /// Counts the end of a response whose body is over. A client that was promised more waits in
+    /// vain, or finds the connection broken.
     pub(super) fn body_over(&mut self) {
         let is_whole = self.left.is_none_or(|left| left == 0);
         self.end(if is_whole { End::Complete } else { End::Failed });
     }
 
-    /// Counts the end; of no effect after the first.
+    /// Counts the end; has no effect after the first call.
     pub(super) fn end(&mut self, how: End) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -246,7 +246,7 @@ impl Keeper for Option<Exchange> {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // A panic drops a response that has not ended.
+        // A panic drops a response that has not yet ended.
         self.end(if thread::panicking() { End::Failed } else { End::GivenUp });
     }
 }

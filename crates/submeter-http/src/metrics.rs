@@ -4,7 +4,8 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, Metrics, Nanoseconds, SchemaBuilder,
 };
 
-/// The keys of what [`MeterLayer`](super::MeterLayer) counts in the group of each request.
+/// The keys of the metrics that [`MeterLayer`](super::MeterLayer) counts in the group of each
+/// request.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HttpMetrics {
@@ -15,9 +16,9 @@ pub struct HttpMetrics {
     /// `http_errors`: responses with a status of 500 or more; services, bodies and handlers that
     /// failed or panicked; bodies that ended before they had the bytes of their `Content-Length`.
     pub errors: Counter<Count>,
-    /// `http_aborted`: requests that were given up before the end of their responses, as when a
-    /// client goes away. A response has ended once all that its head promises was handed over: the
-    /// bytes of its `Content-Length`, or none, as for `HEAD` and by the statuses 204 and 304.
+    /// `http_aborted`: requests that were given up before their responses ended, as when a client
+    /// goes away. A response has ended once everything that its head promises was handed over: the
+    /// bytes of its `Content-Length`, or none, as for `HEAD` and for the statuses 204 and 304.
     pub aborted: Counter<Count>,
     /// `http_request_bytes`: bytes of request bodies that were read.
     pub request_bytes: Counter<Bytes>,

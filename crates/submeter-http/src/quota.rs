@@ -1,4 +1,4 @@
-//! A layer that holds some of a quota for each request.
+//! A layer that holds part of a quota for each request.
 
 use std::fmt;
 use std::future::ready;
@@ -19,16 +19,16 @@ use super::{AdmittedBody, refused};
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
 
-/// Charges a quota for each request, in the group in which it is handled, and holds the charge to
-/// the end of the response's body: with an amount of 1, a limit of requests in flight. Requests
+/// Charges a quota for each request, in the group in which it is handled, and holds the charge
+/// until the response's body ends: with an amount of 1, it limits requests in flight. Requests
 /// without room get the answer of [`refused`].
 ///
-/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group. A request in
-/// no group passes. The inner service's body must be convertible from a `String`, as those of axum
-/// and `Full<Bytes>` are. Costs a charge, an allocation, and a clone of the inner service.
+/// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group. A request in no
+/// group passes. The inner service's body must be convertible from a `String`, as those of axum and
+/// `Full<Bytes>` are. Costs a charge, an allocation, and a clone of the inner service.
 ///
 /// Requests wait in the order of arrival, whichever tenant they belong to. For turns that are fair
-/// to tenants see [`AdmissionLayer`](super::AdmissionLayer).
+/// to tenants, see [`AdmissionLayer`](super::AdmissionLayer).
 ///
 /// # Examples
 /// ```
@@ -72,7 +72,7 @@ impl<U: Unit> QuotaLayer<U> {
     }
 
     /// Lets requests wait for room until their timer is ready. `timer` makes one for each: `wait(||
-    /// tokio::time::sleep(Duration::from_secs(1)))`. The layers have no timer of their own, because
+    /// tokio::time::sleep(Duration::from_secs(1)))`. The layers have no timer of their own, so that
     /// they need no runtime.
     #[must_use]
     pub fn wait<T>(mut self, timer: impl Fn() -> T + Send + Sync + 'static) -> QuotaLayer<U>
@@ -92,7 +92,7 @@ impl<S, U: Unit> Layer<S> for QuotaLayer<U> {
     }
 }
 
-/// A service whose requests hold some of a quota. See [`QuotaLayer`].
+/// A service whose requests hold part of a quota. See [`QuotaLayer`].
 #[derive(Clone, Debug)]
 pub struct QuotaService<S, U: Unit> {
     inner: S,
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// The future of a response, for which a charge is held. See [`QuotaLayer`].
+/// The future of a response for which a charge is held. See [`QuotaLayer`].
 pub type QuotaFuture<S, R, F> =
     HoldingFuture<S, R, F, Boxed<Result<Charge, LimitError>>, Charge, LimitError>;
 
@@ -155,7 +155,7 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// A waiting request goes on when the body before it ends, but not after its time.
+    /// A waiting request continues when the body before it ends, but not after its deadline.
     #[test]
     fn a_waiting_request_goes_on_in_its_time() {
         let mut schema = Schema::builder();

@@ -1,4 +1,4 @@
-//! A layer that refuses what exceeds a rate.
+//! A layer that refuses requests that exceed a rate.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,9 +14,9 @@ use super::throttled;
 /// Takes one of a rate limit for each request, in the group in which it is handled. Requests that
 /// exceed the rate get the answer of [`throttled`].
 ///
-/// It belongs inside of a [`MeterLayer`](super::MeterLayer), which enters the group and counts what
-/// is refused, too. A request in no group passes. The inner service's body must be convertible from
-/// a `String`, as those of axum and `Full<Bytes>` are.
+/// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group and also counts
+/// refused requests. A request in no group passes. The inner service's body must be convertible
+/// from a `String`, as those of axum and `Full<Bytes>` are.
 ///
 /// Costs a take ([`Group::try_take`](submeter::Group::try_take)) for each request.
 ///
@@ -52,7 +52,7 @@ pub struct RateLayer {
 }
 
 impl RateLayer {
-    /// Makes a layer of the rate limit that each request takes one from.
+    /// Makes a layer from the rate limit from which each request takes one.
     pub fn new(limit: RateLimit<Count>) -> RateLayer {
         RateLayer { limit }
     }

@@ -7,7 +7,7 @@ use submeter::admission::AdmissionError;
 use submeter::{LimitError, Rate, RateError, UnitKind};
 
 /// How long a client is asked to wait after a refusal, in seconds: the shortest time that the
-/// header can say. When room comes back is not known.
+/// header can express, as it is not known when there will be room again.
 const RETRY_AFTER_S: u64 = 1;
 
 /// Makes the response to a request whose charge was refused: 507 if bytes are limited, 429
@@ -41,9 +41,9 @@ pub fn refused(error: &LimitError) -> Response<String> {
 }
 
 /// Makes the response to a request that a rate refused: 429, with `Retry-After` in whole seconds,
-/// after which it would be granted if nothing else were taken. A take that is never granted has no
-/// `Retry-After`: one of more than a burst, or one from [`Rate::NOTHING`], which a fleet's rate is
-/// while nothing is leased. The text names the rate but no group.
+/// after which it would be granted if nothing else were taken. A take that can never be granted has
+/// no `Retry-After`: one larger than a burst, or one from [`Rate::NOTHING`], which is a fleet's
+/// rate while nothing is leased. The text names the rate but no group.
 ///
 /// # Examples
 /// ```
@@ -70,8 +70,8 @@ pub fn throttled(error: &RateError) -> Response<String> {
     refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), advice, after_s)
 }
 
-/// Makes the response to a request that was not let in: 429 if too many of its tenant's requests
-/// wait, 410 if the group was killed, 503 otherwise; with `Retry-After` in whole seconds, at least
+/// Makes the response to a request that was not admitted: 429 if too many of its tenant's requests
+/// wait, 410 if the group was killed, 503 otherwise, with `Retry-After` in whole seconds, at least
 /// one. Its text names no group.
 ///
 /// # Examples
@@ -102,7 +102,7 @@ pub fn not_admitted(error: &AdmissionError) -> Response<String> {
     response
 }
 
-/// Rounds up: what is tried again too early is refused again.
+/// Rounds up: a retry that comes too early is refused again.
 fn whole_seconds(after: Duration) -> u64 {
     after.as_secs() + u64::from(after.subsec_nanos() > 0)
 }
