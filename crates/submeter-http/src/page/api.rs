@@ -61,10 +61,11 @@ pub(super) fn tree(
     let group = |group: &GroupValues| {
         let mut figures = match sample.now.place(group) {
             Some(at) => sample.rows[at].figures.clone(),
-            // Younger than the sample: it has values, and rates from the next one on.
+            // The group is younger than the sample: it has values now, and rates from the next
+            // sample on.
             None => sample.views.figures(group, Some(group), sample.window),
         };
-        // As fresh as the values beside them.
+        // The figures must be as fresh as the values beside them.
         sample.views.freshen(&mut figures, group);
         GroupDoc {
             path: group.path().to_owned(),
@@ -160,7 +161,7 @@ pub(super) fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, V
         .collect()
 }
 
-/// Nothing of a group of which no charge ever waited.
+/// Nothing for a group in which no charge ever waited.
 fn pressure(pressure: Pressure) -> Option<PressureDoc> {
     let stall = |stall: Stall| StallDoc {
         avg10: round(stall.avg10, 2),
@@ -172,7 +173,7 @@ fn pressure(pressure: Pressure) -> Option<PressureDoc> {
     (pressure != Pressure::default()).then_some(doc)
 }
 
-/// Every counter per second over the sample; empty for a group that is not in two samples.
+/// Every counter's rate over the sample, per second; empty for a group that is not in two samples.
 fn rates(sample: &Sample, group: &GroupValues) -> BTreeMap<String, f64> {
     let seconds = sample.window.as_secs_f64();
     let (Some(now), Some(before)) = (sample.now.same(group), sample.before(group)) else {

@@ -1,4 +1,4 @@
-//! The page: one file that asks no other server for anything.
+//! The page: one file that requests nothing from other servers.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use axum::body::Bytes;
 
 use super::gzip::{BEST, gzip};
 
-/// The page, assembled when the program is built: sources stay small, the answer is one file.
+/// The page, assembled when the program is built: sources stay small, but the answer is one file.
 pub(super) const PAGE: &str = concat!(
     include_str!("client/head.html"),
     "<style>\n",
@@ -37,8 +37,8 @@ pub(super) static GZIP: LazyLock<Bytes> = LazyLock::new(|| {
     Bytes::from(page.expect("a Vec takes all that is written to it"))
 });
 
-/// Lets the page run what is in it and talk to this server, and nothing else: names of tenants come
-/// from clients' keys, so should one ever get into markup, it could neither load nor send anything.
+/// Lets the page run its own code and talk to this server, and nothing else. Names of tenants come
+/// from clients' keys: should one ever get into markup, it could neither load nor send anything.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; \
      style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'";

@@ -2,9 +2,10 @@
 //!
 //! `axum::serve` sets neither bound, and this port is what people expose by accident.
 //!
-//! A client is a *stranger* until a request of it was let in: it may have a place that is free, and
-//! a newcomer takes that of the stranger who has waited for longest when none is. So clients that
-//! are silent, slow with a request, or without the token keep nobody out who has it.
+//! A client is a *stranger* until one of its requests was admitted. It may have a free place, but
+//! when none is free, a newcomer takes the place of the stranger that has waited longest. Clients
+//! that are silent, slow with a request, or without the token therefore keep out no client that has
+//! it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,24 +37,24 @@ use tower::ServiceExt;
 
 use super::pace::Paced;
 
-/// The address that says whether the server runs: to every client, also when all places are taken.
+/// The address that tells every client whether the server runs, even when all places are taken.
 pub(super) const HEALTH: &str = "/healthz";
 
-/// The most connections at once: some dozens of open pages and every scraper one has.
+/// Maximum number of connections: some dozens of open pages, and all the scrapers of one program.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
-/// How many of those that come when all places are taken are heard nevertheless: the latest. They
-/// are told so in HTTP and, where it is spoken, in TLS, and one that checks the server's health is
-/// answered: full of slow clients it is well, and to be restarted would make it no better.
+/// Number of clients that are still heard when all places are taken: the latest to arrive. They get
+/// an answer that says so, over HTTP or, where it is spoken, TLS. A health check is answered: a
+/// server full of slow clients is healthy, and a restart would not help it.
 const DOOR_MAX: usize = 32;
 
-/// How long a peer may take to send a request's head, and be idle between two.
+/// How long a peer may take to send a request's head, and stay idle between two requests.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long answers that are under way may take at the end, unless the program says otherwise.
+/// How long answers in progress may take at shutdown, unless the program sets another time.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where clients come in.
+/// A listener for clients, with its settings.
 ///
 /// # Examples
 /// ```
@@ -77,7 +78,7 @@ pub struct Endpoint {
     tls: Option<tokio_rustls::TlsAcceptor>,
 }
 
-/// A function of the program's.
+/// A callback of the program.
 type Hook = Box<dyn Fn(&io::Error) + Send + Sync>;
 
 impl fmt::Debug for Endpoint {
@@ -101,20 +102,20 @@ impl From<TcpListener> for Endpoint {
 }
 
 impl Endpoint {
-    /// Lets answers that are under way at the end take this long; without it, five seconds.
+    /// Gives answers in progress at shutdown this much time; the default is five seconds.
     #[must_use]
     pub fn grace(self, grace: Duration) -> Endpoint {
         Endpoint { grace, ..self }
     }
 
-    /// Returns its places, to be looked at while it is served.
+    /// Returns its places, for inspection while it is served.
     #[must_use]
     pub fn places(&self) -> Places {
         self.places.clone()
     }
 
     /// Calls `hook` whenever the system has no room for another connection, as when the process is
-    /// out of descriptors. Clients that wait cause a call each 50 ms: print it once.
+    /// out of descriptors. While clients wait, it is called every 50 ms: print it once.
     #[must_use]
     pub fn on_shortage(self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Endpoint {
         Endpoint { on_shortage: Some(Box::new(hook)), ..self }
@@ -127,7 +128,7 @@ impl Endpoint {
         Endpoint { tls: Some(config.into()), ..self }
     }
 
-    /// Returns `http`, or `https` where TLS is spoken.
+    /// Returns `http`, or `https` with TLS.
     pub(super) fn scheme(&self) -> &'static str {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -142,7 +143,7 @@ impl Endpoint {
 }
 
 /// The places that an [`Endpoint`] has for connections. A server that is nearly out of them should
-/// warn before it turns clients away. A look costs a few loads.
+/// warn before it turns clients away. Reading them costs a few loads.
 ///
 /// # Examples
 /// ```
@@ -157,7 +158,7 @@ impl Endpoint {
 #[derive(Clone, Debug)]
 pub struct Places {
     slots: Arc<Semaphore>,
-    /// Requests that were answered so.
+    /// Requests that were turned away.
     refused: Arc<AtomicU64>,
 }
 
@@ -168,19 +169,19 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns how many there are.
+    /// Returns the total number of places.
     #[must_use]
     pub fn most(&self) -> usize {
         CONNECTIONS_MAX
     }
 
-    /// Returns how many are taken, those included that a newcomer would be given.
+    /// Returns the number of places taken, including those that a newcomer would be given.
     #[must_use]
     pub fn taken(&self) -> usize {
         CONNECTIONS_MAX - self.slots.available_permits()
     }
 
-    /// Returns how many requests there were of clients who found none.
+    /// Returns the number of requests from clients that found no place.
     #[must_use]
     pub fn refused(&self) -> u64 {
         // Relaxed: a statistic.
@@ -193,19 +194,20 @@ impl Places {
 pub(super) struct Seat(Arc<AtomicBool>);
 
 impl Seat {
-    /// Settles whether its client or a newcomer has it. Returns whether that was open.
+    /// Settles whether its client or a newcomer has the place. Returns whether that was still open.
     fn decide(&self) -> bool {
-        // Relaxed: nothing else is to be seen with it, and of two the swap has one come first.
+        // Relaxed: it publishes nothing else, and the swap lets exactly one of two callers come
+        // first.
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps it for its client, which had a request let in.
+    /// Keeps the place for its client, which had a request admitted.
     pub(super) fn keep(&self) {
         self.decide();
     }
 }
 
-/// One of the places, for as long as a connection has it.
+/// A place, held for as long as a connection has it.
 type Slot = Arc<OwnedSemaphorePermit>;
 
 /// A connection with a place, whose client may be a stranger.
@@ -215,11 +217,11 @@ struct Inside {
     task: AbortHandle,
 }
 
-/// The connections that may be ended for others, in the order in which they came.
+/// The connections that may be ended to make room, in order of arrival.
 #[derive(Default)]
 struct Crowd {
     inside: VecDeque<Inside>,
-    /// Those without a place.
+    /// Connections without a place.
     at_the_door: VecDeque<AbortHandle>,
 }
 
@@ -240,9 +242,9 @@ impl Crowd {
         }
     }
 
-    /// Ends the connection of the stranger who has waited for longest, and returns its place.
+    /// Ends the connection of the stranger that has waited longest, and returns its place.
     ///
-    /// The newcomer has it from here on. If it were free first, the next client that came could
+    /// The place goes straight to the newcomer. If it became free first, the next arrival could
     /// take it, and the newcomer would wait until another stranger ended.
     fn displace(&mut self) -> Option<Slot> {
         while let Some(Inside { seat, slot, task }) = self.inside.pop_front() {
@@ -257,8 +259,8 @@ impl Crowd {
     }
 }
 
-/// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
-/// that are under way then may take for as long as the endpoint says.
+/// Serves until `shutdown` resolves; `closing` must then end streams that would otherwise never
+/// end. Answers that are then in progress may take as long as the endpoint allows.
 pub(super) async fn serve(
     door: Endpoint,
     app: Router,
@@ -275,8 +277,8 @@ pub(super) async fn serve(
             () = &mut shutdown => break,
             accepted = door.listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // Out of descriptors, or the peer is gone already: neither is a reason to end, and
-                // the first would spin without a pause.
+                // Either the process is out of descriptors, or the peer is gone already. Neither is
+                // a reason to end, and the first would spin without a pause.
                 Err(error) => {
                     if error.kind() != io::ErrorKind::ConnectionAborted
                         && let Some(hook) = &door.on_shortage
@@ -295,15 +297,15 @@ pub(super) async fn serve(
         let held = slot.as_ref().map(Arc::downgrade);
         let place = (slot, seat.clone());
         let connection = graceful.watcher();
-        // Without it each event would wait for the acknowledgement of the one before. It fails only
-        // on a closed socket, which the conversation will notice.
+        // Without it each event would wait until the one before is acknowledged. It fails only on a
+        // closed socket, which the conversation will notice.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         let tls = door.tls.clone();
         let served = tokio::spawn(async move {
             #[cfg(feature = "tls")]
             if let Some(tls) = tls {
-                // A client that agrees on no keys gets no answer that it could read.
+                // A client with which no keys are agreed could not read an answer.
                 if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
                     converse(stream, app, connection, place).await;
                 }
@@ -341,7 +343,7 @@ async fn converse(
         .keep_alive(slot.is_some())
         .max_buf_size(64 * 1024)
         .serve_connection(TokioIo::new(Paced::new(stream)), service);
-    // An error here is the peer's: it went away or did not speak HTTP (hyper answered 400).
+    // An error here is the peer's: it went away, or it did not speak HTTP (hyper answered 400).
     let _ = graceful.watch(connection).await;
     drop(slot);
 }
@@ -353,7 +355,7 @@ async fn answer(app: Router, request: Request) -> Response {
     }
 }
 
-/// Tells one client too many why it gets nothing, unless it asks whether the server runs.
+/// Tells a client that found no place why it gets nothing, unless it asks whether the server runs.
 async fn turn_away(
     State(refused): State<Arc<AtomicU64>>,
     request: Request,

@@ -1,4 +1,4 @@
-//! What a program says about itself to be shown.
+//! How a program describes itself to its page.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,23 +19,23 @@ use super::wire::{Figure, FirstStepsDoc, LimitDoc, ServerDoc, VerdictKind};
 /// Deletes the group of a path, and answers the client.
 pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// Takes over limits from a text, and answers the client.
+/// Applies limits from a text, and answers the client.
 pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// Sets the limits of the group of a path from a text, and answers the client.
 pub(super) type SetLimit =
     Arc<dyn Fn(String, String) -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// Knows the limit that would end what a verdict says.
+/// Returns the limit that would end a verdict.
 pub(super) type Remedy = Arc<dyn Fn(&Offence<'_>) -> Option<String> + Send + Sync>;
 
-/// Says what everybody must know, if there is anything now.
+/// Returns what everybody must know now, if there is anything.
 type Notice = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Chooses what is in `/metrics`.
+/// Chooses what `/metrics` exports.
 pub(super) type Choose = Arc<dyn Fn(Export) -> Export + Send + Sync>;
 
-/// What clients may change, where the program asked for it.
+/// What clients may change, if the program asked for it.
 #[derive(Clone, Default)]
 pub(super) struct Changes {
     pub(super) delete: Option<Delete>,
@@ -43,7 +43,7 @@ pub(super) struct Changes {
     pub(super) limit: Option<SetLimit>,
 }
 
-/// A program as its page shows it. What is left out has a default.
+/// A program as its page shows it. Everything has a default.
 ///
 /// # Examples
 /// ```
@@ -62,10 +62,10 @@ pub(super) struct Changes {
 #[derive(Clone)]
 pub struct Dashboard {
     pub(super) tree: Tree,
-    /// `None` for those that the tree's schema suggests, whatever it becomes.
+    /// `None` for the views that the tree's schema suggests, also after it has grown.
     views: Option<Views>,
     pub(super) name: String,
-    /// The name as metrics' names may begin.
+    /// The name, made valid as the beginning of metric names.
     pub(super) prefix: String,
     pub(super) chosen: Option<Choose>,
     pub(super) server: ServerDoc,
@@ -80,9 +80,9 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Shows a tree with the views of [`Views::of`]. `name` is the program's: it stands over the
-    /// page as it is, and before the name of every metric in `/metrics`, where what no metric's
-    /// name may have becomes an underscore: `mini-redis` begins `mini_redis_commands_total`.
+    /// Shows a tree with the views of [`Views::of`]. `name` is the program's name. The page shows
+    /// it as it is, and every metric in `/metrics` begins with it, with an underscore for each
+    /// character that metric names may not have: `mini-redis` begins `mini_redis_commands_total`.
     #[must_use]
     pub fn new(name: &str, tree: &Tree) -> Dashboard {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -114,11 +114,11 @@ impl Dashboard {
         }
     }
 
-    /// Chooses what `/metrics` has: which groups, how deep, for how many scrapers. Without it, it
-    /// is what [`Export::new`] has: the hundred groups with the most, and the others as `//other`,
-    /// to which the first scrapes of a group that is new belong, too.
+    /// Chooses what `/metrics` exports: which groups, how deep, for how many scrapers. The default
+    /// is that of [`Export::new`]: the hundred groups with the most, and the others as `//other`,
+    /// to which a new group belongs, too, in its first scrapes.
     ///
-    /// Not for other names or labels: the program's name and version are given already.
+    /// Not for other names or labels: the program's name and version are already set.
     ///
     /// # Examples
     /// ```
@@ -140,60 +140,61 @@ impl Dashboard {
         self
     }
 
-    /// Shows these figures, instead of one or more for each metric. What libraries
-    /// [declare](Tree::declare) in the tree later then is in the detail of a group.
+    /// Shows these figures, instead of one or more for each metric. Metrics that libraries
+    /// [declare](Tree::declare) in the tree later are then shown in the detail of a group.
     #[must_use]
     pub fn views(self, views: Views) -> Dashboard {
         Dashboard { views: Some(views), ..self }
     }
 
-    /// Returns the views of a tree that has this schema now.
+    /// Returns the views for a tree with this schema.
     pub(super) fn views_of(&self, schema: &Schema) -> Views {
         self.views.clone().unwrap_or_else(|| Views::of(schema))
     }
 
-    /// Shows a table below the groups, besides those that were added before.
+    /// Shows a table below the groups, after those added before.
     #[must_use]
     pub fn panel(mut self, panel: Panel) -> Dashboard {
         self.panels.push(panel);
         self
     }
 
-    /// Bounds the bytes of all large answers (`/api/tree`, `/api/totals`, `/metrics`) together that
-    /// clients are reading, without which there are two versions of each at most. Each may have
-    /// one, however large the tree is: clients share it then, for half a minute at most while one
-    /// of them is slow. Beside that there is one of each in the making, of `/metrics` twice, and of
-    /// a version that was withdrawn 96 KiB for each connection that was being sent them.
+    /// Bounds the total bytes of all large answers (`/api/tree`, `/api/totals`, `/metrics`) that
+    /// clients are reading. Without it, there are at most two versions of each. Each may have one
+    /// version, however large the tree is: clients then share it, for at most half a minute while
+    /// one of them is slow. The bound leaves out one version of each that is being made, two of
+    /// `/metrics`, and 96 KiB for each connection that was being sent a version that was withdrawn.
     #[must_use]
     pub fn answers_max(self, bytes: usize) -> Dashboard {
         Dashboard { answers_max: bytes, ..self }
     }
 
-    /// Says which version of the program runs.
+    /// Sets the version of the program.
     #[must_use]
     pub fn version(mut self, version: &str) -> Dashboard {
         version.clone_into(&mut self.server.version);
         self
     }
 
-    /// Says where the program serves its own clients, which then stands over the page instead of
-    /// its name.
+    /// Sets the address at which the program serves its own clients. The page then shows it instead
+    /// of the name.
     #[must_use]
     pub fn listen(mut self, listen: &str) -> Dashboard {
         listen.clone_into(&mut self.server.listen);
         self
     }
 
-    /// Names the program among those that are billed together, in `/api/totals`: without it, as it
-    /// [listens](Dashboard::listen). Names are for people: counts are told apart without them.
+    /// Names the program among those that are billed together, in `/api/totals`. The default is
+    /// where it [listens](Dashboard::listen). Names are for people: counts are told apart without
+    /// them.
     #[must_use]
     pub fn member(self, name: &str) -> Dashboard {
         Dashboard { member: Some(name.to_owned()), ..self }
     }
 
-    /// Shows a sentence over the page and in `submeter top`, for as long as `notice` returns one,
-    /// besides those that were added before. It is called for each look, as the rows of a [`Panel`]
-    /// are, and must not wait for anything.
+    /// Shows a sentence above the page and in `submeter top`, for as long as `notice` returns one,
+    /// after those added before. `notice` is called each time the tree is looked at, as the rows of
+    /// a [`Panel`] are, and must not wait for anything.
     ///
     /// # Examples
     /// ```
@@ -219,7 +220,7 @@ impl Dashboard {
         self
     }
 
-    /// Returns what everybody who looks must know now.
+    /// Returns the notices of this moment.
     pub(super) fn notices(&self) -> Option<String> {
         let notices: Vec<String> = self.notices.iter().filter_map(|notice| notice()).collect();
         (!notices.is_empty()).then(|| notices.join(" "))
@@ -230,8 +231,8 @@ impl Dashboard {
         ServerDoc { notice: self.notices(), ..self.server.clone() }
     }
 
-    /// Says how the first group comes into being, with a line to paste into a shell; it is shown
-    /// while there is only the root.
+    /// Tells how to create the first group, with a line to paste into a shell. It is shown while
+    /// there is only the root.
     #[must_use]
     pub fn first_steps(mut self, text: &str, command: &str) -> Dashboard {
         let (text, command) = (text.to_owned(), command.to_owned());
@@ -239,15 +240,15 @@ impl Dashboard {
         self
     }
 
-    /// Answers requests to this name too. Without it a request's `Host` must be `localhost` or an
-    /// address: the page of another site that has its own name pointed here gets no answer.
+    /// Also answers requests to this name. Without it a request's `Host` must be `localhost` or an
+    /// address: another site's page that points its own name here gets no answer.
     #[must_use]
     pub fn host(mut self, name: &str) -> Dashboard {
         self.hosts.push(name.to_owned());
         self
     }
 
-    /// Answers only those who show the token, except to `/healthz`.
+    /// Answers only clients that show the token, except at `/healthz`.
     #[must_use]
     pub fn token(mut self, token: Token) -> Dashboard {
         self.server.asks_token = true;
@@ -255,11 +256,11 @@ impl Dashboard {
     }
 
     /// Lets clients delete groups: `DELETE /api/group?path=`, with the header `X-Submeter: 1`, gets
-    /// what `delete` answers of the path. It runs to its end even if the client hangs up. Without
+    /// the answer of `delete` for the path. It runs to its end even if the client hangs up. Without
     /// it nothing here changes the tree.
     ///
-    /// The path is as the client sent it. What belongs to a tenant besides its group only the
-    /// program knows, so the program deletes both.
+    /// The path is as the client sent it. Only the program knows what belongs to a tenant beside
+    /// its group, so the program deletes both.
     ///
     /// # Examples
     /// ```
@@ -295,13 +296,13 @@ impl Dashboard {
         self
     }
 
-    /// Lets clients set limits: `POST /api/limits`, with the header `X-Submeter: 1`, gets what
-    /// `set` answers of its body, such as a [`StatusCode`](crate::StatusCode) with a text. It runs
-    /// to its end even if the client hangs up.
+    /// Lets clients set limits: `POST /api/limits`, with the header `X-Submeter: 1`, gets the
+    /// answer of `set` for its body, such as a [`StatusCode`](crate::StatusCode) with a text. It
+    /// runs to its end even if the client hangs up.
     ///
-    /// The body is as the client sent it, up to 2 MiB of text: what a limit is, and how it is
-    /// written, only the program knows. Where other machines reach the page, ask for a [`Token`]
-    /// as well, or leave this out.
+    /// The body is as the client sent it, up to 2 MiB of text: only the program knows what a limit
+    /// is and how it is written. Where other machines reach the page, also require a [`Token`], or
+    /// leave this out.
     #[must_use]
     pub fn on_limits<F, Answer>(
         mut self,
@@ -319,13 +320,13 @@ impl Dashboard {
 
 impl Dashboard {
     /// Lets clients set the limits of one group: `POST /api/limit?path=`, with the header
-    /// `X-Submeter: 1`, gets what `set` answers of the path and of its body: what limits the group
-    /// has then, and the body that would undo it, or why not. It runs to its end even if the client
-    /// hangs up. The page has a button for it then, which asks first, and one to undo it;
-    /// `submeter limit set` does the same from a shell.
+    /// `X-Submeter: 1`, gets the answer of `set` for the path and its body: the limits that the
+    /// group then has with the body that would undo the change, or why it failed. It runs to its
+    /// end even if the client hangs up. The page then has a button for it, which asks first, and
+    /// one to undo it; `submeter limit set` does the same from a shell.
     ///
-    /// As with [`on_limits`](Dashboard::on_limits), how a limit is written only the program knows,
-    /// and where other machines reach the page, ask for a [`Token`] as well, or leave this out.
+    /// As with [`on_limits`](Dashboard::on_limits), only the program knows how a limit is written.
+    /// Where other machines reach the page, also require a [`Token`], or leave this out.
     #[must_use]
     pub fn on_limit<F>(
         mut self,
@@ -343,10 +344,10 @@ impl Dashboard {
         self
     }
 
-    /// Says how limits are written, as in `rate=500/s`, and has verdicts say which one would end
-    /// what they say: `remedy` returns none where no limit would. The line that the page has for a
-    /// file of limits is the path, a blank and the limit; a path with blanks, or with what is not
-    /// seen, stands in quotes there, as in JSON.
+    /// Shows how limits are written, as in `rate=500/s`, and makes verdicts name the limit that
+    /// would end them: `remedy` returns `None` if no limit would. The line that the page shows for
+    /// a file of limits is the path, a blank and the limit. A path with blanks or invisible
+    /// characters is quoted there, as in JSON.
     ///
     /// # Examples
     /// ```
@@ -374,14 +375,14 @@ impl Dashboard {
     }
 }
 
-/// What a verdict says of a group that a limit may be set for.
+/// A verdict on a group for which a limit may be set.
 #[derive(Debug)]
 pub struct Offence<'a> {
-    /// What is said.
+    /// The kind of the verdict.
     pub kind: VerdictKind,
-    /// The key of the view because of which it is said.
+    /// The key of the view that the verdict is based on.
     pub view: &'a str,
-    /// What the group usually has of that view, where that is why.
+    /// What the group usually has of that view, if the verdict is based on that.
     pub usual: Option<f64>,
     pub(super) views: &'a Views,
     pub(super) figures: &'a [Figure],
@@ -395,7 +396,7 @@ impl Offence<'_> {
     }
 }
 
-/// Returns the name with an underscore for what no metric's name may have.
+/// Returns the name with an underscore for each character that metric names may not have.
 fn prefix(name: &str) -> String {
     let part = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut prefix: String = name.chars().map(part).collect();

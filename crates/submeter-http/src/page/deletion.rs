@@ -1,6 +1,6 @@
-//! `DELETE /api/group?path=`: deletes what is shown, where the program asked for it.
+//! `DELETE /api/group?path=`: deletes a group, if the program asked for it.
 //!
-//! It takes the header that a page of another site cannot send, see [`guard`].
+//! It requires the header that a page of another site cannot send, see [`guard`].
 //!
 //! ```text
 //! curl -X DELETE -H 'X-Submeter: 1' 'http://127.0.0.1:9411/api/group?path=/acme/web'
@@ -27,7 +27,7 @@ pub(super) async fn delete(
         let message = "say which group, and no other: DELETE /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
-    // On a task of its own: a client that hangs up must not leave half of it.
+    // On a task of its own: a client that hangs up must not leave it half done.
     match tokio::spawn(delete(path)).await {
         Ok(answer) => answer,
         Err(error) => {

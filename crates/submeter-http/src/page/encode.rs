@@ -1,7 +1,7 @@
 //! The events of the page, as compact as JSON gets: arrays in a fixed order instead of objects.
 //!
 //! A row has its figures in the order of the views, which the first event describes, so the page
-//! and the server cannot disagree silently.
+//! and the server cannot silently disagree.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use super::wire::{
     Each, Figure, HistoryDoc, MetricDoc, PanelDoc, ServerDoc, Shape, VerdictDoc, ViewDoc,
 };
 
-/// How many tenants have a past from the start: more than a band of two minutes can tell apart.
+/// Number of tenants sent with a past at the start: more than a band of two minutes can tell apart.
 const LINES_MAX: usize = 24;
 
 #[derive(Serialize)]
@@ -30,7 +30,8 @@ struct Full<'a, G> {
     schema: Vec<MetricDoc>,
     views: Vec<&'a ViewDoc>,
     groups: G,
-    /// The key of the view by which the server is divided, and its past by those with the most.
+    /// The key of the view by which the server is divided, and its past for the tenants with the
+    /// most.
     divided: Option<&'a str>,
     lines: Vec<(u32, Vec<Figure>)>,
     root_history: Option<HistoryDoc>,
@@ -50,7 +51,7 @@ struct Changed<'a, N, R> {
     new: N,
     rows: R,
     process: Figure,
-    /// What everybody who looks must know.
+    /// What everybody must know now.
     notice: Option<String>,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,

@@ -1,8 +1,8 @@
 //! The stream of events: everything once, then what changed each second.
 //!
-//! Each client has a place in one bounded queue. One that does not keep up is never waited for: it
-//! loses its place, and when it reads again it gets the whole tree instead of what it missed. When
-//! the tree has more metrics than before, all get the whole tree.
+//! Each client has a place in one bounded queue. A client that does not keep up is never waited
+//! for: it loses its place, and when it reads again it gets the whole tree instead of what it
+//! missed. When the tree has more metrics than before, all clients get the whole tree.
 
 use std::sync::Arc;
 
@@ -45,13 +45,13 @@ pub(super) fn parts(document: Arc<Document>) -> impl Stream<Item = Result<Bytes,
 struct Cursor {
     sampler: Sampler,
     receiver: Receiver<Tick>,
-    /// The number of the sample that the client has, or `None` if it needs everything.
+    /// The number of the sample that the client has, or `None` if the client needs everything.
     has: Option<u64>,
     /// The event that is being sent.
     event: Option<Reading>,
 }
 
-/// Streams events until the server ends, or an event was withdrawn from a client that is slow.
+/// Streams events until the server ends, or an event is withdrawn from a slow client.
 pub(super) fn stream(sampler: Sampler) -> impl Stream<Item = Result<Bytes, WithdrawnError>> {
     let place =
         sampler.subscribe().map(|receiver| Cursor { sampler, receiver, has: None, event: None });
@@ -88,8 +88,8 @@ impl Cursor {
                 Ok(Tick { event: Some(event), .. }) => return Some(event),
                 Ok(Tick { event: None, .. }) => self.has = None,
                 Err(RecvError::Lagged(_)) => {
-                    // The rest of the queue is older than what it is sent now; left there, it would
-                    // make the client fall behind again at the next event.
+                    // The rest of the queue is older than the full event; left there, it would make
+                    // the client fall behind again at the next event.
                     self.receiver = self.receiver.resubscribe();
                     self.has = None;
                 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::page::tests::Program;
 
-    /// A reader that falls behind is sent everything, and then what follows.
+    /// A reader that falls behind is sent everything, and then the events that follow.
     #[tokio::test]
     async fn who_falls_behind_is_sent_everything_again() {
         let sampler = Sampler::new(Program::new().shown());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// After how long a page asks again when the server has gone.
+/// How long a page waits before it asks again when the server is gone.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Writes the event that starts a stream. JSON has no line ends, which would end the event.

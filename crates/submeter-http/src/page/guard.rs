@@ -1,23 +1,24 @@
-//! Which requests are answered: not those that a page of another site made a browser send.
+//! Which requests are answered: not those that another site's page made a browser send.
 //!
-//! Any page that a browser on this machine has open may send requests here, also to addresses that
-//! only this machine reaches. It must learn nothing and change nothing, so every request takes
+//! Any page that a browser on this machine has open can send requests here, even to addresses that
+//! only this machine reaches. Such a page must learn nothing and change nothing, so every request
+//! requires
 //!
 //! * a `Host` that is a loopback address, `localhost`, the address that is listened on or a name
-//!   that was given: a page that had its own name pointed here (DNS rebinding) sends that name, and
+//!   that was given: a page that pointed its own name here (DNS rebinding) sends that name, and
 //!   would otherwise read every answer;
 //! * no `Origin` but this server's own;
-//! * no `Sec-Fetch-Site` of another site's page, unless somebody follows a link to here: browsers
-//!   send no `Origin` with a plain GET, whose answer they withhold from the page, but whose work
-//!   the server would do.
+//! * no `Sec-Fetch-Site` of another site's page, unless a person follows a link to here: browsers
+//!   send no `Origin` with a plain GET, and withhold its answer from the page, but the server would
+//!   do the work.
 //!
-//! Requests with an effect (deleting a group, setting limits, counting events) take one thing more:
-//! the header `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may
-//! send it, and nothing here ever says yes.
+//! Requests with an effect (deleting a group, setting limits, counting events) also require the
+//! header `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may send
+//! it, and nothing here ever says yes.
 //!
 //! That is no login: anybody who reaches the port with a client of their own is answered, unless a
-//! token is asked for. Then all but `/healthz` takes it, as `Authorization: Bearer`, or as the
-//! password that a browser asks its user for and sends with each request of the page.
+//! token is required. Then everything but `/healthz` requires it, as `Authorization: Bearer`, or as
+//! the password that a browser asks its user for and sends with each request of the page.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -36,23 +37,24 @@ const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Knows by what names the page is reached. Cloning is a pointer copy.
+/// The names by which the page is reached. Cloning is a pointer copy.
 #[derive(Clone, Debug)]
 pub(super) struct Guard(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
-    /// `http`, or `https` where TLS is spoken, and where the page is listened for; unknown where
+    /// `http`, or `https` with TLS, and the address that the page is listened for at; unknown if
     /// another server listens.
     page: Option<(&'static str, SocketAddr)>,
-    /// What else it is called.
+    /// Further names of the server.
     hosts: Vec<String>,
     token: Option<Token>,
 }
 
 const CHALLENGE: &str = "Bearer realm=\"submeter\", Basic realm=\"submeter\", charset=\"UTF-8\"";
 
-/// Refuses what a page of another site may have made a browser send, and who lacks the token.
+/// Refuses requests that another site's page may have made a browser send, and those without the
+/// token.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     if let Some(why) = guard.refuses(&request) {
         return (StatusCode::FORBIDDEN, why).into_response();
@@ -62,14 +64,14 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
                    submeter top --token-file FILE, or as the password in a browser\n";
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, CHALLENGE)], why).into_response();
     }
-    // What checks the server's health is let in without a token, and needs no place.
+    // A health check is admitted without a token, and needs no place.
     if let Some(seat) = request.extensions().get::<Seat>().filter(|_| !asks_for_health(&request)) {
         seat.keep();
     }
     next.run(request).await
 }
 
-/// Refuses a request with an effect that does not say that it is meant.
+/// Refuses a request with an effect that lacks the header by which it shows intent.
 pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCode, String)> {
     if headers.get(DELIBERATE).is_some_and(|value| value == "1") {
         return Ok(());
@@ -82,7 +84,7 @@ pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCod
 }
 
 impl Guard {
-    /// Knows a page that is listened for at `page` and called `hosts` besides.
+    /// Makes a guard for a page that is listened for at `page` and also called `hosts`.
     pub(super) fn new(
         page: Option<(&'static str, SocketAddr)>,
         hosts: Vec<String>,
@@ -95,14 +97,15 @@ impl Guard {
     fn admits(&self, request: &Request) -> bool {
         let Some(token) = &self.0.token else { return true };
         let mut shown = request.headers().get_all(AUTHORIZATION).iter();
-        // Who checks the server's health learns that it runs, which the open port says too.
+        // A health check learns only that the server runs, which the open port says too.
         asks_for_health(request) || shown.any(|shown| token.is_in(text(shown)))
     }
 
     fn refuses(&self, request: &Request) -> Option<String> {
         let headers = request.headers();
         let hosts: Vec<&str> = headers.get_all(HOST).iter().map(text).collect();
-        // A proxy's form of address says it in the first line too, and HTTP/2 there alone.
+        // The first line also has it in a proxy's form of address, and over HTTP/2 nothing else has
+        // it.
         let target = request.uri().authority().map(Authority::as_str);
         let hosts = match target {
             Some(target) if hosts.is_empty() && request.version() >= Version::HTTP_2 => {
@@ -146,15 +149,15 @@ impl Guard {
 
     fn is_own(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
-        // A user is no part of a host, and none of a page is sent with one.
+        // A user is not part of a host, and no request of a page has one.
         if host.contains('@') {
             return false;
         }
         let page = self.0.page.map(|(_, addr)| addr.ip());
         let name = authority.host().trim_matches(['[', ']']);
         match name.parse::<IpAddr>() {
-            // An address as such cannot be pointed anywhere, so where all are listened on, or it
-            // is unknown which, any will do.
+            // A literal address cannot be pointed elsewhere. If all addresses are listened on, or
+            // the address is unknown, any will do.
             Ok(ip) => ip.is_loopback() || page.is_none_or(|p| p == ip || p.is_unspecified()),
             Err(_) => {
                 let mut known = ["localhost"].into_iter().chain(self.0.hosts.iter().map(|h| &**h));
@@ -168,7 +171,7 @@ fn asks_for_health(request: &Request) -> bool {
     request.uri().path() == HEALTH
 }
 
-/// What is not text is no address of this server.
+/// Anything that is not text is no address of this server.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }

@@ -1,9 +1,9 @@
-//! Answers as gzip, for clients that ask for it: the page and the JSON, which repeat their keys.
+//! Answers as gzip, for clients that ask for it: the page and the JSON, whose keys repeat.
 //!
-//! An answer is compressed where it is made, once for all who share it. A layer that compresses
-//! what streams by would do so for each client, on the threads of the program's runtime, and would
-//! not know how long the answer is. `/metrics` stays plain: Prometheus asks for gzip without being
-//! told to, day and night, and each scrape would take more of the processors that do the work.
+//! An answer is compressed where it is made, once for all clients that share it. A layer that
+//! compresses a stream would do so for each client, on the threads of the program's runtime, and
+//! would not know how long the answer is. `/metrics` stays plain: Prometheus asks for gzip by
+//! default, day and night, and each scrape would take more of the processors that do the work.
 
 use std::io::{self, BufWriter, Write};
 
@@ -13,11 +13,11 @@ use axum::response::Response;
 use serde::Serialize;
 use submeter_documents::Parts;
 
-/// Levels of compression: the least work, and the least bytes.
+/// Levels of compression: the least work, and the fewest bytes.
 const FAST: u32 = 1;
 pub(super) const BEST: u32 = 9;
 
-/// The encodings that a client takes besides plain bytes.
+/// The encodings that a client accepts in addition to plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Plain,
@@ -25,12 +25,12 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Reads `Accept-Encoding`. What cannot be read is not taken for consent.
+    /// Reads `Accept-Encoding`. A malformed value is not taken for consent.
     pub(super) fn of(headers: &HeaderMap) -> Coding {
         let values = headers.get_all(ACCEPT_ENCODING).iter();
         let items = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
         let weights = items.filter_map(weight);
-        // The name counts for more than `*`, wherever they stand.
+        // The name takes precedence over `*`, wherever they stand.
         let (mut named, mut any, mut plain) = (None, None, None);
         for (name, weight) in weights {
             match name.to_ascii_lowercase().as_str() {
@@ -46,23 +46,23 @@ impl Coding {
         if is_taken { Coding::Gzip } else { Coding::Plain }
     }
 
-    /// Returns `document` as JSON, as the client takes it.
+    /// Returns `document` as JSON, in the coding that the client accepts.
     pub(super) fn json(self, document: &impl Serialize) -> io::Result<Parts> {
         let mut parts = Parts::default();
         if self == Coding::Plain {
             serde_json::to_writer(&mut parts, document)?;
             return Ok(parts);
         }
-        // What a better one saves is worth less than its work, which each request asks for anew.
+        // A better level saves less than its work costs, and each request pays that work again.
         gzip(parts, FAST, |gzip| {
-            // JSON comes in pieces of a few bytes, none of which is worth a compressor's call.
+            // JSON comes in pieces of a few bytes, each too small for a call of the compressor.
             let mut pieces = BufWriter::new(gzip);
             serde_json::to_writer(&mut pieces, document)?;
             pieces.flush()
         })
     }
 
-    /// Says in `response` how its body, made by [`Coding::json`], is to be read.
+    /// Declares in `response` how its body, made by [`Coding::json`], is encoded.
     pub(super) fn declare(self, response: &mut Response) {
         let headers = response.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
@@ -72,7 +72,7 @@ impl Coding {
     }
 }
 
-/// Compresses what `write` writes.
+/// Compresses the output of `write`.
 #[cfg(feature = "gzip")]
 pub(super) fn gzip<W: Write>(
     out: W,
@@ -84,7 +84,7 @@ pub(super) fn gzip<W: Write>(
     gzip.finish()
 }
 
-/// Not called, since no client is taken to ask for it.
+/// Never called, as no client is then taken to ask for it.
 #[cfg(not(feature = "gzip"))]
 pub(super) fn gzip<W: Write>(
     _: W,
@@ -163,7 +163,8 @@ mod tests {
             let first = document.part(0).expect("not withdrawn")[0];
             (first, document)
         };
-        // More than there may be versions, and all are still read: the last ones are shared.
+        // More clients than there may be versions, and all still read: the last ones share a
+        // version.
         let mut read = Vec::new();
         for _ in 0..4 {
             let ((plain, one), (gzip, other)) =

@@ -1,4 +1,4 @@
-//! The last two minutes of every tenant that did something in them.
+//! The last two minutes of every tenant that was active in them.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -10,22 +10,24 @@ use super::wire::{Figure, HistoryDoc, Placement, Shape, ViewDoc, round};
 /// How many samples are kept.
 pub(super) const SAMPLES: usize = 120;
 
-/// How much memory the past may take. Beyond it a tenant simply has no past to show; refusing to
-/// grow with what clients can create is worth more than the thousandth sparkline.
+/// How much memory the past may take. Beyond it a tenant simply has no past to show: not growing
+/// with what clients can create is worth more than the thousandth sparkline.
 const BYTES_MAX: usize = 12 << 20;
 
-/// How many samples one must have done nothing in before anybody who does takes its place.
+/// How many samples a tenant must have been idle before an active one takes its place.
 const PAUSE: u64 = 10;
 
-/// Who does so many times as much gets the place of another: of two alike, none.
+/// A tenant that does this many times as much takes another's place. Of two similar ones, neither
+/// does.
 const DISPLACES: f64 = 4.0;
 
-/// One tenant's ring of samples, indexed by sample number modulo their count, each with one number
-/// for every view that is kept. `f32`: a line in a chart shows no eighth digit. NaN is "nothing".
+/// One tenant's ring of samples, indexed by sample number modulo their count. Each sample has one
+/// number for every view that is kept. `f32`: a line in a chart shows no eighth digit. NaN is
+/// "nothing".
 #[derive(Debug)]
 struct Ring {
     points: Box<[f32]>,
-    /// The last sample in which anything happened.
+    /// The last sample in which the tenant was active.
     active: u64,
 }
 
@@ -40,7 +42,7 @@ impl Ring {
 struct Kept {
     key: String,
     shape: Shape,
-    /// Its place among the figures of a row.
+    /// Its index among the figures of a row.
     at: usize,
 }
 
@@ -53,13 +55,13 @@ pub(super) struct History {
     /// The number of the newest sample, from 1; 0 is "none yet".
     newest: u64,
     times: Vec<(u64, Instant)>,
-    /// Processors that the whole process used, for each of `times`.
+    /// Processors that the whole process used, one entry for each of `times`.
     process: Vec<f64>,
     rings: HashMap<u32, Ring>,
 }
 
 impl History {
-    /// Makes an empty one, which keeps the headlines.
+    /// Makes an empty history that keeps the headlines.
     pub(super) fn new(views: Views) -> History {
         let kept = kept(&views);
         let tenants_max = tenants_max(&kept);
@@ -67,8 +69,8 @@ impl History {
         History { views, kept, tenants_max, newest: 0, times, process, rings }
     }
 
-    /// Keeps other headlines from now on; those that were kept before have their past. With more of
-    /// them fewer tenants have room for one: those that did most keep theirs.
+    /// Keeps other headlines from now on; those that were already kept retain their past. With more
+    /// headlines fewer tenants have room for a past: those that did most keep theirs.
     pub(super) fn show(&mut self, views: Views) {
         let kept = kept(&views);
         self.tenants_max = tenants_max(&kept);
@@ -86,7 +88,7 @@ impl History {
         (self.views, self.kept) = (views, kept);
     }
 
-    /// Forgets those with the least of what divides the server, until there is room for all.
+    /// Forgets the tenants with the least of what divides the server, until there is room for all.
     fn trim(&mut self) {
         let excess = self.rings.len().saturating_sub(self.tenants_max);
         if excess == 0 {
@@ -100,8 +102,7 @@ impl History {
         }
     }
 
-    /// Takes the sample of one moment: the row of every live tenant, and how many processors the
-    /// process used.
+    /// Records one sample: the row of every live tenant, and how many processors the process used.
     pub(super) fn push(&mut self, at: Instant, rows: &[Row], process: f64) {
         self.newest += 1;
         let newest = self.newest;
@@ -131,12 +132,13 @@ impl History {
                 }
             }
         }
-        // An idle tenant's past is a flat line, which needs no memory. This also drops the killed.
+        // An idle tenant's past is a flat line, which needs no memory. This also drops killed
+        // groups.
         self.rings.retain(|_, ring| newest - ring.active < SAMPLES as u64);
     }
 
-    /// Where not all have room, those that do most have a past: who does far more than one that has
-    /// gets its place.
+    /// Where not all have room, those that do most have a past: a tenant that does far more than
+    /// one with a past gets its place.
     fn make_room(&mut self, rows: &[Row]) {
         let Some(first) = self.views.divided().filter(|_| self.is_full()) else { return };
         let now = |row: &Row| row.figures[first].0.unwrap_or(0.0);
@@ -145,7 +147,7 @@ impl History {
             .map(|row| (now(row), row.id))
             .partition(|(_, id)| self.rings.contains_key(id));
         without.retain(|(now, _)| *now > 0.0);
-        // One that did nothing in just this second keeps its place.
+        // A tenant that was idle for just this second keeps its place.
         let has_paused = |id: &u32| self.newest - self.rings[id].active >= PAUSE;
         with.retain(|(now, id)| *now > 0.0 || has_paused(id));
         without.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
@@ -159,12 +161,12 @@ impl History {
         }
     }
 
-    /// Forgets a tenant whose id will be another's.
+    /// Forgets a tenant whose id will be reused.
     pub(super) fn forget(&mut self, id: u32) {
         self.rings.remove(&id);
     }
 
-    /// Returns the whole past of one tenant; one that was idle all along has only times.
+    /// Returns the whole past of one tenant; a tenant that was idle all along has only times.
     pub(super) fn of(&self, id: u32) -> HistoryDoc {
         let newest = self.times.last().map(|(_, at)| *at);
         let ago = |at: Instant| newest.map_or(0.0, |newest| (newest - at).as_secs_f64());
@@ -180,7 +182,7 @@ impl History {
         self.process.iter().map(|&cores| Figure(Some(cores)).rounded(Shape::Cores)).collect()
     }
 
-    /// Returns the past of a view of those with the most of it lately, of some groups.
+    /// Returns the past of a view for some groups: those with the most of it lately.
     pub(super) fn greatest(
         &self,
         view: usize,
@@ -196,12 +198,12 @@ impl History {
         sums.into_iter().map(|(_, id)| (id, self.series(id, at))).collect()
     }
 
-    /// Whether there may be tenants whose past has no room.
+    /// Whether there may be tenants for whose past there is no room.
     pub(super) fn is_full(&self) -> bool {
         self.rings.len() >= self.tenants_max
     }
 
-    /// Returns the past of a view of one tenant, oldest first: empty where it is not kept.
+    /// Returns the past of a view of one tenant, oldest first; empty if it is not kept.
     pub(super) fn line(&self, id: u32, view: usize) -> impl Iterator<Item = Option<f32>> + '_ {
         let kept = self.kept.iter().position(|kept| kept.at == view);
         let kept = kept.and_then(|at| Some((at, self.rings.get(&id)?)));
@@ -225,7 +227,7 @@ impl History {
     }
 }
 
-/// Returns the headlines, and that by which the server is divided.
+/// Returns the headlines, and the view by which the server is divided.
 fn kept(views: &Views) -> Vec<Kept> {
     let divided = views.divided();
     let is_kept =
@@ -276,7 +278,7 @@ mod tests {
         assert_eq!(doc.series["failures"][0], Figure(None));
     }
 
-    /// A late comer has nothing before it came and an idle one costs nothing.
+    /// A late comer has nothing before it came, and an idle one costs nothing.
     #[test]
     fn a_late_comer_has_nothing_before_it_came() {
         let mut history = history();
@@ -326,7 +328,7 @@ mod tests {
         history.push(Instant::now(), &rows, 0.0);
         let bytes: usize = history.rings.values().map(|ring| size_of_val(&*ring.points)).sum();
         assert!((BYTES_MAX / 2..=BYTES_MAX).contains(&bytes), "{bytes}");
-        // Nobody has a past yet who is last, and does most.
+        // The tenant that comes last has no past yet, and does most.
         let mut rows = rows;
         let last = rows.len() - 1;
         let past = |history: &History| history.line(last as u32, 0).flatten().count();
@@ -342,7 +344,7 @@ mod tests {
             history.rings.values().map(|ring| size_of_val(&*ring.points)).sum()
         };
         assert_eq!(after(&history), bytes);
-        // More is to be kept of each: fewer have room.
+        // With more to keep of each, fewer have room.
         let mut s = Schema::builder();
         let counters: [_; 6] = std::array::from_fn(|n| s.counter(&format!("jobs_{n}"), ""));
         s.build().expect("distinct names");

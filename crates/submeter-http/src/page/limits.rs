@@ -1,7 +1,7 @@
-//! `POST /api/limits` sets all limits, `POST /api/limit?path=` those of a group, where the program
+//! `POST /api/limits` sets all limits, `POST /api/limit?path=` those of a group, if the program
 //! asked for it.
 //!
-//! Both take the header that a page of another site cannot send, see [`guard`].
+//! Both require the header that a page of another site cannot send, see [`guard`].
 //!
 //! ```text
 //! curl -H 'X-Submeter: 1' --data-binary @limits 'http://127.0.0.1:9411/api/limits'
@@ -18,7 +18,7 @@ use super::dashboard::{SetLimit, SetLimits};
 use super::guard;
 use super::query;
 
-/// The most bytes of a text: tens of thousands of tenants' limits.
+/// Maximum length of a text, in bytes: room for the limits of tens of thousands of tenants.
 pub(super) const BODY_MAX: usize = 2 << 20;
 
 /// Answers a request for all limits.
@@ -51,7 +51,7 @@ pub(super) async fn set_one(
     run(set(path, text)).await
 }
 
-/// Returns the text of a request that is meant.
+/// Returns the text of a request that shows intent.
 fn checked(
     headers: &HeaderMap,
     text: Result<String, StringRejection>,
@@ -71,7 +71,7 @@ fn checked(
     })
 }
 
-/// On a task of its own: a client that hangs up must not leave half of it.
+/// On a task of its own: a client that hangs up must not leave it half done.
 async fn run(set: BoxFuture<'static, Response>) -> Response {
     match tokio::spawn(set).await {
         Ok(answer) => answer,

@@ -1,4 +1,4 @@
-//! The page, the JSON, `/metrics`: what is read of a tree over HTTP.
+//! The page, the JSON and `/metrics`: how a tree is read over HTTP.
 
 mod api;
 mod client;
@@ -41,11 +41,11 @@ use self::sampler::Sampler;
 pub use self::token::{Token, TokenError};
 pub use self::views::{View, Views, Worse};
 
-/// Returns what answers for a program's tree, to be mounted by `nest_service` in any router of axum
-/// or beside any service of tower, under whatever path.
+/// Returns a router that answers for a program's tree, to be mounted by `nest_service` in any axum
+/// router or beside any tower service, under any path.
 ///
 /// The tree is sampled until the last clone of the router and the last stream of events are gone. A
-/// stream ends when its client hangs up, so a graceful end of the server waits for those who look.
+/// stream ends when its client hangs up, so a graceful shutdown of the server waits for open pages.
 ///
 /// # Panics
 /// Outside of a tokio runtime, on which the sampler runs.
@@ -58,8 +58,8 @@ pub fn router(dashboard: Dashboard) -> Router {
 /// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
 /// streams and returns within seconds.
 ///
-/// Unlike a server of axum, it bounds the number of connections, and the time for which a
-/// silent or slow client may hold one.
+/// Unlike an axum server, it bounds the number of connections and the time for which a silent or
+/// slow client may hold one.
 ///
 /// # Examples
 /// ```
@@ -78,7 +78,7 @@ pub fn router(dashboard: Dashboard) -> Router {
 /// ```
 ///
 /// # Errors
-/// When the listener is not usable. A failing connection is not an error of the server.
+/// If the listener is not usable. A failing connection is not an error of the server.
 ///
 /// # Panics
 /// Outside of a tokio runtime.

@@ -1,7 +1,7 @@
-//! Ends the connection of a client that takes what is sent to it too slowly.
+//! Ends the connection of a client that reads too slowly.
 //!
-//! A plain timeout between two writes, as the crate `tokio-io-timeout` has it, would let a client
-//! that takes one byte every half minute keep its place among few for as long as it likes.
+//! A plain timeout between two writes, as in the crate `tokio-io-timeout`, would let a client that
+//! takes one byte every half minute keep one of a few places for as long as it likes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a client may let bytes wait, unless it takes this much in that time: 17 KiB/s is slower
-/// than any connection over which people look at a page.
+/// How long a client may leave bytes waiting, unless it takes this much in that time: 17 KiB/s is
+/// slower than any connection over which people look at a page.
 const WINDOW: Duration = Duration::from_secs(30);
 const WINDOW_BYTES: usize = 512 << 10;
 
@@ -24,15 +24,15 @@ pub(super) struct Paced<S> {
     alarm: Pin<Box<Sleep>>,
 }
 
-/// How fast a client takes what waits for it. The clock stands while nothing waits: else a short
-/// rest would begin the window anew, and a long one would use it up.
+/// How fast a client takes the bytes that wait for it. The clock stops while nothing waits:
+/// otherwise a short rest would restart the window, and a long one would use it up.
 #[derive(Debug)]
 struct Pace {
     /// How much was taken since the window began.
     taken: usize,
     /// How much of the window is left.
     left: Duration,
-    /// Since when something waits.
+    /// The time since which bytes have been waiting.
     since: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Notes that something waits, and returns when to look again.
+    /// Notes that bytes wait, and returns when to check again.
     fn waits(&mut self, now: Instant) -> Result<Instant, TooSlow> {
         self.rests(now);
         if self.left.is_zero() {
@@ -64,7 +64,7 @@ impl Pace {
         self.taken = self.taken.saturating_add(bytes);
     }
 
-    /// Notes that nothing waits any more.
+    /// Notes that no bytes wait any longer.
     fn rests(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             self.left = self.left.saturating_sub(now - since);
@@ -77,8 +77,8 @@ impl<S> Paced<S> {
         Paced { stream, pace: Pace::default(), alarm: Box::pin(sleep(WINDOW)) }
     }
 
-    /// Says how a write ended: passes on what was written, and lets the rest wait for no longer
-    /// than it may.
+    /// Records how a write ended: passes on what was written, and bounds how long the rest may
+    /// wait.
     fn wrote(
         &mut self,
         context: &mut Context<'_>,
@@ -122,7 +122,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked for once all is written: nothing waits any more.
+        // A flush follows the last write: no bytes wait any longer.
         self.pace.rests(Instant::now());
         Pin::new(&mut self.stream).poll_flush(context)
     }
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// For how long a client is served that takes `bytes` every `every`, up to an hour.
+    /// How long a client is served that takes `bytes` every `every`, up to an hour.
     fn lasts(bytes: usize, every: Duration) -> Duration {
         let (began, hour) = (Instant::now(), Duration::from_secs(3600));
         let mut pace = Pace::default();
@@ -203,7 +203,7 @@ mod tests {
     async fn a_write_that_waits_for_too_long_is_an_error() {
         let (near, _far) = duplex(1024);
         let mut paced = Paced::new(near);
-        // As if it had begun to wait long ago.
+        // As if bytes had begun to wait long ago.
         paced.pace.left = Duration::ZERO;
         let error = paced.write_all(&[0; 2048]).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

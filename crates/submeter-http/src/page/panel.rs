@@ -1,4 +1,4 @@
-//! Tables of what is not in the tree, such as the leases of its limits.
+//! Tables of things that are not in the tree, such as the leases of its limits.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use super::wire::{CellDoc, ColumnDoc, ColumnKind, PanelDoc};
 
 type Rows = Arc<dyn Fn() -> Vec<Vec<CellDoc>> + Send + Sync>;
 
-/// A table that a program declares: it stands below the groups on the page, is a member of
-/// `/api/tree`, and its figures are metrics, with the labels of their row.
+/// A table that a program declares. It stands below the groups on the page and is part of
+/// `/api/tree`. Its figures are also metrics, with the labels of their row.
 ///
-/// The rows are made for each look, at most once a second for all pages, and must not wait for
-/// anything. For what each group has, declare a metric of the tree and a [`View`](crate::View).
+/// The rows are made each time they are looked at, at most once a second for all pages, and making
+/// them must not wait for anything. For a figure that each group has, declare a metric of the tree
+/// and a [`View`](crate::View).
 ///
 /// # Examples
 /// ```
@@ -48,13 +49,13 @@ impl Column {
         Column(ColumnDoc { key, title, help, kind, states: Vec::new() })
     }
 
-    /// Tells rows apart: a label of the metrics of each row.
+    /// Declares a column that tells rows apart: a label of the metrics of each row.
     #[must_use]
     pub fn label(key: &str, title: &str) -> Column {
         Column::new(ColumnKind::Label, key, title, "")
     }
 
-    /// Has one of these texts. All but the first deserve attention.
+    /// Declares a column with one of these texts. All but the first deserve attention.
     #[must_use]
     pub fn state(key: &str, title: &str, help: &str, states: &[&str]) -> Column {
         let mut column = Column::new(ColumnKind::State, key, title, help);
@@ -62,19 +63,19 @@ impl Column {
         column
     }
 
-    /// Has a number that goes up and down.
+    /// Declares a column with a number that goes up and down.
     #[must_use]
     pub fn gauge(key: &str, title: &str, help: &str) -> Column {
         Column::new(ColumnKind::Gauge, key, title, help)
     }
 
-    /// Has a number that only grows.
+    /// Declares a column with a number that only grows.
     #[must_use]
     pub fn counter(key: &str, title: &str, help: &str) -> Column {
         Column::new(ColumnKind::Counter, key, title, help)
     }
 
-    /// Has any text, which is no metric.
+    /// Declares a column with any text, which is not a metric.
     #[must_use]
     pub fn text(key: &str, title: &str) -> Column {
         Column::new(ColumnKind::Text, key, title, "")
@@ -82,8 +83,8 @@ impl Column {
 }
 
 impl Panel {
-    /// Declares a table without rows. `key` stands between the program's name and the column's in
-    /// the names of metrics: it and the keys of columns have ASCII letters, digits and `_`.
+    /// Declares a table without rows. In the names of metrics, `key` stands between the program's
+    /// name and the column's. It and the keys of columns consist of ASCII letters, digits and `_`.
     #[must_use]
     pub fn new(key: &str, title: &str, columns: Vec<Column>) -> Panel {
         let (key, title) = (key.to_owned(), title.to_owned());
@@ -91,7 +92,7 @@ impl Panel {
         Panel { key, title, columns, rows: Arc::new(Vec::new) }
     }
 
-    /// Says how to make the rows, each with a cell for each column.
+    /// Sets the function that makes the rows, each with a cell for each column.
     #[must_use]
     pub fn rows(self, rows: impl Fn() -> Vec<Vec<CellDoc>> + Send + Sync + 'static) -> Panel {
         Panel { rows: Arc::new(rows), ..self }
@@ -119,7 +120,7 @@ pub(super) fn expose(panels: &[Panel], prefix: &str, format: Format, text: &mut 
     for doc in panels.iter().map(Panel::doc) {
         for (at, column) in doc.columns.iter().enumerate() {
             let name = format!("{prefix}_{}_{}", doc.key, column.key);
-            // A String takes all that is written to it.
+            // Writing to a String cannot fail.
             let _ = family(&doc, at, &name, format, text);
         }
     }

@@ -1,9 +1,9 @@
-//! What stands behind the `?` of a request.
+//! The part of a request after the `?`.
 
 use axum::http::Uri;
 use submeter_address::decode;
 
-/// Returns the names and values, decoded, in their order; `None` where one cannot be decoded.
+/// Returns the names and values, decoded, in order; `None` if one cannot be decoded.
 pub(super) fn pairs(uri: &Uri) -> Option<Vec<(String, String)>> {
     let parts = uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
@@ -14,8 +14,8 @@ fn decoded(text: &str) -> Option<String> {
     decode(&text.replace('+', " ")).ok()
 }
 
-/// Returns the value of `path`, if there is one and no second: what passes requests on may have
-/// looked at the other.
+/// Returns the value of `path`, if it occurs exactly once: with two, a proxy may have checked the
+/// other one.
 pub(super) fn path(uri: &Uri) -> Option<String> {
     let mut paths = pairs(uri)?.into_iter().filter(|(name, _)| name == "path");
     let (_, path) = paths.next()?;

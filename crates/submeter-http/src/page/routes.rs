@@ -1,4 +1,4 @@
-//! Which address answers what.
+//! Which address gives which answer.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ async fn tree(State(sampler): State<Sampler>, headers: HeaderMap) -> Response {
     encoded(coding, large(JSON, sampler.tree(coding).await))
 }
 
-/// Adds to a success how its body is encoded; an error is plain text.
+/// Declares the encoding of a success's body; an error is plain text.
 fn encoded(coding: Coding, response: impl IntoResponse) -> Response {
     let mut response = response.into_response();
     if response.status().is_success() {
@@ -98,7 +98,7 @@ fn encoded(coding: Coding, response: impl IntoResponse) -> Response {
 }
 
 /// Answers with a document that the server may withdraw from a client that reads too slowly: the
-/// connection then ends before the body is whole.
+/// connection then ends before the body is complete.
 fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Response {
     match document {
         Ok(document) => {
@@ -137,13 +137,13 @@ async fn totals(State(sampler): State<Sampler>) -> Response {
 }
 
 async fn event_stream(State(sampler): State<Sampler>) -> Response {
-    // No keep-alive comments: a tick a second is one.
+    // No keep-alive comments are needed: there is a tick each second.
     let headers = [(CONTENT_TYPE, "text/event-stream")];
     (headers, Body::from_stream(events::stream(sampler))).into_response()
 }
 
 async fn metrics(State(sampler): State<Sampler>, headers: HeaderMap) -> Response {
-    // Several lines are one list.
+    // Several header lines form one list.
     let accept: Vec<&str> = headers.get_all(ACCEPT).iter().flat_map(|v| v.to_str()).collect();
     let format = Format::accepted(&accept.join(","));
     let vary = [(VARY, HeaderValue::from_static("accept"))];
@@ -187,12 +187,12 @@ async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
 
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
-/// What keeps nginx, and proxies that took its word over, from collecting an answer to send it in
-/// large pieces, or when it ends.
+/// Keeps nginx, and proxies that adopted its header, from buffering an answer and sending it in
+/// large pieces or at its end.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Live figures are never cached, and nothing here is to be guessed to be a script. What streams
-/// passes proxies as it comes: compressed on the way, it would wait for a compressor's block.
+/// Live figures are never cached, and no content type here may be guessed to be a script. Streams
+/// pass proxies as they are: compressed on the way, they would wait for a compressor's block.
 async fn common_headers(mut response: Response) -> Response {
     let has_length = response.headers().contains_key(CONTENT_LENGTH);
     let streams = !has_length && response.body().size_hint().exact().is_none();

@@ -1,4 +1,4 @@
-//! A sample: one copy of the tree, and what was computed from it and the one before.
+//! A sample: one copy of the tree, with everything computed from it and the copy before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use submeter::{GroupValues, Snapshot};
 use super::views::Views;
 use super::wire::Figure;
 
-/// One copy of the tree with everything that was computed from it.
+/// One copy of the tree with everything computed from it.
 pub(super) struct Sample {
     pub(super) number: u64,
     pub(super) now: Arc<Indexed>,
@@ -21,7 +21,7 @@ pub(super) struct Sample {
     pub(super) process_ns: u64,
     /// Processors that the process used since the sample before.
     pub(super) process: f64,
-    /// The sample before, which rates are computed against.
+    /// The previous sample, against which rates are computed.
     pub(super) before: Option<Arc<Indexed>>,
 }
 
@@ -39,12 +39,13 @@ impl Indexed {
         Indexed { snapshot, index }
     }
 
-    /// Finds a group of another snapshot: one that was killed is not the next of its path.
+    /// Finds a group of another snapshot. A killed group is not the same as its successor of that
+    /// path.
     pub(super) fn same(&self, group: &GroupValues) -> Option<&GroupValues> {
         self.place(group).map(|at| &self.snapshot.groups()[at])
     }
 
-    /// Returns where that group stands.
+    /// Returns the index of that group.
     pub(super) fn place(&self, group: &GroupValues) -> Option<usize> {
         let at = self.index.get(group.path()).copied();
         at.filter(|&at| self.snapshot.groups()[at].id() == group.id())
@@ -54,7 +55,7 @@ impl Indexed {
 /// One group in a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Stays the same as long as there is a group of its path.
+    /// Stays the same as long as a group of this path exists.
     pub(super) id: u32,
     pub(super) parent: Option<u32>,
     /// In the order of the views.
@@ -73,7 +74,7 @@ impl Sample {
         self.before.as_ref()?.same(group)
     }
 
-    /// Whether the tree has the metrics that it had a sample earlier.
+    /// Whether the tree has the same metrics as one sample earlier.
     pub(super) fn has_same_metrics(&self) -> bool {
         let before = self.before.as_deref();
         before.is_some_and(|before| have_same_metrics(&before.snapshot, &self.now.snapshot))

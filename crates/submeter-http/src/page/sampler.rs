@@ -1,9 +1,9 @@
-//! Copies the tree once a second, for every client that looks.
+//! Copies the tree once a second, for all clients together.
 //!
-//! While no client looks it costs one snapshot per sample, for the history. A person who opens the
-//! page after an incident wants the two minutes before, so it does not wait for a first viewer. It
-//! encodes nothing then, and on a tree so large that a sample takes more than 10 ms it samples less
-//! often, so as never to take more than 1 % of one processor unwatched.
+//! While no client watches, it costs one snapshot per sample, for the history. A person who opens
+//! the page after an incident wants the two minutes before, so it does not wait for a first viewer.
+//! It then encodes nothing. On a tree so large that a sample takes more than 10 ms, it samples less
+//! often, so that it never takes more than 1 % of one processor unwatched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -28,34 +28,36 @@ use super::totals;
 use super::verdict::{Case, Verdicts};
 use super::wire::DetailDoc;
 
-/// Between two samples while a client watches.
+/// Interval between samples while a client watches.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two samples of a huge tree that no client watches: the past that the page shows is to
-/// have some.
+/// Interval between samples of a huge tree that no client watches: the past that the page shows
+/// must not be empty.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The most that sampling takes of one processor while no client watches: one part of so many.
+/// Maximum share of one processor that sampling takes while no client watches: one part in this
+/// many.
 const SHARE: u32 = 100;
 
 /// How long a client of `/api/tree` counts as watching: `submeter top` asks each second.
 const WATCHED_AFTER: Duration = Duration::from_secs(5);
 
-/// Events that a slow client may be behind before it is sent the whole tree instead.
+/// Number of events that a slow client may be behind before it is sent the whole tree instead.
 const BACKLOG: usize = 4;
 
 /// How many versions of `/metrics`, and of `/api/tree` in either coding, clients may be reading,
 /// and how long the oldest may block a new one: until then clients share the newest. With 10,000
-/// tenants a version of `/metrics` has 60 MB.
+/// tenants a version of `/metrics` takes 60 MB.
 const VERSIONS_MAX: usize = 2;
 const VERSION_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Events that clients may be in the middle of: what starts a stream, and what follows. A client
-/// that needs longer for one than there are newer ones loses its stream, and its page joins again.
+/// How many events clients may be in the middle of: those that start a stream, and those that
+/// follow. A client that needs longer for one than it takes for that many newer ones loses its
+/// stream, and its page joins again.
 const FULLS_MAX: usize = 4;
 const TICKS_MAX: usize = 8;
 
-/// Encodings and snapshots made at once on behalf of clients: more would starve the
+/// Maximum number of encodings and snapshots in progress for clients: more would starve the
 /// program, whose processors these are.
 const WORK_MAX: usize = 2;
 
@@ -68,16 +70,16 @@ pub(super) struct Sampler {
 struct Shared {
     shown: Dashboard,
     state: Mutex<State>,
-    /// Taken away at the end, which ends every stream of events.
+    /// Taken at shutdown, which ends every stream of events.
     events: Mutex<Option<broadcast::Sender<Tick>>>,
     work: Arc<Semaphore>,
     trees: Documents,
     trees_gzip: Documents,
     totals: Documents,
     export: Export,
-    /// One of each format.
+    /// One entry for each format.
     expositions: [Documents; 2],
-    /// Somebody began to watch, or nobody is left to ask.
+    /// Notifies that a client began to watch, or that no handle is left.
     watched: Arc<Notify>,
 }
 
@@ -86,19 +88,19 @@ struct State {
     history: History,
     verdicts: Verdicts,
     sample: Option<Arc<Sample>>,
-    /// The newest sample as the event that starts a stream, made when first asked for.
+    /// The newest sample as the event that starts a stream, made when first requested.
     full: Option<(u64, Weak<Document>)>,
     fulls: Versions,
     ticks: Versions,
     asked: Option<Instant>,
 }
 
-/// The event that a sample makes for those who watched the one before.
+/// The event that a sample makes for clients that have the one before.
 #[derive(Clone)]
 pub(super) struct Tick {
-    /// The sample's.
+    /// The number of the sample.
     pub(super) number: u64,
-    /// `None` where what a client has is of no use: the tree has more metrics.
+    /// `None` if what a client has is of no use: the tree has more metrics.
     pub(super) event: Option<Arc<Document>>,
 }
 
@@ -130,7 +132,7 @@ impl Sampler {
             asked: None,
         };
         let mut export = Export::new(&shown.prefix).target_info(&[("service.name", &shown.name)]);
-        // Not a version that is nothing: whoever joins by it would join with every program.
+        // An empty version is left out: a join on it would match every program.
         if !shown.server.version.is_empty() {
             export = export.build_info(&[("version", &shown.server.version)]);
         }
@@ -157,35 +159,35 @@ impl Sampler {
                 watched: Arc::default(),
             }),
         };
-        // So that there is a sample whenever a client asks.
+        // Ensures that there is a sample whenever a client asks.
         sampler.tick();
         sampler
     }
 
-    /// Ends every stream of events, and lets none begin.
+    /// Ends every stream of events, and lets no new one begin.
     pub(super) fn close(&self) {
         self.shared.events.lock().take();
     }
 
-    /// Returns whether the server ends.
+    /// Returns whether the server is shutting down.
     pub(super) fn is_closed(&self) -> bool {
         self.shared.events.lock().is_none()
     }
 
-    /// Joins the events, or `None` when the server ends.
+    /// Joins the events; `None` if the server is shutting down.
     pub(super) fn subscribe(&self) -> Option<broadcast::Receiver<Tick>> {
         let receiver = self.shared.events.lock().as_ref()?.subscribe();
         self.shared.watched.notify_one();
         Some(receiver)
     }
 
-    /// Runs `f` where blocking is allowed, few at a time.
+    /// Runs `f` where blocking is allowed, a few calls at a time.
     pub(super) async fn work<T: Send + 'static>(
         &self,
         f: impl FnOnce(&Sampler) -> T + Send + 'static,
     ) -> T {
         let sampler = self.clone();
-        // The semaphore is never closed; were it, work would merely be unbounded.
+        // The semaphore is never closed; if it were, work would merely be unbounded.
         let turn = Arc::clone(&self.shared.work).acquire_owned().await;
         let work = move || {
             // Held by the work, not by its client, who may hang up and ask again.
@@ -219,7 +221,7 @@ impl Sampler {
         (sample.number, full)
     }
 
-    /// Returns the tree as JSON, with values of this moment and rates of the last sample.
+    /// Returns the tree as JSON, with the values of this moment and the rates of the last sample.
     pub(super) async fn tree(&self, coding: Coding) -> Result<Arc<Document>, String> {
         self.asked();
         let sampler = self.clone();
@@ -251,7 +253,7 @@ impl Sampler {
         self.shared.totals.get(make).await
     }
 
-    /// Returns the tree as it is, for exporters.
+    /// Returns the current tree, for exporters.
     pub(super) async fn exposition(&self, format: Format) -> Result<Arc<Document>, String> {
         let sampler = self.clone();
         let make = move || {
@@ -292,13 +294,14 @@ impl Sampler {
     }
 
     fn is_watched(&self) -> bool {
-        // One lock after the other, never both: `tick` takes them in the other order.
+        // The locks are taken one after the other, never both: `tick` takes them in the other
+        // order.
         let has_streams =
             self.shared.events.lock().as_ref().is_some_and(|events| events.receiver_count() > 0);
         has_streams || self.shared.state.lock().asked.is_some_and(|at| at.elapsed() < WATCHED_AFTER)
     }
 
-    /// Takes one sample, and sends what changed to those who watch.
+    /// Takes one sample, and sends what changed to the clients that watch.
     pub(super) fn tick(&self) {
         let Shared { shown, state, events, .. } = &*self.shared;
         let snapshot = shown.tree.snapshot();
@@ -326,7 +329,7 @@ impl Sampler {
             let tick =
                 || frame::next(&encode::tick(&sample, before.as_deref(), &gone, verdicts, shown));
             let event = sample.has_same_metrics().then(|| ticks.add(tick()));
-            // No client is left to miss it.
+            // It fails only if no client is left to miss the event.
             let _ = events.send(Tick { number: sample.number, event });
         }
         state.sample = Some(sample);
@@ -367,7 +370,7 @@ impl State {
 struct Ids {
     by_path: HashMap<Box<str>, u32>,
     next: u32,
-    /// Given back by killed groups.
+    /// Ids given back by killed groups.
     free: Vec<u32>,
 }
 
@@ -401,7 +404,7 @@ impl Ids {
     }
 }
 
-/// Ticks until nobody is left who could ask.
+/// Ticks until no handle is left.
 async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
     let sampler = || shared.upgrade().map(|shared| Sampler { shared });
     let mut last = Instant::now();
@@ -412,12 +415,12 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
         let due = if is_watched { last + INTERVAL } else { last + idle };
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => {}
-            // What is due may be due sooner, or never.
+            // The next sample may be due sooner, or never.
             () = watched.notified() => continue,
         }
         let Some(ticker) = sampler() else { return };
         last = Instant::now();
-        // A panic was reported by the panic hook; the next tick may do better.
+        // The panic hook has reported a panic; the next tick may do better.
         let _ = tokio::task::spawn_blocking(move || ticker.tick()).await;
         cost = last.elapsed();
     }
@@ -438,7 +441,7 @@ mod tests {
             let tree = any.tree(Coding::Plain).await.expect("JSON").len();
             (tree, any.totals().await.expect("JSON").len())
         };
-        // Two versions of the totals fit, and not beside a tree.
+        // Two versions of the totals fit, but not beside a tree.
         let sampler = sampler(tree + totals + totals / 2);
         let read = sampler.tree(Coding::Plain).await.expect("JSON");
         let first = sampler.totals().await.expect("JSON");

@@ -1,7 +1,7 @@
 //! `/api/stat`: counts events of groups for as long as a client listens.
 //!
-//! It makes every switch more expensive, and few may run at once, so it takes a POST with a header
-//! that a page of another site cannot send, see [`guard`].
+//! It makes every switch more expensive, and only a few may run at once, so it requires a POST with
+//! a header that a page of another site cannot send, see [`guard`].
 //!
 //! A count ends with its connection, so that clients that have left leave no events behind for
 //! every switch to count.
@@ -27,18 +27,18 @@ use super::query;
 use super::sampler::Sampler;
 use super::wire::stat::{CountDoc, NDJSON, StatDoc, StateDoc};
 
-/// The most counts at once: each makes every switch dearer.
+/// Maximum number of concurrent counts: each makes every switch more expensive.
 pub(super) const COUNTS_MAX: usize = 8;
 
 /// The shortest interval between two lines.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// How often totals are sent at least: that is how a listener who has gone is noticed, how soon the
-/// count ends with the server, and how old the totals can be with which a listener stops between
+/// How often totals are sent at least. This bounds how late a vanished listener is noticed, how
+/// long the count outlives the server, and how old the totals are for a listener that stops between
 /// two intervals.
 const PULSE: Duration = Duration::from_millis(100);
 
-/// Who may count.
+/// Permits to count.
 #[derive(Clone, Debug)]
 pub(super) struct Counts(Arc<Semaphore>);
 
@@ -48,7 +48,7 @@ impl Counts {
     }
 }
 
-/// Answers `POST /api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` in turns.
+/// Answers `POST /api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` alternating.
 pub(super) async fn stat(
     State(sampler): State<Sampler>,
     Extension(counts): Extension<Counts>,
@@ -93,8 +93,8 @@ struct Count {
 }
 
 impl Count {
-    /// Waits for the end of the interval, or for the time to show a sign of life; `None` when the
-    /// server ends.
+    /// Waits for the end of the interval, or until a sign of life is due; `None` if the server is
+    /// shutting down.
     async fn next(&mut self) -> Option<Bytes> {
         let due = self.interval.saturating_mul(self.due);
         let left = due.saturating_sub(self.began.elapsed());
@@ -123,7 +123,7 @@ impl Count {
     }
 }
 
-/// One document for each event.
+/// Makes one document for each event.
 fn documents(counts: &RequestCounts) -> impl Iterator<Item = CountDoc> {
     let pinned = if counts.events().is_pinned() { "D" } else { "" };
     counts.events().events().iter().enumerate().map(move |(index, event)| {

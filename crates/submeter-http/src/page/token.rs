@@ -1,4 +1,4 @@
-//! The token that clients of the page show.
+//! The token that clients of the page must show.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
-/// The shortest token: 16 characters of base64 are 96 bits, too many to guess.
+/// Minimum length of a token: 16 characters of base64 are 96 bits, too many to guess.
 const TOKEN_MIN: usize = 16;
 
-/// A secret that clients show to be answered. It is compared in a time that says nothing about it,
-/// and never printed.
+/// A secret that clients must show to be answered. The time of a comparison reveals nothing about
+/// it, and it is never printed.
 ///
 /// # Examples
 /// ```
@@ -28,16 +28,17 @@ const TOKEN_MIN: usize = 16;
 #[derive(Clone)]
 pub struct Token(Arc<Mutex<Arc<str>>>);
 
-/// The error for a text that is no [`Token`]: too short to be secret, or impossible to send.
+/// The error for a text that is not a valid [`Token`]: too short to be secret, or impossible to
+/// send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenError;
 
 impl Token {
-    /// Takes a token, white space around it aside.
+    /// Takes a token, ignoring white space around it.
     ///
     /// # Errors
-    /// When it has fewer than 16 characters, or other characters than visible ASCII.
+    /// When it has fewer than 16 characters, or characters other than visible ASCII.
     pub fn new(text: &str) -> Result<Token, TokenError> {
         let token = text.trim();
         if token.len() < TOKEN_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -46,8 +47,8 @@ impl Token {
         Ok(Token(Arc::new(Mutex::new(token.into()))))
     }
 
-    /// Makes this and its clones, which a server may have, the secret of `other`: whoever shows the
-    /// one before gets no further answer. What is being answered goes on.
+    /// Gives this token and its clones, which a server may have, the secret of `other`. Clients
+    /// with the previous secret get no further answer. Answers in progress continue.
     pub fn replace(&self, other: &Token) {
         let other = other.secret();
         *self.0.lock() = other;
@@ -64,7 +65,7 @@ impl Token {
     }
 
     /// Returns whether a client's `Authorization` has the token: as a bearer, or as the password of
-    /// whatever user a browser asked for.
+    /// whichever user a browser asked for.
     pub(crate) fn is_in(&self, authorization: &str) -> bool {
         let Some((scheme, shown)) = authorization.split_once(' ') else { return false };
         let secret = self.secret();

@@ -12,10 +12,10 @@ use super::sample::unix_ms;
 use super::wire::Each;
 use super::wire::totals::{FORMAT, GroupTotalsDoc, ReadingDoc, TotalsDoc};
 
-/// Answers with what the tree has counted.
+/// Answers with everything that the tree has counted.
 pub(super) fn totals(tree: &Tree, shown: &Dashboard) -> io::Result<Parts> {
     let readings = tree.totals();
-    // After them: all that they have is in it, as a schema only grows.
+    // Read after them, it has everything that they have, as a schema only grows.
     let schema = tree.schema();
     let counters = || schema.metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter);
     let names: Vec<&str> = counters().map(Metric::name).collect();
@@ -33,7 +33,7 @@ pub(super) fn totals(tree: &Tree, shown: &Dashboard) -> io::Result<Parts> {
             readings.iter().enumerate().map(|(index, totals)| ReadingDoc {
                 epoch: hex(totals.epoch),
                 sequence: totals.sequence,
-                // The first is this process's.
+                // The first reading is this process's own.
                 started_ms: (index == 0).then_some(shown.server.started_ms),
                 at_ms: unix_ms(totals.at),
                 follows: totals.follows.iter().copied().map(hex).collect(),

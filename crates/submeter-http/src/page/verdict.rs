@@ -1,9 +1,10 @@
-//! Verdicts: who is harmed, by whom, and why that is said.
+//! Verdicts: which tenant is harmed, by which other, and why.
 //!
-//! Judged once a sample from the figures of all tenants, for everything that shows it: the page,
-//! `/api/tree`, `submeter top` and the metrics. A tenant is harmed if it waits, is slower, finds or
-//! does less than it usually does; who takes far more than a fair part of what all share while
-//! somebody is harmed is to blame. What harms nobody is no news, however much it is.
+//! Each sample is judged once, from the figures of all tenants, for everything that shows verdicts:
+//! the page, `/api/tree`, `submeter top` and the metrics. A tenant is harmed if it waits, or if it
+//! is slower, finds less or does less than usual. A tenant that takes far more than a fair part of
+//! what all share while another is harmed is to blame. Use that harms no tenant is no news, however
+//! large.
 
 mod judge;
 mod say;
@@ -24,51 +25,51 @@ use self::track::Track;
 use super::panel::{self, Column, Panel};
 use super::wire::{CellDoc, Shape, VerdictDoc, VerdictKind};
 
-/// How many samples in a row it must be away to be taken back: what comes and goes at the edge of
-/// an overload is one verdict, not one every few seconds.
+/// How many samples in a row a finding must be absent before its verdict ends: a finding that comes
+/// and goes at the edge of an overload is one verdict, not one every few seconds.
 const ENDS: u8 = 4;
 
-/// How long a verdict is said after it was true, in the past tense: people who look up from other
-/// work should not have to wait for the next.
+/// How long a verdict is still reported, in the past tense, after it ended: people who look up from
+/// other work should not have to wait for the next one.
 const HELD_MS: u64 = 6_500;
 
-/// For how long what was usual before is what a figure is compared with. Then the new is usual.
+/// How long a figure is compared with what was usual before. After that, the new value is usual.
 const BEFORE_MS: u64 = 600_000;
 
-/// How many verdicts that are over are kept.
+/// How many past verdicts are kept.
 const KEPT: usize = 20;
 
-/// What a page shows beside the sentences, which seldom changes.
+/// What a page shows in addition to the sentences; it seldom changes.
 #[derive(Debug, Serialize)]
 pub(super) struct Rest<'a> {
     marks: &'a [(u32, VerdictKind)],
     earlier: &'a VecDeque<VerdictDoc>,
 }
 
-/// What is said now, and was said before.
+/// The verdicts that hold now, and those before.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     tracks: HashMap<(VerdictKind, u32), Track>,
-    /// Of this moment: harm first by its kind, then the worst.
+    /// Verdicts of this moment: harm first by its kind, then the worst.
     said: Vec<Said>,
     marks: Vec<(u32, VerdictKind)>,
     past: VecDeque<VerdictDoc>,
-    /// Whether marks or past are others than a sample earlier.
+    /// Whether marks or past differ from a sample earlier.
     has_changed: bool,
 }
 
 impl Verdicts {
-    /// Judges a sample that its history has already; `groups` are those of its rows.
+    /// Judges a sample that its history already has; `groups` are the groups of its rows.
     pub(super) fn judge(&mut self, at_ms: u64, case: Case<'_>, groups: &[GroupValues]) {
         self.take(at_ms, case, |row| groups[row].path());
     }
 
-    /// Forgets what goes on, as views have other places now.
+    /// Forgets the verdicts in progress, as the views' indices have changed.
     pub(super) fn forget(&mut self) {
         self.tracks.clear();
     }
 
-    /// Ends the verdicts on a group that is gone, whose id another may get.
+    /// Ends the verdicts on a group that is gone, whose id may be reused.
     pub(super) fn end(&mut self, id: u32) {
         for kind in VerdictKind::ALL {
             self.tracks.remove(&(kind, id));
@@ -101,24 +102,25 @@ impl Verdicts {
             });
             track.found = track.found.saturating_add(1);
             track.missed = 0;
-            // Its worst moment, as the last ones of a burst are like any other.
+            // Keeps its worst moment, as the last samples of a burst are like any other.
             if kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
                 track.finding = finding;
             }
         }
-        // Found in one sample of two is found twice in no row.
+        // A finding in every other sample is never found twice in a row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);
         self.say(at_ms, case);
     }
 
-    /// Makes sentences of what is true, and puts those that were said before to the past.
+    /// Makes sentences of what is true, and moves those that no longer hold to the past.
     fn say(&mut self, at_ms: u64, case: Case<'_>) {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
-        // Who is harmed for one sample, and then another, does not add up to somebody to blame.
+        // One tenant harmed for one sample, and then another, do not make anybody to blame.
         let has_harm = now.iter().any(|track| track.finding.kind.is_harm());
         now.retain(|track| has_harm || !track.finding.kind.is_blame());
         let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
-        // A tenant that was named stays so: of two alike, now one is worse and now the other.
+        // A tenant that was named stays named: of two similar ones, either may be worse at a
+        // moment.
         now.sort_by(|a, b| {
             let worst = b.finding.amount.total_cmp(&a.finding.amount);
             let kind = a.finding.kind.cmp(&b.finding.kind);
@@ -131,7 +133,7 @@ impl Verdicts {
         let said = say::sentences(&now, case);
         for over in std::mem::replace(&mut self.said, said) {
             let Said { mut doc, past } = over;
-            // Still true of it, though another may be named.
+            // It still holds for the tenant, though the sentence may name another.
             if !now.iter().any(|track| track.is_named_in(&doc)) {
                 [doc.text, doc.short] = past;
                 doc.ended_ms = Some(at_ms);
@@ -142,12 +144,12 @@ impl Verdicts {
         self.past.truncate(KEPT);
     }
 
-    /// Returns what is said now, of a sample taken at `at_ms`: what is true, and where
-    /// nobody is to blame for anything now, who was until a moment ago.
+    /// Returns the verdicts of a sample taken at `at_ms`: those that are true and, if no tenant is
+    /// to blame for anything now, those on tenants that were until a moment ago.
     pub(super) fn said(&self, at_ms: u64) -> Vec<VerdictDoc> {
         let is_recent = |doc: &&VerdictDoc| {
             let ended = doc.ended_ms.unwrap_or(at_ms);
-            // A clock that was set back says nothing.
+            // A clock that was set back tells nothing.
             at_ms.checked_sub(ended).is_some_and(|ago| ago < HELD_MS)
         };
         let mut said: Vec<_> = self.said.iter().map(|said| said.doc.clone()).collect();
@@ -160,17 +162,17 @@ impl Verdicts {
         said
     }
 
-    /// Returns the groups that something is said of, and what was said, the newest first.
+    /// Returns the groups with verdicts, and the past verdicts, newest first.
     pub(super) fn rest(&self) -> Rest<'_> {
         Rest { marks: &self.marks, earlier: &self.past }
     }
 
-    /// Returns the rest where it is another than a sample earlier.
+    /// Returns the rest if it differs from a sample earlier.
     pub(super) fn new_rest(&self) -> Option<Rest<'_>> {
         self.has_changed.then(|| self.rest())
     }
 
-    /// Appends how many tenants each verdict is about to an exposition of the tree.
+    /// Appends the number of tenants of each verdict to an exposition of the tree.
     pub(super) fn expose(&self, prefix: &str, format: Format, text: &mut String) {
         let count = |kind| self.marks.iter().filter(|(_, of)| *of == kind).count() as u64;
         let row = |kind: &VerdictKind| {

@@ -1,8 +1,8 @@
-//! Views: the figures by which people judge a group, declared by the program whose groups they are.
+//! Views: the figures by which people judge a group, declared by the program that owns the groups.
 //!
 //! The page, its events, `/api/tree` and `submeter top` know no metric by name. They show views,
-//! each a number computed from two copies of a group, in the order in which they are declared. A
-//! program that declares none is shown those that its schema suggests.
+//! each a number computed from two copies of a group, in the order of declaration. A program that
+//! declares none gets the views that its schema suggests.
 
 mod defaults;
 #[cfg(test)]
@@ -40,42 +40,42 @@ use super::wire::{Figure, Placement, Shape, ViewDoc};
 #[derive(Clone, Debug)]
 pub struct Views(Arc<[View]>);
 
-/// One figure of every group, by a key of its own.
+/// One figure of every group, with a key of its own.
 #[derive(Debug)]
 pub struct View {
     doc: ViewDoc,
     source: Source,
     role: Role,
-    /// What is shown, as a noun in a sentence.
+    /// The figure as a noun in a sentence.
     noun: String,
-    /// Of a wait, the key of the view that is the work.
+    /// For a wait, the key of the view of the work.
     work: Option<String>,
-    /// Of what is held, the key of the view that is how much of it is protected.
+    /// For something held, the key of the view of how much of it is protected.
     protection: Option<String>,
-    /// Of refusals, the key of the view that is the rate that is exceeded.
+    /// For refusals, the key of the view of the rate that is exceeded.
     refused_by: Option<String>,
 }
 
-/// What a view says when one tenant harms another.
+/// What a view means when one tenant harms another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nothing.
     None,
-    /// What one tenant has of it others lack.
+    /// Others lack what one tenant has of it.
     Contended,
     /// A tenant is harmed that has more, or less, of it than usual.
     WorseHigh,
     WorseLow,
-    /// A tenant is harmed of which it is many times its work.
+    /// A tenant is harmed if it is many times the tenant's work.
     Wait,
-    /// A limit refuses, or keeps waiting.
+    /// A limit refuses charges, or makes them wait.
     Refusals,
     Pressure,
-    /// What a tenant's fair part is.
+    /// It determines a tenant's fair part.
     Weight,
 }
 
-/// Which way a figure gets worse for a tenant: see [`View::worse`].
+/// The direction in which a figure gets worse for a tenant: see [`View::worse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worse {
     /// As latency does.
@@ -94,11 +94,11 @@ type Total = Read<u64>;
 enum Source {
     /// How fast a total grows: its difference per second, divided by `per`.
     Rate { total: Total, per: f64 },
-    /// One total's growth by another's; nothing when that did not grow.
+    /// One total's growth divided by another's; nothing if the other did not grow.
     Ratio { part: Total, whole: Total },
-    /// How much there is at the moment.
+    /// The current amount.
     Level(Read<Option<f64>>),
-    /// A quantile of what was recorded since the sample before.
+    /// A quantile of the values recorded since the sample before.
     Quantile { of: Read<Option<HistogramSnapshot>>, q: f64 },
 }
 
@@ -114,8 +114,8 @@ impl std::fmt::Debug for Source {
 }
 
 impl View {
-    /// Shows how fast the sum of `counters` grows. Of CPU time that is the number of processors in
-    /// use: 1.0 is one of them all the time.
+    /// Shows how fast the sum of `counters` grows. For CPU time that is the number of processors in
+    /// use: 1.0 is one processor all the time.
     #[must_use]
     pub fn rate<U: Unit, const N: usize>(
         key: &str,
@@ -126,7 +126,7 @@ impl View {
         View::new(key, title, shape, Source::Rate { total: sum(counters), per })
     }
 
-    /// Shows which part of the growth of `whole` is that of `part`, as hits are of lookups.
+    /// Shows the growth of `part` as a part of that of `whole`, such as hits among lookups.
     #[must_use]
     pub fn ratio<U: Unit, const N: usize>(
         key: &str,
@@ -138,7 +138,7 @@ impl View {
         View::new(key, title, Shape::Share, source)
     }
 
-    /// Shows how much of `total` there was for each of `counters`' growth, as time by request.
+    /// Shows the growth of `total` divided by that of `counters`, such as time per request.
     #[must_use]
     pub fn mean<U: Unit, V: Unit, const N: usize>(
         key: &str,
@@ -156,8 +156,8 @@ impl View {
         View::level::<U>(key, title, move |group| Some(group.gauge(gauge) as f64))
     }
 
-    /// Shows what `read` computes of a group's values, and nothing where it returns none. Such a
-    /// figure is the error of an estimate.
+    /// Shows what `read` computes from a group's values, or nothing if it returns `None`. An
+    /// example is the error of an estimate.
     #[must_use]
     pub fn level<U: Unit>(
         key: &str,
@@ -179,8 +179,8 @@ impl View {
         View::level::<U>(key, title, move |group| group.usage(quota).limit.map(|n| n as f64))
     }
 
-    /// Shows the group's own rate, if it has one, per second: what a view of how fast that happens
-    /// is [within](View::within).
+    /// Shows the group's own rate per second, if it has one: the view that a view of use is
+    /// [within](View::within).
     #[must_use]
     pub fn rate_limit<U: Unit>(key: &str, title: &str, limit: RateLimit<U>) -> View {
         let (shape, per) = rate_shape(U::KIND);
@@ -188,8 +188,8 @@ impl View {
         View::new(key, title, shape, Source::Level(Box::new(level)))
     }
 
-    /// Knows the weight with which the group contends for its parent's rate: what is fair, verdicts
-    /// say by it. Of those that have none it is 100. Shown nowhere.
+    /// Provides the weight with which the group contends for its parent's rate, by which verdicts
+    /// decide what is fair. Groups without a weight have 100. It is not shown.
     #[must_use]
     pub fn weight<U: Unit>(key: &str, limit: RateLimit<U>) -> View {
         let level = move |group: &GroupValues| group.rate(limit).1.map(f64::from);
@@ -198,8 +198,8 @@ impl View {
         view.place(Placement::Nowhere)
     }
 
-    /// Knows how much of a quota is protected from the needs of others: see
-    /// [`protected_by`](View::protected_by). Shown nowhere.
+    /// Provides how much of a quota is protected from the needs of others: see
+    /// [`protected_by`](View::protected_by). It is not shown.
     #[must_use]
     pub fn protection<U: Unit>(key: &str, quota: Quota<U>) -> View {
         let view = View::level::<U>(key, "Protected", move |group| {
@@ -209,16 +209,16 @@ impl View {
         view.place(Placement::Nowhere)
     }
 
-    /// Shows how often limits of a quota refuse, the group's own and those of the groups below it:
-    /// as what a rate refuses, a refusal is shown where the limit is and above.
+    /// Shows how often limits of a quota refuse: the group's own and those of the groups below it.
+    /// Like refusals by a rate, they are shown in the group with the limit and in those above.
     #[must_use]
     pub fn refusals<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
         let total: Total = Box::new(move |group| group.refused(quota));
         View::new(key, title, Shape::Rate, Source::Rate { total, per: 1.0 })
     }
 
-    /// Shows in which part of the last ten seconds a charge of a quota waited for room, as `some
-    /// avg10` of Linux' pressure stall information: trouble, which the page calls a stall.
+    /// Shows the part of the last ten seconds in which a charge of a quota waited for room, as
+    /// `some avg10` of Linux' pressure stall information: trouble, which the page calls a stall.
     #[must_use]
     pub fn pressure<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
         View::stalls(key, title, move |group| group.pressure(quota).some.avg10)
@@ -237,37 +237,37 @@ impl View {
         view.help("Part of the last ten seconds in which a charge waited for room")
     }
 
-    /// Shows a quantile of what was recorded since the sample before: with `q` 0.99, what 99 of 100
-    /// values do not exceed.
+    /// Shows a quantile of the values recorded since the sample before: with `q` 0.99, the value
+    /// that 99 of 100 do not exceed.
     #[must_use]
     pub fn quantile<U: Unit>(key: &str, title: &str, histogram: Histogram<U>, q: f64) -> View {
         let of = Box::new(move |group: &GroupValues| Some(group.histogram(histogram)));
         View::new(key, title, level_shape(U::KIND), Source::Quantile { of, q })
     }
 
-    /// Says in a sentence what is shown.
+    /// Sets the sentence that explains the figure.
     #[must_use]
     pub fn help(mut self, help: &str) -> View {
         help.clone_into(&mut self.doc.help);
         self
     }
 
-    /// Says where it is shown; without it, everywhere.
+    /// Sets where the figure is shown; the default is everywhere.
     #[must_use]
     pub fn place(mut self, place: Placement) -> View {
         self.doc.place = place;
         self
     }
 
-    /// Names the view that is the limit of this one, which a bar is drawn against.
+    /// Names the view that is the limit of this one; a bar shows the figure against it.
     #[must_use]
     pub fn within(mut self, limit: &str) -> View {
         self.doc.limit = Some(limit.to_owned());
         self
     }
 
-    /// Says that anything but zero deserves attention; of what has a limit, that little is left. A
-    /// cache is meant to be full, a disk is not.
+    /// Declares that anything but zero deserves attention or, for a view with a limit, that little
+    /// of it is left. A cache is meant to be full, a disk is not.
     #[must_use]
     pub fn trouble(mut self) -> View {
         self.doc.is_trouble = true;
@@ -278,10 +278,11 @@ impl View {
         self
     }
 
-    /// Says that tenants contend for it: what one has of it others lack, as requests of one server,
-    /// its CPU time or its memory. Verdicts blame the tenant that has most of it, or bursts, while
-    /// another is harmed. The first such view says how busy a tenant is. Where CPU time is among
-    /// them, who has little of it keeps nobody waiting, however many requests it makes.
+    /// Declares that tenants contend for the figure: others lack what one tenant has of it, such as
+    /// requests of one server, its CPU time or its memory. Verdicts blame the tenant that has most
+    /// of it, or bursts, while another is harmed. The first such view tells how busy a tenant is.
+    /// If CPU time is among them, a tenant with little of it keeps no other waiting, however many
+    /// requests it makes.
     #[must_use]
     pub fn contended(mut self) -> View {
         self.role = Role::Contended;
@@ -289,8 +290,9 @@ impl View {
         self
     }
 
-    /// Says which way it gets worse for a tenant: one that has it worse than it usually does while
-    /// another takes most is harmed. Of headlines only, whose past is known.
+    /// Declares the direction in which the figure gets worse for a tenant: a tenant whose figure is
+    /// worse than usual while another takes most is harmed. Only for headlines, whose past is
+    /// known.
     #[must_use]
     pub fn worse(mut self, worse: Worse) -> View {
         self.role = match worse {
@@ -300,10 +302,10 @@ impl View {
         self
     }
 
-    /// Says that it is how long work waited, and `work`, the key of another view, how long it took:
-    /// a tenant is harmed whose work waits ten times as long as it takes, and a millisecond at
-    /// least. No past is needed to know that. One that does not wait and does less than usual then
-    /// has less to do.
+    /// Declares that the figure is how long work waited; `work` is the key of the view of how long
+    /// the work took. A tenant is harmed if its work waits ten times as long as it takes, and at
+    /// least a millisecond. No past is needed to know that. A tenant that does not wait and does
+    /// less than usual then has less to do.
     #[must_use]
     pub fn wait_for(mut self, work: &str) -> View {
         self.role = Role::Wait;
@@ -311,24 +313,23 @@ impl View {
         self
     }
 
-    /// Names the view that is how much of this one is protected: who holds no more is to blame for
-    /// nothing.
+    /// Names the view of how much of this one is protected: a tenant that holds no more is to blame
+    /// for nothing.
     #[must_use]
     pub fn protected_by(mut self, protection: &str) -> View {
         self.protection = Some(protection.to_owned());
         self
     }
 
-    /// Names the view that is the rate, or the limit, because of which it is refused: sentences say
-    /// it.
+    /// Names the view of the rate or limit that refuses: sentences mention it.
     #[must_use]
     pub fn refused_by(mut self, rate: &str) -> View {
         self.refused_by = Some(rate.to_owned());
         self
     }
 
-    /// Says what it is called in a sentence, as in "87 % of all requests": without it, its title in
-    /// lower case, without "/s".
+    /// Sets the name of the figure in a sentence, as in "87 % of all requests". The default is its
+    /// title in lower case, without "/s".
     #[must_use]
     pub fn noun(mut self, noun: &str) -> View {
         noun.clone_into(&mut self.noun);
@@ -353,15 +354,15 @@ impl View {
         View { doc, source, role: Role::None, noun, work: None, protection: None, refused_by: None }
     }
 
-    /// `before` is the same group one sample earlier, or `None` for a new one, which then has
-    /// counted since nothing: what it did within its first second is this second's rate.
+    /// `before` is the same group one sample earlier. It is `None` for a new group, which then has
+    /// counted from zero: what it did within its first second is the rate of that second.
     fn figure(
         &self,
         now: &GroupValues,
         before: Option<&GroupValues>,
         window: Duration,
     ) -> Option<f64> {
-        // Saturates: what overflows starts from zero.
+        // Saturates: a total that overflows starts from zero.
         let grown = |total: &Total| total(now).saturating_sub(before.map_or(0, total)) as f64;
         match &self.source {
             Source::Rate { .. } if window.is_zero() => Some(0.0),
@@ -384,10 +385,10 @@ impl View {
 }
 
 impl Views {
-    /// Takes the views of a program.
+    /// Makes the views of a program.
     ///
     /// # Panics
-    /// When two of them have the same key.
+    /// When two views have the same key.
     #[must_use]
     pub fn new(views: Vec<View>) -> Views {
         for (at, view) in views.iter().enumerate() {
@@ -403,7 +404,7 @@ impl Views {
         self.0.iter().map(|view| &view.doc)
     }
 
-    /// Returns whether anything happens in a group with these figures: a rate is not zero.
+    /// Returns whether a group with these figures is active: some rate is not zero.
     pub(super) fn is_active(&self, figures: &[Figure]) -> bool {
         let mut rates = self.0.iter().zip(figures);
         rates.any(|(view, figure)| {
@@ -411,45 +412,45 @@ impl Views {
         })
     }
 
-    /// Returns the places of the views that have a role.
+    /// Returns the indices of the views with a role.
     pub(super) fn with(&self, role: Role) -> impl Iterator<Item = usize> + '_ {
         (0..self.0.len()).filter(move |&at| self.0[at].role == role)
     }
 
-    /// Returns whether a view is how fast something happens, rather than what is held.
+    /// Returns whether a view shows how fast something happens, rather than what is held.
     pub(super) fn is_rate(&self, at: usize) -> bool {
         matches!(self.0[at].source, Source::Rate { .. })
     }
 
-    /// Returns the place of the view by which the server is divided among tenants: their CPU time,
-    /// or else the first that they contend for.
+    /// Returns the index of the view by which the server is divided among tenants: their CPU time,
+    /// or else the first view that they contend for.
     pub(super) fn divided(&self) -> Option<usize> {
         let mut contended = self.with(Role::Contended);
         let cpu = |&at: &usize| self.0[at].doc.shape == Shape::Cores;
         self.with(Role::Contended).find(cpu).or_else(|| contended.find(|&at| self.is_rate(at)))
     }
 
-    /// Returns what a view is called in a sentence.
+    /// Returns the name of a view's figure in a sentence.
     pub(super) fn noun(&self, at: usize) -> &str {
         &self.0[at].noun
     }
 
-    /// Returns the place of the view that is the work of a wait.
+    /// Returns the index of the view of a wait's work.
     pub(super) fn work(&self, wait: usize) -> Option<usize> {
         self.place(self.0[wait].work.as_ref()?)
     }
 
-    /// Returns the place of the view that is the limit of another.
+    /// Returns the index of the view that is the limit of another.
     pub(super) fn limit(&self, of: usize) -> Option<usize> {
         self.place(self.0[of].doc.limit.as_ref()?)
     }
 
-    /// Returns the place of the view that is how much of another is protected.
+    /// Returns the index of the view of how much of another is protected.
     pub(super) fn protection(&self, held: usize) -> Option<usize> {
         self.place(self.0[held].protection.as_ref()?)
     }
 
-    /// Returns the place of the view that is the rate because of which something is refused.
+    /// Returns the index of the view of the rate by which something is refused.
     pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
         self.place(self.0[refusals].refused_by.as_ref()?)
     }
@@ -473,7 +474,7 @@ impl Views {
         self.0.iter().map(|view| Figure(view.figure(now, before, window))).collect()
     }
 
-    /// Brings what is no rate, and needs no second copy, up to date.
+    /// Updates the figures that are not rates and need no second copy.
     pub(super) fn freshen(&self, figures: &mut [Figure], now: &GroupValues) {
         for (view, figure) in self.0.iter().zip(figures) {
             if let Source::Level(level) = &view.source {
@@ -483,7 +484,7 @@ impl Views {
     }
 }
 
-/// Makes a noun of a title: what is spelled in capitals stays so.
+/// Makes a noun from a title: words in capitals stay so.
 fn noun_of(title: &str) -> String {
     let title = title.strip_suffix("/s").unwrap_or(title);
     let is_word = |word: &str| !word.chars().skip(1).any(char::is_uppercase);
@@ -492,7 +493,7 @@ fn noun_of(title: &str) -> String {
 }
 
 fn sum<U: Unit, const N: usize>(counters: [Counter<U>; N]) -> Total {
-    // As each of them does where it overflows.
+    // Each counter wraps on overflow too.
     let add = |sum: u64, n| sum.wrapping_add(n);
     Box::new(move |group| counters.iter().map(|&counter| group.counter(counter)).fold(0, add))
 }
@@ -505,7 +506,7 @@ fn per_s(rate: Rate) -> f64 {
     }
 }
 
-/// A total in nanoseconds is CPU time: a nanosecond a nanosecond is a processor.
+/// A total in nanoseconds is CPU time: a nanosecond per nanosecond is one processor.
 fn rate_shape(unit: UnitKind) -> (Shape, f64) {
     match unit {
         UnitKind::Bytes => (Shape::ByteRate, 1.0),

@@ -1,7 +1,7 @@
 //! The JSON of `/api/tree`, `/api/group`, `/api/stat` and `/api/totals`, as it is written, and as
 //! `submeter top`, `submeter stat` and `submeter fleet bill` read it.
 //!
-//! Within one [`FORMAT`] members are only added; who reads should skip those it does not know.
+//! Within one [`FORMAT`] members are only added; readers should skip those that they do not know.
 
 pub mod stat;
 pub mod totals;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The version of the JSON: it changes when a member goes or gets another meaning.
+/// The version of the JSON: it changes when a member is removed or changes its meaning.
 pub const FORMAT: u32 = 1;
 
-/// A list that is written entry by entry: whole, the document of a large tree has many times the
-/// memory of its text, which allocators keep.
+/// A list that is written entry by entry: in memory, the whole document of a large tree takes many
+/// times the memory of its text, and allocators keep it.
 pub(super) struct Each<F>(pub(super) F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
@@ -32,17 +32,17 @@ pub struct TreeDoc<G = Vec<GroupDoc>> {
     pub server: ServerDoc,
     /// Wall-clock time of the values, in ms since 1970.
     pub at_ms: u64,
-    /// How long the sample is that the rates are from.
+    /// The length of the sample that the rates are from.
     pub window_s: f64,
     /// Every metric of the tree.
     pub schema: Vec<MetricDoc>,
-    /// In the order in which they are shown.
+    /// In display order.
     pub views: Vec<ViewDoc>,
-    /// Tables of what is not in the tree. Left out where there are none.
+    /// Tables of things that are not in the tree. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panels: Vec<PanelDoc>,
-    /// Who is harmed, by whom, and who is at a limit: what is true, the worst first. Left out where
-    /// there is nothing to say.
+    /// Who is harmed, by whom, and who is at a limit: everything that holds now, the worst first.
+    /// Left out if there is nothing to report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verdicts: Vec<VerdictDoc>,
     /// Root first, each before its children.
@@ -60,17 +60,17 @@ pub struct ServerDoc {
     pub started_ms: u64,
     /// Processors of the machine, to read figures of CPU time by.
     pub cpus: usize,
-    /// What everybody who looks must know.
+    /// The notices for everybody.
     pub notice: Option<String>,
     /// What to do while there are no groups but the root.
     pub first_steps: Option<FirstStepsDoc>,
-    /// How a group's limits are written. Left out where the program does not say.
+    /// How a group's limits are written. Left out if the program does not declare it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_example: Option<String>,
-    /// Whether clients may set a group's limits, by `POST /api/limit?path=`. Left out where not.
+    /// Whether clients may set a group's limits, by `POST /api/limit?path=`. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sets_limits: bool,
-    /// Whether all but the health check asks for a token. Left out where not.
+    /// Whether everything but the health check requires a token. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks_token: bool,
 }
@@ -82,11 +82,11 @@ pub struct LimitDoc {
     pub path: String,
     /// Its limits now, as the program writes them.
     pub limits: String,
-    /// What sets those that it had before.
+    /// The text that restores its previous limits.
     pub undo: String,
 }
 
-/// How the first group comes into being.
+/// How to create the first group.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct FirstStepsDoc {
     /// What to do, in a sentence or two.
@@ -102,13 +102,13 @@ pub struct MetricDoc {
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `quota`.
     pub kind: String,
-    /// `count`, `bytes` or `nanoseconds`: the unit of the values as they stand here.
+    /// `count`, `bytes` or `nanoseconds`: the unit of the values in this document.
     pub unit: String,
     /// As it was declared.
     pub help: String,
 }
 
-/// One group, descendants included in every figure except what its own limits are and did.
+/// One group. Every figure includes its descendants, except its own limits and their effects.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct GroupDoc {
     /// From the root, as in `/acme/web`.
@@ -119,18 +119,18 @@ pub struct GroupDoc {
     pub parent: Option<usize>,
     /// By the key of the view. Rates are over the last sample.
     pub overview: BTreeMap<String, Figure>,
-    /// By the metric's name, of this moment.
+    /// The current values, by the metric's name.
     pub values: BTreeMap<String, ValueDoc>,
-    /// Per second, of every counter, over the last sample.
+    /// Of every counter over the last sample, per second.
     pub rates: BTreeMap<String, f64>,
 }
 
-/// One number of a row, or nothing: what was not measured is not zero.
+/// One number of a row, or nothing: a value that was not measured is not zero.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 pub struct Figure(pub Option<f64>);
 
 impl Figure {
-    /// Rounds to what is shown.
+    /// Rounds to the precision that is shown.
     pub(super) fn rounded(self, shape: Shape) -> Figure {
         let digits = match shape {
             Shape::Rate => 1,
@@ -150,7 +150,7 @@ pub(super) fn round(value: f64, digits: i32) -> f64 {
 impl Serialize for Figure {
     /// Writes whole numbers without a fraction, so that bytes and counts read as such.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Beyond it not every whole number is a float.
+        // Above it, not every whole number is a float.
         const WHOLE_MAX: f64 = (1u64 << 53) as f64;
         match self.0 {
             None => serializer.serialize_none(),
@@ -167,25 +167,26 @@ impl Serialize for Figure {
 pub struct ViewDoc {
     /// Its key in `overview`, and its name in the history.
     pub key: String,
-    /// What stands over the figures.
+    /// The title above the figures.
     pub title: String,
-    /// What is shown, in a sentence.
+    /// The figure's meaning, in a sentence.
     pub help: String,
-    /// What a figure is.
+    /// The kind of number.
     pub shape: Shape,
     /// Where it is shown.
     pub place: Placement,
     /// The key of the view that is the limit of this one.
     pub limit: Option<String>,
-    /// Whether anything but zero deserves attention; of what has a limit, that little is left.
+    /// Whether anything but zero deserves attention or, for a view with a limit, that little is
+    /// left.
     pub is_trouble: bool,
-    /// Whether it is the share of time in which charges waited for room. Left out where not.
+    /// Whether it is the share of time in which charges waited for room. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pressure: bool,
-    /// Whether tenants contend for it: what one has of it others lack. Left out where not.
+    /// Whether tenants contend for it: others lack what one tenant has. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_contended: bool,
-    /// Whether it is how often something is refused. Left out where not.
+    /// Whether it is how often something is refused. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_refusal: bool,
 }
@@ -193,31 +194,31 @@ pub struct ViewDoc {
 /// A sentence about who is harmed, by whom, or who is at a limit, as of the last sample.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct VerdictDoc {
-    /// What it says.
+    /// The kind of verdict.
     pub kind: VerdictKind,
     /// The path of the group that the sentence begins with.
     pub group: String,
-    /// How many groups it is about.
+    /// Number of groups that it is about.
     pub tenants: usize,
     /// The sentence after the group's name, with the space in front.
     pub text: String,
-    /// The same without figures, for what is read out.
+    /// The same without figures, for reading aloud.
     pub short: String,
-    /// Why it is said: everybody who is harmed or to blame, with figures. Empty where the sentence
-    /// is all.
+    /// Why it is reported: everybody who is harmed or to blame, with figures. Empty if the sentence
+    /// is all there is.
     pub why: String,
-    /// The limit that would end it, as `POST /api/limit` takes it. Left out where the program
-    /// knows none.
+    /// The limit that would end it, as `POST /api/limit` takes it. Left out if the program knows
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Since when it is so, in ms since 1970.
+    /// The time since which it holds, in ms since 1970.
     pub since_ms: u64,
-    /// When it ended: the sentence is in the past tense then.
+    /// When it ended, in ms since 1970: the sentence is then in the past tense.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// What a [`VerdictDoc`] says of its groups, in the order in which it matters.
+/// The kind of a [`VerdictDoc`], in order of importance.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -234,17 +235,17 @@ pub enum VerdictKind {
     FindsLess,
     /// Harmed: it does less than usual while another bursts.
     GetsLess,
-    /// At a limit, which refuses it something.
+    /// At a limit that refuses it something.
     Refused,
-    /// At a limit, where it waits for room.
+    /// At a limit where it waits for room.
     Stalls,
-    /// What a later version says.
+    /// A kind of a later version.
     #[serde(other)]
     Unknown,
 }
 
 impl VerdictKind {
-    /// All kinds that are known, in order.
+    /// All known kinds, in order.
     pub const ALL: [VerdictKind; 8] = [
         VerdictKind::Bursts,
         VerdictKind::Takes,
@@ -256,7 +257,7 @@ impl VerdictKind {
         VerdictKind::Stalls,
     ];
 
-    /// Returns the name that it has in JSON and in metrics.
+    /// Returns its name in JSON and in metrics.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -272,19 +273,20 @@ impl VerdictKind {
         }
     }
 
-    /// Returns whether it names who is to blame.
+    /// Returns whether it names a tenant to blame.
     #[must_use]
     pub fn is_blame(self) -> bool {
         matches!(self, VerdictKind::Bursts | VerdictKind::Takes)
     }
 
-    /// Returns whether it names who is harmed by others.
+    /// Returns whether it names a tenant that others harm.
     #[must_use]
     pub fn is_harm(self) -> bool {
         self.is_about_two() && !self.is_blame()
     }
 
-    /// Returns whether one harms another, rather than being at a limit of its own.
+    /// Returns whether it is about one tenant harming another, rather than being at a limit of its
+    /// own.
     #[must_use]
     pub fn is_about_two(self) -> bool {
         use VerdictKind::{Refused, Stalls, Unknown};
@@ -292,12 +294,12 @@ impl VerdictKind {
     }
 }
 
-/// A table of what is not in the tree.
+/// A table of things that are not in the tree.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct PanelDoc {
     /// The beginning of its metrics' names, after the program's.
     pub key: String,
-    /// What stands over it.
+    /// The title above it.
     pub title: String,
     /// From left to right.
     pub columns: Vec<ColumnDoc>,
@@ -308,26 +310,26 @@ pub struct PanelDoc {
 /// Describes a column of a [`PanelDoc`].
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ColumnDoc {
-    /// The end of its metric's name, or its label's.
+    /// The end of its metric's name, or the name of its label.
     pub key: String,
-    /// What stands over it.
+    /// The title above it.
     pub title: String,
-    /// What is shown, in a sentence.
+    /// The column's meaning, in a sentence.
     pub help: String,
-    /// What its cells have.
+    /// The kind of its cells.
     pub kind: ColumnKind,
-    /// What the cells of a state say; all but the first deserve attention.
+    /// The texts that a state may have; all but the first deserve attention.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
 }
 
-/// What the cells of a column have.
+/// The kind of a column's cells.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnKind {
     /// A text that tells rows apart.
     Label,
-    /// One of some texts.
+    /// One of a set of texts.
     State,
     /// A number that goes up and down.
     Gauge,
@@ -366,7 +368,7 @@ impl From<&str> for CellDoc {
     }
 }
 
-/// What a figure is, and so how it is written.
+/// The kind of a figure, which decides how it is written.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
@@ -396,7 +398,7 @@ pub enum Placement {
     Table,
     /// In the detail of a group.
     Detail,
-    /// Not by itself: it is another one's limit.
+    /// Not on its own: it is another view's limit.
     Nowhere,
 }
 
@@ -416,16 +418,16 @@ pub enum ValueDoc {
         sum: u64,
         /// Their median.
         p50: Option<u64>,
-        /// What nine of ten do not exceed.
+        /// The value that nine of ten do not exceed.
         p90: Option<u64>,
-        /// What 99 of 100 do not exceed.
+        /// The value that 99 of 100 do not exceed.
         p99: Option<u64>,
-        /// What 999 of 1,000 do not exceed.
+        /// The value that 999 of 1,000 do not exceed.
         p999: Option<u64>,
     },
     /// A quota's.
     Quota {
-        /// What is held.
+        /// The amount held.
         current: u64,
         /// The most that was ever held.
         peak: u64,
@@ -433,14 +435,14 @@ pub enum ValueDoc {
         limit: Option<u64>,
         /// How many charges that limit refused.
         refused: u64,
-        /// How many it granted although they exceeded it. Left out, as all that follow, where it is
-        /// 0 or there is none: most groups of a large tree are idle.
+        /// How many charges it granted although they exceeded it. Left out, like all that follow,
+        /// if it is 0 or absent: most groups of a large tree are idle.
         #[serde(default, skip_serializing_if = "is_zero")]
         overdrafts: u64,
-        /// Whether that limit grants what exceeds it.
+        /// Whether that limit grants charges that exceed it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         soft: bool,
-        /// Above which usage callers of the group are asked to pause.
+        /// Usage above which callers of the group are asked to pause.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         high: Option<u64>,
         /// How many pauses they were asked for.
@@ -449,7 +451,7 @@ pub enum ValueDoc {
         /// How much its callbacks freed, in the metric's unit.
         #[serde(default, skip_serializing_if = "is_zero")]
         reclaimed: u64,
-        /// How often they were asked for what `low` protects.
+        /// How often they were asked for usage that `low` protects.
         #[serde(default, skip_serializing_if = "is_zero")]
         reclaimed_low: u64,
         /// For how long charges of the group and those below it waited for room.
@@ -462,7 +464,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// How long charges waited, in the words of Linux' pressure stall information.
+/// How long charges waited, in the terms of Linux' pressure stall information.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct PressureDoc {
     /// Time in which at least one charge waited.
@@ -493,9 +495,9 @@ pub struct StallDoc {
 pub struct DetailDoc {
     /// Wall-clock time of the sample, in ms since 1970.
     pub at_ms: u64,
-    /// How long the sample is that the rates are from.
+    /// The length of the sample that the rates are from.
     pub window_s: f64,
-    /// How many groups are right below it.
+    /// Number of groups directly below it.
     pub children: usize,
     /// The group.
     pub group: GroupDoc,
@@ -505,7 +507,7 @@ pub struct DetailDoc {
     pub history: HistoryDoc,
 }
 
-/// A histogram's buckets.
+/// The buckets of a histogram.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HistogramDoc {
     /// The largest value of each bucket; `None` for the last, which is open.
@@ -521,7 +523,7 @@ pub struct HistogramDoc {
 pub struct HistoryDoc {
     /// Seconds before the newest sample.
     pub ago_s: Vec<f64>,
-    /// By the key of the view, of those that are headlines.
+    /// The headlines' figures, by the key of the view.
     pub series: BTreeMap<String, Vec<Figure>>,
 }
 

@@ -1,4 +1,4 @@
-//! Finds what is true of one sample.
+//! Finds out what is true of one sample.
 
 mod explain;
 mod limits;
@@ -11,45 +11,45 @@ use super::super::sample::Row;
 use super::super::views::{Role, Views};
 use super::super::wire::{Shape, VerdictKind};
 
-/// A tenant bursts if it has so many times its usual rate and such a part of all; below is noise.
+/// A tenant bursts at this many times its usual rate and this part of all; anything below is noise.
 const BURSTS: f64 = 2.0;
 const BURST_PART: f64 = 0.25;
 
-/// A tenant does or finds less that has lost such a part of what it usually has.
+/// A tenant does less or finds less if it has lost this part of its usual figure.
 const LOST: f64 = 0.3;
 
-/// A tenant takes most that has its fair part, and such a part of the rest: of time, and of what is
-/// held. Memory in use always has a holder: a smaller part would accuse any large one.
+/// A tenant takes most if it has its fair part and this part of the rest: of time, and of what is
+/// held. Memory in use always has a holder, so a smaller part would accuse any large tenant.
 const UNFAIR: f64 = 0.25;
 const UNFAIR_HELD: f64 = 1.0 / 3.0;
 
-/// Of fewer requests in a sample, what is found and how long it takes is chance.
+/// With fewer requests in a sample, results and latencies are chance.
 const FEW: f64 = 30.0;
 
-/// Who is not among so many, of those with the most requests, is not asked what it lost: to look at
-/// the past of ten thousand takes longer than a sample may.
+/// How many tenants, those with the most requests, are checked for losses: looking at the past of
+/// ten thousand takes longer than a sample may.
 const NOTICED_MOST: usize = 200;
 
-/// A wait is harm from so many nanoseconds and so many times the work on: a queue that nobody feels
-/// has a few requests.
+/// A wait is harm from this many nanoseconds and this many times the work on: a queue that nobody
+/// notices has a few requests.
 const WAIT_NS: f64 = 1e6;
 const WAIT_TIMES: f64 = 10.0;
 
-/// What is usually answered faster by such a factor is slow.
+/// A tenant is slow if it is usually answered faster by this factor.
 const SLOWER: f64 = 4.0;
 
-/// So much of all memory, gained in so many samples, takes what others had.
+/// A gain of this part of all memory, in this many samples, takes from what others had.
 const GAINED: f64 = 0.1;
 const GAIN_SAMPLES: usize = 30;
 
-/// A server that has less of its usual CPU time than such a part lacks what the machine gives to
-/// others: no tenant of it is why requests wait.
+/// A server whose CPU time is below this part of the usual lacks what the machine gives to others:
+/// none of its tenants is why requests wait.
 const STARVED: f64 = 0.5;
 
-/// The weight of a group that has none.
+/// The weight of a group that declares none.
 const WEIGHT: f64 = 100.0;
 
-/// Samples without which nothing is known to be usual.
+/// Minimum number of samples from which a usual value is known.
 const KNOWN: usize = 4;
 
 /// One thing that is true of one tenant.
@@ -59,45 +59,45 @@ pub(super) struct Finding {
     /// The tenant's row in the sample.
     pub(super) row: usize,
     pub(super) id: u32,
-    /// By its place among the views.
+    /// The index of the view.
     pub(super) view: usize,
-    /// How much, and what it is compared with: what each is depends on the kind.
+    /// How much, and what it is compared with. The meaning of both depends on the kind.
     pub(super) amount: f64,
     pub(super) than: f64,
-    /// What the view's figure usually is, where that is why it was found.
+    /// What the view's figure usually is, if the finding is based on it.
     pub(super) usual: Option<f64>,
-    /// Of who is to blame: other views of which it has most, with its parts of them.
+    /// For a tenant to blame: other views of which it has most, with its parts of them.
     pub(super) also: Vec<(usize, f64)>,
 }
 
 impl Finding {
-    /// The views of which it has most, and its parts of them.
+    /// Returns the views of which the tenant has most, with its parts of them.
     fn views(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         self.also.iter().copied().chain([(self.view, self.amount)])
     }
 
-    /// Notes what the view's figure usually is.
+    /// Adds what the view's figure usually is.
     fn usually(self, usual: f64) -> Finding {
         Finding { usual: Some(usual), ..self }
     }
 }
 
-/// What is known from the samples before.
+/// What is known from earlier samples.
 #[derive(Clone, Copy)]
 pub(super) struct Before<'a> {
-    /// Returns what was usual in a view when something began that still goes on. While it does, it
-    /// would become what is usual.
+    /// Returns what was usual in a view when a verdict began that still lasts. Otherwise the
+    /// verdict's own figures would become usual.
     pub(super) usual: &'a dyn Fn(VerdictKind, u32, usize) -> Option<f64>,
-    /// Returns the amount of what is said of a group.
+    /// Returns the amount in a group's current verdict.
     pub(super) said: &'a dyn Fn(VerdictKind, u32) -> Option<f64>,
 }
 
-/// What a sample is judged by.
+/// Everything that a sample is judged by.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Case<'a> {
     pub(in super::super) views: &'a Views,
     pub(in super::super) rows: &'a [Row],
-    /// Seconds that rates are over.
+    /// The length of the sample, in seconds.
     pub(in super::super) window_s: f64,
     pub(in super::super) history: &'a History,
     pub(in super::super) remedy: Option<&'a Remedy>,
@@ -110,24 +110,25 @@ struct Scene<'a> {
     window_s: f64,
     history: &'a History,
     before: Before<'a>,
-    /// Of each row, that of its parent.
+    /// For each row, the row of its parent.
     parents: Vec<Option<usize>>,
-    /// Rows of groups without others below them; with them it is a level, not a tenant.
+    /// Rows of groups that have none below them: a group with others below it is a level, not a
+    /// tenant.
     tenants: Vec<usize>,
-    /// Rows of levels below the root: whole subtrees, which are judged against what is beside them.
+    /// Rows of levels below the root: whole subtrees, which are compared with their siblings.
     levels: Vec<usize>,
-    /// The view that says how busy a tenant is, that of waits, that of the work waited for, and
-    /// that of processors, if they are contended for.
+    /// The view that tells how busy a tenant is, that of waits, that of the work waited for, and
+    /// that of processors, if tenants contend for them.
     first: Option<usize>,
     wait: Option<usize>,
     work: Option<usize>,
     cpu: Option<usize>,
-    /// Of each row, what part it would have if each tenant that does anything had as much as its
-    /// weight says; without weights, all the same.
+    /// For each row, the part that it would have if all active tenants shared by weight; without
+    /// weights, equally.
     fair: Vec<f64>,
     /// For each view of refusals, how often each group's own limit refuses.
     refusals: Vec<(usize, Vec<f64>)>,
-    /// For each row, the group within which somebody may keep it waiting: see
+    /// For each row, the group within which another tenant may keep it waiting: see
     /// [`shares`](Scene::shares).
     shares: Vec<usize>,
 }
@@ -138,7 +139,7 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
     let mut found = scene.refused();
     let blamed = scene.blame();
     let harmed = scene.harmed(&blamed);
-    // Looked at once for each: of ten thousand tenants all may wait.
+    // Computed once for each group: all of ten thousand tenants may wait.
     let waiting = || harmed.iter().filter(|harm| harm.kind == VerdictKind::Waits);
     let groups: HashSet<usize> = waiting().map(|harm| scene.shares[harm.row]).collect();
     let pairs = || {
@@ -159,7 +160,8 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         };
         (harm.kind != VerdictKind::Waits || may_wait()) && scene.explains(finding, harm)
     };
-    // What harms nobody is no news. Where somebody bursts, who is as always is not why.
+    // Use that harms no tenant is no news. While another bursts, a tenant at its usual rate is not
+    // why.
     let is_burst = blamed.iter().any(|finding| {
         let is_why = || harmed.iter().any(|harm| explains(finding, harm));
         finding.kind == VerdictKind::Bursts && is_why()
@@ -172,14 +174,14 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         harmed.iter().any(|harm| explains(finding, harm) && !is_as_always(finding, harm))
     };
     let blamed: Vec<_> = blamed.into_iter().filter(fits).collect();
-    // Of a level and one below it that are both to blame, the one below says more.
+    // If a level and a group below it are both to blame, the one below is more precise.
     let is_within = |other: &Finding, level: &Finding| {
         other.row != level.row && scene.is_within(other.row, level.row)
     };
     let is_exact = |level: &&Finding| !blamed.iter().any(|other| is_within(other, level));
     let blamed: Vec<_> = blamed.iter().filter(is_exact).cloned().collect();
-    // Where nobody is to blame and several wait, the whole server is too busy. One alone waits
-    // behind its own requests. Waits at a limit that refuses are said with that limit.
+    // If none is to blame and several wait, the whole server is too busy. A tenant that waits alone
+    // waits behind its own requests. Waits at a limit that refuses are reported with that limit.
     let waits_for_all = |harm: &&Finding| scene.shares[harm.row] == 0;
     let is_too_busy = waiting().filter(waits_for_all).count() > 1;
     let is_new = |harm: &&Finding| {
@@ -233,7 +235,7 @@ impl<'a> Scene<'a> {
         let mut fair = vec![0.0; self.rows.len()];
         let weight = self.views.with(Role::Weight).next();
         let weight = |row: usize| weight.and_then(|view| self.figure(row, view)).unwrap_or(WEIGHT);
-        // A parent stands before its children.
+        // A parent comes before its children.
         let mut weights = vec![1.0; self.rows.len()];
         for row in 0..self.rows.len() {
             if let Some(parent) = self.parents[row] {
@@ -250,7 +252,7 @@ impl<'a> Scene<'a> {
                 next = self.parents[row];
             }
         }
-        // Who does nothing would have as much as any other.
+        // An idle tenant would have as much as any other.
         let one = 1.0 / active().count().max(1) as f64;
         for &row in &self.tenants {
             if !is_active(row) {
@@ -278,14 +280,14 @@ impl<'a> Scene<'a> {
         if all > 0.0 { self.figure(row, view).unwrap_or(0.0) / all } else { 0.0 }
     }
 
-    /// What a figure usually is: its median, or that from before it was found. By a lower quantile,
-    /// who recovers from another's burst would seem to burst.
+    /// Returns what a figure usually is: its median, or the value from before it was found. With a
+    /// lower quantile, a tenant that recovers from another's burst would seem to burst.
     fn usual(&self, kind: VerdictKind, row: usize, view: usize) -> Option<f64> {
         let id = self.rows[row].id;
         if let Some(before) = (self.before.usual)(kind, id, view) {
             return Some(before);
         }
-        // A tenant did nothing before its past begins.
+        // Before its past begins, a tenant did nothing.
         let idle = (self.views.is_rate(view) && !self.history.is_full()).then_some(0.0);
         let line = self.history.line(id, view);
         let mut line: Vec<f32> = line.filter_map(|value| value.or(idle)).collect();
@@ -309,7 +311,7 @@ impl<'a> Scene<'a> {
         Finding { kind, row, id, view, amount, than, usual: None, also }
     }
 
-    /// Those who could be to blame.
+    /// Returns the findings on tenants that could be to blame.
     fn blame(&self) -> Vec<Finding> {
         let mut found: Vec<Finding> = Vec::new();
         let cpu = self.cpu;
@@ -322,8 +324,8 @@ impl<'a> Scene<'a> {
             }
             for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
-                // More than its fair part, by a good part of the rest. Who holds no more than what
-                // is protected holds what is its own.
+                // More than its fair part, by a good part of the rest. A tenant that holds no more
+                // than its protection holds only its own.
                 let fair = self.fair[row];
                 let most = fair + (1.0 - fair) * if is_rate { UNFAIR } else { UNFAIR_HELD };
                 if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
@@ -352,7 +354,8 @@ impl<'a> Scene<'a> {
                 }
             }
         }
-        // Where it is known who has the processors, many requests alone keep nobody waiting.
+        // If it is known which tenant has the processors, many requests alone keep no other
+        // waiting.
         let Some(cpu) = cpu else { return found };
         let with_reason = found.into_iter().filter_map(|finding| {
             if finding.views().any(|(view, _)| view == cpu) {
@@ -369,7 +372,7 @@ impl<'a> Scene<'a> {
         protection.is_some_and(|own| self.figure(row, view).is_some_and(|held| held <= own))
     }
 
-    /// Which part of all of a view a tenant has gained lately.
+    /// Returns which part of the whole a tenant has gained lately.
     fn gain(&self, row: usize, view: usize) -> f64 {
         let line: Vec<_> = self.history.line(self.rows[row].id, view).collect();
         let before = line.iter().rev().take(GAIN_SAMPLES).flatten().last();
@@ -379,7 +382,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Those who have it worse than they should, each by the first of its harms.
+    /// Returns the tenants that fare worse than they should, each with the first of its harms.
     fn harmed(&self, blamed: &[Finding]) -> Vec<Finding> {
         let blamed_for = |is_rate: bool| -> HashSet<usize> {
             let is_for = |finding: &&Finding| {
@@ -387,7 +390,8 @@ impl<'a> Scene<'a> {
             };
             blamed.iter().filter(is_for).map(|finding| finding.row).collect()
         };
-        // Who takes the time of others waits for itself; who holds much may wait for others.
+        // A tenant that takes others' time waits for itself; one that holds much may wait for
+        // others.
         let [for_time, for_memory] = [true, false].map(blamed_for);
         let all = || self.tenants.iter().copied();
         let mut found: Vec<_> =
@@ -405,7 +409,7 @@ impl<'a> Scene<'a> {
             asked.truncate(NOTICED_MOST);
         }
         found.extend(asked.into_iter().filter_map(|(_, row)| {
-            // Where waits are known, it is known that this one does not wait: it wants less.
+            // If waits are measured, this tenant is known not to wait: it wants less.
             let waits_are_known = self.wait.is_some();
             let wants_less = waits_are_known || for_time.contains(&row);
             let slower = || if wants_less { None } else { self.slower(row) };
@@ -416,23 +420,23 @@ impl<'a> Scene<'a> {
         found
     }
 
-    /// The most of a view that a tenant had lately.
+    /// Returns the most of a view that a tenant had lately.
     fn most(&self, row: usize, view: usize) -> f32 {
         self.history.line(self.rows[row].id, view).flatten().fold(0.0, f32::max)
     }
 
-    /// The most requests that a tenant made lately, if they are enough to judge by.
+    /// Returns the most requests that a tenant made lately, if they are enough to judge by.
     fn noticed(&self, row: usize) -> Option<f32> {
         let most = self.most(row, self.first?);
         self.is_enough(f64::from(most)).then_some(most)
     }
 
-    /// Whether a rate is of enough requests for the sample's other figures to mean anything.
+    /// Whether a rate has enough requests to make the sample's other figures meaningful.
     fn is_enough(&self, rate: f64) -> bool {
         rate * self.window_s >= FEW
     }
 
-    /// Whether a tenant made enough requests for that.
+    /// Whether a tenant made enough requests to make its figures meaningful.
     fn is_busy(&self, row: usize) -> bool {
         self.first
             .and_then(|first| self.figure(row, first))
@@ -440,7 +444,7 @@ impl<'a> Scene<'a> {
     }
 
     fn waits(&self, row: usize) -> Option<Finding> {
-        // At a limit of its own it waits for nobody else.
+        // At a limit of its own it waits for no other tenant.
         if self.shares[row] == row {
             return None;
         }
@@ -478,8 +482,8 @@ impl<'a> Scene<'a> {
         self.views.with(Role::WorseLow).find_map(fewer)
     }
 
-    /// Who has less than usual suffers only while another bursts: else it has less to do.
-    /// Who does next to nothing wants nothing: it is a job that has ended.
+    /// A tenant with less than usual suffers only while another bursts: otherwise it has less to
+    /// do. A tenant that does next to nothing wants nothing: it is a job that has ended.
     fn gets_less(&self, row: usize) -> Option<Finding> {
         if !self.is_busy(row) {
             return None;

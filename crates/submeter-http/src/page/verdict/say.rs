@@ -6,22 +6,22 @@ use super::super::wire::{Shape, VerdictDoc, VerdictKind};
 use super::judge::{Case, Finding};
 use super::track::Track;
 
-/// A space at which no line is broken.
+/// A space at which a line never breaks.
 const NBSP: char = '\u{a0}';
 
 /// How many groups the reason names.
 const NAMED: usize = 3;
 
-/// What is said of one kind.
+/// The sentence on findings of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) doc: VerdictDoc,
-    /// Its text and its short text once it is over.
+    /// Its text and its short text in the past tense.
     pub(super) past: [String; 2],
 }
 
-/// Makes one sentence of each kind that is found. Tracks are in the order of kinds, the worst of
-/// each first.
+/// Makes one sentence for each kind that is found. Tracks are in the order of kinds, the worst of
+/// each kind first.
 pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let views = case.views;
     let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
@@ -32,7 +32,7 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
         let figures = figures(&first.finding, views);
         let [others, others_past] = verbs(kind, tenants > 2);
         let [verb, verb_past] = verbs(kind, false);
-        // The figures are the first one's alone.
+        // The figures are those of the first tenant alone.
         let [now, past] = [(verb, others), (verb_past, others_past)].map(|(verb, others)| {
             let more = match tenants {
                 1 => String::new(),
@@ -60,17 +60,17 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     said.collect()
 }
 
-/// Asks the program for the limit that would end it.
+/// Asks the program for the limit that would end the finding.
 fn remedy(finding: &Finding, case: Case<'_>) -> Option<String> {
     let Case { views, rows, .. } = case;
     let Finding { kind, view, usual, row, id, .. } = *finding;
-    // What is said may be of a sample earlier.
+    // The finding may be from an earlier sample.
     let row = rows.get(row).filter(|row| row.id == id)?;
     let view = views.docs().nth(view)?;
     case.remedy?(&Offence { kind, view: &view.key, usual, views, figures: &row.figures })
 }
 
-/// Says who is harmed and who is to blame, with all that is known: what a tooltip shows.
+/// Names the harmed and those to blame with all known figures: the text of a tooltip.
 fn why(tracks: &[&Track], views: &Views) -> String {
     let few = |is: fn(VerdictKind) -> bool| {
         let tracks = tracks.iter().filter(move |track| is(track.finding.kind)).take(NAMED);
@@ -83,7 +83,7 @@ fn why(tracks: &[&Track], views: &Views) -> String {
     few(VerdictKind::is_harm).chain(few(VerdictKind::is_blame)).collect::<Vec<_>>().join("; ")
 }
 
-/// The verb, and that of what is over.
+/// Returns the verb, in the present and in the past.
 fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
     let [one, many, past, past_many] = match kind {
         VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
@@ -101,7 +101,7 @@ fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
     if is_plural { [many, past_many] } else { [one, past] }
 }
 
-/// The figures behind a finding.
+/// Writes the figures behind a finding.
 fn figures(finding: &Finding, views: &Views) -> String {
     let Finding { amount, than, view, .. } = *finding;
     let noun = views.noun(view);
@@ -131,7 +131,7 @@ fn figures(finding: &Finding, views: &Views) -> String {
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
         VerdictKind::Refused => {
             let limit = match views.refusing(view).map(|limit| views.shape(limit)) {
-                // It has none, or the program does not say which it is.
+                // There is no limit, or the program does not declare which it is.
                 _ if than.is_nan() => String::new(),
                 Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
                 Some(Shape::Bytes) => format!(" of {}", bytes(than)),
@@ -146,7 +146,7 @@ fn figures(finding: &Finding, views: &Views) -> String {
     }
 }
 
-/// Writes a part of a whole; what is not all is never 100.
+/// Writes a part of a whole; anything less than all is never written as 100.
 fn percent(part: f64) -> String {
     let percent = part * 100.0;
     let shown = match percent {
@@ -168,7 +168,7 @@ fn time(ns: f64) -> String {
 
 fn bytes(n: f64) -> String {
     let (mut n, mut units) = (n, ["B", "KiB", "MiB", "GiB"].iter());
-    // What would be written as 1024 of a unit is 1 of the next.
+    // A value that would be written as 1024 of a unit is 1 of the next.
     while n >= 1023.5 && units.len() > 1 {
         (n, _) = (n / 1024.0, units.next());
     }

@@ -7,20 +7,20 @@ use submeter::{GroupValues, Metric, MetricKind, Schema, UnitKind, Usage, Value};
 use super::super::wire::{Placement, Shape};
 use super::{Role, Source, Total, View, Views, Worse, level_shape, noun_of, per_s, rate_shape};
 
-/// How many figures stand over the table, and how many in it: more would not fit on a screen.
+/// How many figures fit above the table, and how many in it: more would not fit on a screen.
 const HEADLINES: usize = 6;
 const COLUMNS: usize = 9;
 
 impl Views {
-    /// Shows each metric of a schema as its kind suggests, in the order of its declaration: a
-    /// counter as a rate, CPU time as processors in use, a gauge as it is, a quota as what is held
-    /// within its limit beside the refusals and stalls, which are trouble, a rate limit as how
-    /// often it refuses, which is trouble too, and a histogram as its quantile 0.99. CPU time is
-    /// within its [budget](submeter::SchemaBuilder::cpu_budget), and any other counter within the
-    /// rate limit of its name and unit; a rate limit of which nothing counts what is used is in the
+    /// Shows each metric of a schema as its kind suggests, in the order of declaration: a counter
+    /// as a rate, CPU time as processors in use, and a gauge as it is. A quota is shown as what is
+    /// held within its limit, with the refusals and stalls, which are trouble. A rate limit is
+    /// shown as how often it refuses, which is trouble too, and a histogram as its quantile 0.99.
+    /// CPU time is within its [budget](submeter::SchemaBuilder::cpu_budget), and any other counter
+    /// within the rate limit of its name and unit. A rate limit whose use nothing counts is in the
     /// detail.
     ///
-    /// The first six stand over the table and in it, with refusals, stalls and up to three more in
+    /// The first six stand above the table and in it, with refusals, stalls and up to three more in
     /// the table alone; the rest is in the detail of a group.
     #[must_use]
     pub fn of(schema: &Schema) -> Views {
@@ -30,18 +30,18 @@ impl Views {
             views.extend(distinct(of(schema, metric), &mut keys));
         }
         for (name, unit) in schema.rate_limits() {
-            // As a rate limit's views stand there.
+            // The views of a rate limit stand there.
             let limit = first[&*format!("{name}_throttled")] + 1;
             if let Some(used) = used(schema, name, unit) {
                 views[limit].doc.place = Placement::Nowhere;
                 views[first[used.name()]].doc.limit = Some(views[limit].doc.key.clone());
             }
         }
-        // How busy a tenant is, and what of the processors others lack.
+        // How busy a tenant is, and which processors others lack.
         let mut first = true;
         for view in &mut views {
             let is_rate = matches!(view.source, Source::Rate { .. }) && view.role == Role::None;
-            // What a rate limit counts besides is of refusals.
+            // Other counters of a rate limit belong to refusals.
             let is_rate = is_rate && view.doc.place == Placement::Headline;
             if is_rate && (std::mem::take(&mut first) || view.doc.shape == Shape::Cores) {
                 view.role = Role::Contended;
@@ -56,7 +56,7 @@ impl Views {
     }
 }
 
-/// Returns the rate limit of which a counter is one of three, its unit, and which it is.
+/// Returns the rate limit that has a counter among its three, its unit, and which of them it is.
 fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, UnitKind, &'a str)> {
     schema.rate_limits().find_map(|(limit, unit)| {
         let of = name.strip_prefix(limit)?.strip_prefix('_')?;
@@ -64,7 +64,7 @@ fn of_rate_limit<'a>(schema: &'a Schema, name: &'a str) -> Option<(&'a str, Unit
     })
 }
 
-/// Returns the counter of what is used of a rate limit, if there is one.
+/// Returns the counter of a rate limit's use, if there is one.
 fn used<'a>(schema: &'a Schema, limit: &str, unit: UnitKind) -> Option<&'a Metric> {
     let throttled = schema.metric(&format!("{limit}_throttled"))?;
     let is_budget = schema.cpu_budget().is_some_and(|budget| throttled.is(budget.throttled()));
@@ -91,7 +91,7 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
                 _ => (format!("{name}_per_s"), format!("{title}/s")),
             };
             let view = View::new(&key, &title, shape, Source::Rate { total, per });
-            // Beside the CPU time, and none that others lack.
+            // They accompany the CPU time, and others lack nothing by them.
             let beside = [schema.off_cpu(), schema.cpu_error()];
             match of_rate_limit(schema, name) {
                 Some((limit, unit, "throttled")) => rate_limit(limit, unit, view),
@@ -123,14 +123,14 @@ fn of(schema: &Schema, metric: &Metric) -> Vec<View> {
             vec![if is_time { view.worse(Worse::High) } else { view }]
         }
         MetricKind::Quota => quota(metric, &title),
-        // A kind that is younger than this crate is in the detail's table of values.
+        // A kind that is newer than this crate is in the detail's table of values.
         _ => Vec::new(),
     };
     let help = |view: View| if view.doc.help.is_empty() { view.help(metric.help()) } else { view };
     views.into_iter().map(help).collect()
 }
 
-/// How often a rate limit refuses, and what it is.
+/// Shows how often a rate limit refuses, and the limit.
 fn rate_limit(name: &str, unit: UnitKind, refusals: View) -> Vec<View> {
     let (key, title) = (format!("{name}_limit"), format!("{} limit", title(name)));
     let (shape, per) = rate_shape(unit);
@@ -183,8 +183,8 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
     ]
 }
 
-/// Gives the views of one metric keys of their own where another metric has the name that a view
-/// would have. They name each other by key.
+/// Renames the keys of one metric's views if another metric has a name that a view would have. The
+/// views refer to each other by key.
 fn distinct(mut views: Vec<View>, keys: &mut HashSet<String>) -> Vec<View> {
     let mut named = HashMap::new();
     for View { doc, .. } in &mut views {
@@ -202,10 +202,10 @@ fn distinct(mut views: Vec<View>, keys: &mut HashSet<String>) -> Vec<View> {
     views
 }
 
-/// Words that are written in capitals wherever they stand.
+/// Words that are always written in capitals.
 const INITIALS: [&str; 8] = ["cpu", "gpu", "http", "io", "rpc", "sql", "tcp", "udp"];
 
-/// Makes words of a name.
+/// Makes words from a name.
 fn title(name: &str) -> String {
     let mut words: Vec<String> = name.split('_').map(str::to_owned).collect();
     if let Some(first) = words[0].get_mut(..1) {

@@ -29,12 +29,12 @@ pub struct CountDoc {
     pub group: Option<String>,
     /// The event in perf's syntax.
     pub event: String,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub state: StateDoc,
     /// How long it could have counted, in CPU time of threads.
     pub enabled_ns: u64,
-    /// How long of that it did.
+    /// How much of that time it did count.
     pub running_ns: u64,
 }
 

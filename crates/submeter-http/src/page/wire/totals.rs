@@ -1,17 +1,17 @@
-//! The answer of `/api/totals`: what to bill.
+//! The answer of `/api/totals`: everything to bill.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the JSON: it changes when a member goes or gets another meaning.
+/// The version of the JSON: it changes when a member is removed or changes its meaning.
 pub const FORMAT: u32 = 1;
 
-/// What a program has counted, and those before it whose totals it restored.
+/// The counts of a program, and of programs before it whose totals it restored.
 ///
-/// No count is in two readings. Of two with the same epoch, the one with the larger sequence has
-/// all that the other has: who keeps the last of each epoch and adds up the epochs has each count
-/// once.
+/// No count is in two readings. Of two readings with the same epoch, the one with the larger
+/// sequence contains everything in the other: keeping the last reading of each epoch and adding up
+/// the epochs yields each count once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalsDoc<R = Vec<ReadingDoc>> {
     /// The [`FORMAT`] of the server.
@@ -24,7 +24,7 @@ pub struct TotalsDoc<R = Vec<ReadingDoc>> {
     pub readings: R,
 }
 
-/// What one process has counted at one moment.
+/// What one process had counted at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadingDoc<G = Vec<GroupTotalsDoc>> {
     /// The number of the tree among those of all processes, in hexadecimal: random, and never used
@@ -34,20 +34,20 @@ pub struct ReadingDoc<G = Vec<GroupTotalsDoc>> {
     pub sequence: u64,
     /// When the process began, in ms since 1970; `None` for one whose totals were restored.
     pub started_ms: Option<u64>,
-    /// When it was read, in ms since 1970.
+    /// Time of the reading, in ms since 1970.
     pub at_ms: u64,
     /// The epochs whose totals it restored, and which therefore have ended.
     pub follows: Vec<String>,
-    /// Whether nothing was counted afterwards. If not, that is unknown.
+    /// Whether nothing was counted afterwards. If false, that is unknown.
     pub complete: bool,
     /// Root first, each before its children.
     pub groups: G,
 }
 
-/// What a group counted in one process, with its descendants: those that were deleted too.
+/// What a group counted in one process, with its descendants, including deleted ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupTotalsDoc {
-    /// Another group that has the same path later has another one.
+    /// A later group of the same path has a different id.
     pub id: u64,
     /// The id of the group above.
     pub parent: Option<u64>,
