@@ -1,4 +1,4 @@
-//! What is behind the handles that `metrics` keeps: a slot, and no group. A handle outlives any
+//! The target of the handles that `metrics` keeps: a slot, and no group. A handle outlives any
 //! group, and its caller's group differs from one update to the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use submeter::{Count, Counter, Gauge, Group, Histogram, switch};
 
 use crate::slots::Losses;
 
-/// The value of a gauge's slot that stands for 1: they are kept in thousandths, so that every
-/// integer which a float holds exactly has room.
+/// The value of a gauge's slot that stands for 1. Gauges are kept in thousandths, so that there is
+/// room for every integer that a float holds exactly.
 pub const GAUGE_PER_UNIT: u32 = 1000;
 
-/// Above this not every integer is a float.
+/// Above this, not every integer is a float.
 const GAUGE_MAX: f64 = (1u64 << 53) as f64;
 
-/// The most that buckets distinguish.
+/// The largest value that buckets distinguish.
 const HISTOGRAM_MAX: f64 = (1u64 << 62) as f64;
 
-/// What every handle needs.
+/// The fields of every handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Charged {
-    /// The group of those who work for none.
+    /// The group for work outside all groups.
     pub(crate) outside: Group,
     pub(crate) losses: Losses,
 }
@@ -41,7 +41,7 @@ impl Charged {
 pub(crate) struct CounterSlot {
     pub(crate) charged: Charged,
     pub(crate) counter: Counter<Count>,
-    /// The highest value that it was set to.
+    /// The highest value that was set.
     pub(crate) absolute: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct GaugeSlot {
 }
 
 impl GaugeSlot {
-    /// Returns the value in words' units, or counts that there is none.
+    /// Returns the value in the slot's unit, or counts that it does not fit.
     fn scaled(&self, value: f64) -> Option<i64> {
         let scaled = (value * f64::from(GAUGE_PER_UNIT)).round();
         // False for NaN too.
@@ -118,7 +118,7 @@ impl HistogramFn for HistogramSlot {
     }
 }
 
-/// Stands for every metric that found no slot.
+/// The handle of every metric that found no slot.
 pub(crate) struct Unplaced(pub(crate) Charged);
 
 impl CounterFn for Unplaced {
@@ -127,7 +127,7 @@ impl CounterFn for Unplaced {
         switch::add(&self.0.outside, self.0.losses.unplaced_increments, n);
     }
 
-    /// What it would have gained is not known: its value before has no slot.
+    /// The increase is unknown, as there is no slot with the value before.
     fn absolute(&self, _value: u64) {
         self.0.unplaced(1);
     }

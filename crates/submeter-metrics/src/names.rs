@@ -1,4 +1,4 @@
-//! The names of families and labels, legal and unique for whatever names a program gives.
+//! The names of families and labels, legal and unique for any names that a program gives.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ pub(crate) struct Family<'a> {
     pub(crate) metrics: Vec<&'a Named>,
 }
 
-/// Sorts metrics into families by name and kind, in the order of first use. `taken` has the names
-/// of others' samples, and gets theirs.
+/// Sorts metrics into families by name and kind, in the order of first use. `taken` holds the names
+/// of other samples, and receives those of these families.
 pub(crate) fn families<'a>(
     metrics: &'a [Named],
     prefix: &str,
@@ -76,13 +76,13 @@ fn unique(taken: &mut HashSet<String>, prefix: &str, stem: &str, suffixes: &[&st
     }
 }
 
-/// Returns the labels of a metric, `,name="value"` for each: behind that of the group, whose name
-/// none may have.
+/// Returns the labels of a metric, `,name="value"` for each. They follow that of the group, whose
+/// name none of them may have.
 pub(crate) fn labels(metric: &Named) -> String {
     let mut taken = HashSet::from(["group".to_owned(), "le".to_owned()]);
     let mut text = String::new();
     for (name, value) in &metric.labels {
-        // What begins with `__` is Prometheus' own.
+        // Names that begin with `__` are Prometheus' own.
         let base = legal(name).replace(':', "_");
         let base = format!("{}{base}", if base.starts_with("__") { "label" } else { "" });
         let mut name = base.clone();

@@ -1,4 +1,4 @@
-//! The recorder: finds the slot of a metric, or gives it one.
+//! The recorder: finds the slot of a metric, or assigns one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::handles::{Charged, CounterSlot, GaugeSlot, HistogramSlot, Unplaced};
 use crate::slots::{Declared, Named, Slot};
 use crate::text;
 
-/// How many descriptions are kept for each slot. Those beyond are left out: names are the
-/// program's, but it may make them up as it runs.
+/// How many descriptions are kept for each slot. Further ones are dropped: names are the program's,
+/// but it may make them up at run time.
 const DESCRIPTIONS_PER_SLOT: usize = 4;
 
 /// A [`metrics::Recorder`] that charges the current group: see the [crate](crate). Cloning is a
@@ -50,8 +50,7 @@ struct Table {
     counters: HashMap<Key, Arc<CounterSlot>>,
     gauges: HashMap<Key, Arc<GaugeSlot>>,
     histograms: HashMap<Key, Arc<HistogramSlot>>,
-    /// In the order of their first use, so that names which clash are told apart alike in every
-    /// export.
+    /// In the order of first use, so that clashing names are numbered the same way in every export.
     placed: Vec<(Key, Slot)>,
     descriptions: HashMap<String, String>,
 }
@@ -61,19 +60,19 @@ impl Recorder {
     /// usually the root.
     ///
     /// # Panics
-    /// When the slots are of another schema than the group.
+    /// When the slots belong to another schema than the group.
     #[must_use]
     pub fn new(outside: &Group, slots: Declared) -> Recorder {
         let charged = Charged { outside: outside.clone(), losses: slots.losses };
-        // Here rather than at the first update, which is somebody else's code.
+        // Here rather than at the first update, which happens in another crate's code.
         outside.add(slots.losses.unplaced_updates, 0);
         let unplaced = Arc::new(Unplaced(charged.clone()));
         let table = RwLock::default();
         Recorder { inner: Arc::new(Inner { charged, declared: slots, unplaced, table }) }
     }
 
-    /// Returns the metrics that have a slot, in the order of their first use: for exporters of the
-    /// program's own.
+    /// Returns the metrics that have a slot, in the order of first use, for the program's own
+    /// exporters.
     ///
     /// # Examples
     /// ```
@@ -105,22 +104,22 @@ impl Recorder {
         table.placed.iter().map(named).collect()
     }
 
-    /// Writes the metrics that have a slot as OpenMetrics text under their own names, every one of
-    /// every group with descendants, and what was not counted for want of a slot.
+    /// Writes the metrics that have a slot as OpenMetrics text under their own names, each metric
+    /// of each group with descendants, and the updates that were not counted for lack of a slot.
     ///
-    /// Without the line `# EOF`: put it before the program's own metrics, or add the line. Under a
-    /// prefix of its own: an `Export` of the same tree, and the page's `/metrics`, show the slots
-    /// as well, by number (`app_metrics_counter_0_total`), and the updates that had none, without
+    /// It writes no line `# EOF`: put the text before the program's own metrics, or add the line.
+    /// Use a prefix of its own: an `Export` of the same tree, and the page's `/metrics`, also show
+    /// the slots, by number (`app_metrics_counter_0_total`), and the updates that had none, without
     /// descendants. Two under one name would be one series with two values.
     ///
-    /// Names are made legal: `http.requests` becomes `prefix_http_requests_total`. Where two become
-    /// one, or a name has several kinds, the later gets a number.
+    /// Names are made legal: `http.requests` becomes `prefix_http_requests_total`. If two names
+    /// become one, or one name has several kinds, the later gets a number.
     ///
     /// # Errors
     /// Only those of `out`; writing to a `String` never fails.
     ///
     /// # Panics
-    /// When the snapshot is of another schema.
+    /// When the snapshot has another schema.
     pub fn openmetrics<W: fmt::Write>(
         &self,
         snapshot: &Snapshot,

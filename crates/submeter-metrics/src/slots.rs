@@ -14,10 +14,10 @@ pub(crate) const LOSSES: [(&str, &str); 3] = [
 
 /// How many metrics of each kind a [`Recorder`](crate::Recorder) has room for.
 ///
-/// A counter or a gauge is a word (8 bytes) for each group and CPU that updates it, a histogram 163
-/// by default. Memory is taken where it is first written, so unused slots cost only room in the
-/// schema: at most [`WORDS_MAX`] words in a section, of which a schema has at most
-/// [`SECTIONS_MAX`](submeter::SECTIONS_MAX).
+/// A counter or a gauge takes a word (8 bytes) for each group and CPU that updates it, a histogram
+/// 163 by default. Memory is taken where it is first written, so unused slots cost only room in the
+/// schema: at most [`WORDS_MAX`] words in a section, and a schema has at most
+/// [`SECTIONS_MAX`](submeter::SECTIONS_MAX) sections.
 #[derive(Clone, Debug)]
 pub struct Slots {
     counters: usize,
@@ -37,7 +37,7 @@ pub struct Declared {
     pub(crate) losses: Losses,
 }
 
-/// What counts that for which there was no place.
+/// Counters of updates for which there was no place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Losses {
     pub(crate) unplaced_updates: Counter<Count>,
@@ -51,7 +51,7 @@ pub(crate) struct Losses {
 pub struct Named {
     /// The name that the program gave, such as `http.requests`.
     pub name: String,
-    /// The labels, in the order of the first use.
+    /// The labels, in the order of first use.
     pub labels: Vec<(String, String)>,
     /// The description, if there is one yet.
     pub help: Option<String>,
@@ -59,15 +59,15 @@ pub struct Named {
     pub slot: Slot,
 }
 
-/// The key of a metric of the tree's schema: what [`Named::slot`] says where to read.
+/// The key of a metric of the tree's schema: the place to read for [`Named::slot`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Slot {
-    /// Of a counter.
+    /// A counter's key.
     Counter(Counter<Count>),
-    /// Of a gauge, where [`GAUGE_PER_UNIT`](crate::GAUGE_PER_UNIT) stands for 1.
+    /// A gauge's key; [`GAUGE_PER_UNIT`](crate::GAUGE_PER_UNIT) stands for 1.
     Gauge(Gauge<Count>),
-    /// Of a histogram, in the parts of 1 that [`Slots::buckets`] set.
+    /// A histogram's key, in the parts of 1 that [`Slots::buckets`] set.
     Histogram(Histogram<Count>),
 }
 
@@ -78,7 +78,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Begins with room for 64 counters, 16 gauges and 6 histograms.
+    /// Starts with room for 64 counters, 16 gauges and 6 histograms.
     #[must_use]
     pub fn new() -> Slots {
         Slots { counters: 64, gauges: 16, histograms: 6, per_unit: 1_000_000, buckets: BUCKETS }
@@ -106,7 +106,7 @@ impl Slots {
     }
 
     /// Sets the buckets of all histograms, and which value in them stands for 1: values are rounded
-    /// to such parts. By default there are 162, and a million stands for 1.
+    /// to such parts. The default is 162 buckets, in which a million stands for 1.
     ///
     /// # Examples
     /// ```
@@ -131,9 +131,9 @@ impl Slots {
     }
 
     /// Declares the slots in a schema: counters and gauges in the current section, histograms in
-    /// sections of their own, since few have room in one. Once for each schema.
+    /// sections of their own, since few fit in one. Call it once for each schema.
     ///
-    /// The schema knows them as `metrics_counter_0` and so on. Too many are refused by
+    /// The schema knows them as `metrics_counter_0` and so on. Too many slots are refused by
     /// [`SchemaBuilder::build`].
     pub fn declare(self, schema: &mut SchemaBuilder) -> Declared {
         let losses = LOSSES.map(|(name, help)| schema.counter(name, help));

@@ -1,4 +1,4 @@
-//! The OpenMetrics text of what has a slot.
+//! The OpenMetrics text of the metrics that have a slot.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -27,7 +27,7 @@ pub(crate) fn write<W: Write>(
         slot: Slot::Counter(slot),
     });
     let losses: Vec<Named> = losses.collect();
-    // Apart, as a program may give one of their names to a counter of its own; first, so that they
+    // Separate, as a program may give one of their names to its own counter; first, so that these
     // keep theirs.
     let mut taken = HashSet::new();
     let mut families = names::families(&losses, prefix, &mut taken);
@@ -69,7 +69,7 @@ fn sample<W: Write>(
     }
 }
 
-/// Writes one bucket per power of two: quarters would make a scrape much larger, for a precision
+/// Writes one bucket per power of two. Quarters would make a scrape much larger, for a precision
 /// that a rate over its interval seldom has.
 fn buckets<W: Write>(
     name: &str,

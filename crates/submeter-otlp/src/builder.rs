@@ -1,4 +1,4 @@
-//! Where metrics are sent to, and how.
+//! Where metrics are sent, and how.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,7 +11,7 @@ use submeter_address::Address;
 
 use crate::error::ExportError;
 
-/// gRPC's servers take 4 MiB unless told otherwise, collectors' servers for HTTP 20.
+/// By default, gRPC servers accept 4 MiB, and collectors' HTTP servers 20 MiB.
 const REQUEST_MAX: usize = 3 << 20;
 
 /// Whether values count from the start of a series or from the last export.
@@ -24,30 +24,30 @@ pub enum Temporality {
     Delta,
 }
 
-/// How requests are sent.
+/// The protocol by which requests are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// Protobuf over HTTP/1.1, to port 4318 as a rule.
+    /// Protobuf over HTTP/1.1, usually to port 4318.
     #[default]
     Http,
-    /// gRPC, to port 4317 as a rule; in builds with the feature `grpc`.
+    /// gRPC, usually to port 4317; in builds with the feature `grpc`.
     Grpc,
 }
 
-/// Which URL a request is sent to.
+/// The URL that requests are sent to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Endpoint {
-    /// A receiver on this machine, at the port of the protocol.
+    /// A receiver on this machine, at the protocol's default port.
     #[default]
     Local,
-    /// The protocol's reading of a receiver's URL.
+    /// A receiver's URL, as the protocol interprets it.
     Receiver(Address),
     /// The URL as it is.
     Exact(Address),
 }
 
-/// Headers of each request, of which the values may be secrets.
+/// Headers of each request, whose values may be secrets.
 #[derive(Clone, Default)]
 pub(crate) struct Headers(pub(crate) Vec<(String, String)>);
 
@@ -69,8 +69,8 @@ impl fmt::Debug for Report {
     }
 }
 
-/// The settings of an [`Exporter`](crate::Exporter), which
-/// [`builder`](crate::Exporter::builder) begins.
+/// The settings of an [`Exporter`](crate::Exporter), started by
+/// [`builder`](crate::Exporter::builder).
 ///
 /// # Examples
 /// ```
@@ -144,30 +144,30 @@ impl Builder {
     }
 
     /// Sends to exactly this URL. The default, unless [`receiver`](Builder::receiver) is called, is
-    /// `http://localhost:4318/v1/metrics`, or `http://localhost:4317` with gRPC. `https` is TLS, in
-    /// builds with the feature `tls`. A user and a password in it, which are percent-encoded, are
-    /// sent as `authorization`, unless there is such a [header](Builder::header).
+    /// `http://localhost:4318/v1/metrics`, or `http://localhost:4317` with gRPC. `https` uses TLS,
+    /// in builds with the feature `tls`. A percent-encoded user and password in it are sent as
+    /// `authorization`, unless there is such a [header](Builder::header).
     pub fn endpoint(mut self, url: &str) -> Builder {
         self.endpoint = Endpoint::Exact(Address::new(url));
         self
     }
 
-    /// Sends to the receiver at this URL, to whose path HTTP adds `/v1/metrics`, as it does to that
-    /// of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// Sends to the receiver at this URL. HTTP adds `/v1/metrics` to its path, as it does for
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn receiver(mut self, url: &str) -> Builder {
         self.endpoint = Endpoint::Receiver(Address::new(url));
         self
     }
 
-    /// Trusts only the authorities in this file, in PEM, rather than those of the system. It is
-    /// read when the exporter starts, and again after an export in vain: it may have been renewed.
+    /// Trusts only the authorities in this PEM file instead of those of the system. It is read when
+    /// the exporter starts, and again after a failed export: it may have been renewed.
     pub fn certificate(mut self, file: impl Into<PathBuf>) -> Builder {
         self.certificate = Some(file.into());
         self
     }
 
     /// Shows the receiver a certificate, followed by its chain, with its key, both files in PEM.
-    /// They are read as that of [`certificate`](Builder::certificate) is.
+    /// They are read when that of [`certificate`](Builder::certificate) is.
     pub fn client_certificate(
         mut self,
         file: impl Into<PathBuf>,
@@ -179,9 +179,9 @@ impl Builder {
     }
 
     /// Calls `tell` on the exporter's thread when exports at intervals begin to fail, or fail for
-    /// another reason, and with `None` once they arrive again. Errors that
-    /// [`export`](crate::Exporter::export) and [`shutdown`](crate::Exporter::shutdown) return are
-    /// not reported again.
+    /// another reason, and with `None` once they arrive again. Errors returned by
+    /// [`export`](crate::Exporter::export) and [`shutdown`](crate::Exporter::shutdown) are not
+    /// reported again.
     pub fn report(
         mut self,
         tell: impl Fn(Option<&ExportError>) + Send + Sync + 'static,
@@ -190,7 +190,7 @@ impl Builder {
         self
     }
 
-    /// Adds a header to each request, such as one by which the receiver knows the sender.
+    /// Adds a header to each request, such as one that identifies the sender to the receiver.
     pub fn header(mut self, name: &str, value: &str) -> Builder {
         self.headers.0.push((name.into(), value.into()));
         self
@@ -238,14 +238,14 @@ impl Builder {
     }
 
     /// Bounds the bytes of a request before compression. The default is 3 MiB, because gRPC servers
-    /// accept 4 MiB by default. More is sent in several requests, one after the other. A single
-    /// group is never divided.
+    /// accept 4 MiB by default. A larger export is sent in several requests, one after the other. A
+    /// single group is never divided.
     pub fn request_max(mut self, bytes: usize) -> Builder {
         self.request_max = bytes;
         self
     }
 
-    /// Begins the names of all metrics with `prefix` and a dot.
+    /// Makes the names of all metrics begin with `prefix` and a dot.
     pub fn prefix(mut self, prefix: &str) -> Builder {
         self.prefix = format!("{prefix}.");
         self
@@ -271,7 +271,7 @@ impl Builder {
     }
 }
 
-/// The attributes that every resource has, by OpenTelemetry's specification.
+/// Returns the attributes that every resource has by OpenTelemetry's specification.
 fn known_of_the_process() -> Vec<(String, String)> {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);

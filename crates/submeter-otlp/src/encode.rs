@@ -17,21 +17,21 @@ use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 use crate::builder::{Builder, Temporality};
 use crate::series::{Layout, SeriesPlace, SeriesRow, counters, nth};
 
-/// Names one of several processes of a service, as OpenTelemetry has it.
+/// OpenTelemetry's attribute that names one of several processes of a service.
 const INSTANCE: &str = "service.instance.id";
 
 /// Makes the messages of one export.
 pub(crate) struct Encoder<'a> {
     pub(crate) settings: &'a Builder,
-    /// Of the tree whose values they are.
+    /// The epoch of the tree that has the values.
     pub(crate) epoch: u64,
-    /// When the base was taken, and now, in nanoseconds of Unix time.
+    /// When the base was taken, and the time now, in nanoseconds of Unix time.
     pub(crate) from: u64,
     pub(crate) at: u64,
 }
 
 impl Encoder<'_> {
-    /// Returns the request, and how many points are in it.
+    /// Returns the request, and the number of points in it.
     pub(crate) fn request(
         &self,
         schema: &Schema,
@@ -83,11 +83,11 @@ impl Encoder<'_> {
         (ExportMetricsServiceRequest { resource_metrics: vec![all] }, points)
     }
 
-    /// Returns what tells the process and its tree from all others.
+    /// Returns the attributes that tell the process and its tree from all others.
     fn resource(&self) -> Vec<KeyValue> {
         let own = &self.settings.resource;
         let epoch = format!("{:016x}", self.epoch);
-        // Two processes of one name would be one series to a receiver, and their sums wrong.
+        // To a receiver, two processes of one name would be one series, with wrong sums.
         let instance = (!own.iter().any(|(key, _)| key == INSTANCE)).then_some((INSTANCE, &epoch));
         let own = own.iter().map(|(key, value)| (key.as_str(), value));
         own.chain(instance)
@@ -113,13 +113,14 @@ impl Encoder<'_> {
         (Data::Sum(sum), n)
     }
 
-    /// Gauges, and what is used of quotas: not OTLP's gauges, because they may be added up.
+    /// Makes points of gauges and of quotas' usage. They are not OTLP's gauges, because they may be
+    /// added up.
     fn levels(&self, rows: &[SeriesRow<'_>], level: usize) -> (Data, usize) {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
                 let now = nth(row.levels.as_deref(), level);
-                // Zero is news where something else was sent.
+                // Zero is news if something else was sent before.
                 let is_sent = now != 0 || nth(row.levels_before.as_deref(), level) != 0;
                 is_sent.then(|| self.number(row, row.since, now))
             })
@@ -133,7 +134,7 @@ impl Encoder<'_> {
         (Data::Sum(sum), n)
     }
 
-    /// Values that are not sums over groups.
+    /// Adds the values of a quota that are not sums over groups.
     fn quota(
         &self,
         rows: &[SeriesRow<'_>],
@@ -152,12 +153,13 @@ impl Encoder<'_> {
         };
         let number =
             |row: &SeriesRow<'_>, n: u64| self.number(row, 0, i64::try_from(n).unwrap_or(i64::MAX));
-        // Of groups without a limit it is the quota itself and what those below have of it.
+        // For a group without a limit it follows from the quota itself and those of the groups
+        // below.
         let subtree = usages().filter(|(_, usage)| usage.limit.is_some());
         let subtree = subtree.map(|(row, usage)| number(row, usage.current)).collect();
         add(".subtree", metric.unit(), gauge(subtree));
         for part in QuotaPart::ALL.iter().copied().filter(|part| !part.is_counter()) {
-            // A value at 0 is idle, but for a limit, which then lets nothing through.
+            // A value of 0 is idle, except for a limit, which then lets nothing through.
             let is_sent = |n: &u64| *n > 0 || part == QuotaPart::Limit;
             let points = rows.iter().filter_map(|row| {
                 let n = part.value(row.group, metric).filter(is_sent)?;
@@ -253,7 +255,8 @@ impl Encoder<'_> {
     }
 }
 
-/// Joins the buckets of each power of two. The first is what is below all powers, the last open.
+/// Joins the buckets of each power of two. The first holds what is below all powers, the last is
+/// open.
 fn powers(counts: &[u64], buckets: Buckets) -> Vec<u64> {
     let mut joined = Vec::new();
     let mut count = 0u64;
@@ -266,9 +269,9 @@ fn powers(counts: &[u64], buckets: Buckets) -> Vec<u64> {
     joined
 }
 
-/// Names a unit as UCUM does. Counts have none, rather than `1`, which conventions keep for ratios:
-/// Prometheus would call a limit of streams `streams_limit_ratio`. An annotation such as
-/// `{streams}` could but repeat the metric's name.
+/// Names a unit as UCUM does. Counts have none, rather than `1`, which conventions reserve for
+/// ratios: Prometheus would call a limit of streams `streams_limit_ratio`. An annotation such as
+/// `{streams}` would only repeat the metric's name.
 fn unit_of(unit: UnitKind) -> &'static str {
     match unit {
         UnitKind::Bytes => "By",

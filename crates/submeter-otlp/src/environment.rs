@@ -8,7 +8,7 @@ use submeter_address::{Address, decode};
 use crate::builder::{Builder, Endpoint, Protocol, Temporality};
 use crate::error::SettingError;
 
-/// The variables of all signals, and those of metrics alone, which come first.
+/// The variables of all signals, and those of metrics alone, which take precedence.
 const ALL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 
@@ -19,14 +19,13 @@ const FILE: &str = "OTEL_CONFIG_FILE";
 const NONE: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl Builder {
-    /// Takes settings from the variables of OpenTelemetry, where they are set:
+    /// Takes settings from those variables of OpenTelemetry that are set:
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_PROTOCOL`,
     /// `_CERTIFICATE`, `_CLIENT_CERTIFICATE`, `_CLIENT_KEY`, and the same after
-    /// `OTEL_EXPORTER_OTLP_METRICS`, which come first;
-    /// `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` and
-    /// `…_DEFAULT_HISTOGRAM_AGGREGATION`; `OTEL_METRIC_EXPORT_INTERVAL` and `…_TIMEOUT`,
-    /// `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
-    /// `OTEL_SDK_DISABLED`.
+    /// `OTEL_EXPORTER_OTLP_METRICS`, which take precedence;
+    /// `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` and `…_DEFAULT_HISTOGRAM_AGGREGATION`;
+    /// `OTEL_METRIC_EXPORT_INTERVAL` and `…_TIMEOUT`, `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`,
+    /// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SDK_DISABLED`.
     ///
     /// It overrides earlier settings, and later ones override it: call it last to let operators
     /// decide.
@@ -35,14 +34,14 @@ impl Builder {
     /// [`log`] that names its variable.
     ///
     /// # Errors
-    /// Headers that cannot be read: without them a receiver would refuse every export.
+    /// Malformed headers: without them a receiver would refuse every export.
     pub fn environment(self) -> Result<Builder, SettingError> {
         let read = |name: &str| std::env::var_os(name).map(|value| value.into_string().ok());
         self.variables(&Variables { read: &read, warn: &|text| log::warn!("{text}") })
     }
 
     fn variables(mut self, set: &Variables<'_>) -> Result<Builder, SettingError> {
-        // It would replace all others, and what it says is more than an exporter can do.
+        // It would replace all others, and its contents are beyond what an exporter can do.
         if let Some(file) = set.get(FILE) {
             set.ignored(FILE, &file, "set what it says by variables of their own");
         }
@@ -50,7 +49,7 @@ impl Builder {
         let known = [
             ("cumulative", Temporality::Cumulative),
             ("delta", Temporality::Delta),
-            // Delta for what counts up while the program runs, which all of ours does.
+            // Delta for what counts up while the program runs, as all our counters do.
             ("lowmemory", Temporality::Delta),
         ];
         set.choice(&[&format!("{METRICS}TEMPORALITY_PREFERENCE")], &known, &mut self.temporality);
@@ -61,7 +60,7 @@ impl Builder {
         if let Some(interval) = set.time(&["OTEL_METRIC_EXPORT_INTERVAL"], None) {
             self.interval = interval;
         }
-        // An export is made of requests, of which each has its own time.
+        // An export consists of requests, and each has its own timeout.
         if let Some(timeout) = set.time(&["OTEL_METRIC_EXPORT_TIMEOUT"], Some(NONE)) {
             self.timeout = self.timeout.min(timeout);
         }
@@ -69,9 +68,9 @@ impl Builder {
         Ok(self)
     }
 
-    /// Takes what the process is, and whether it sends anything.
+    /// Reads the attributes of the process, and whether it sends anything.
     fn process(&mut self, set: &Variables<'_>) {
-        // All of them or none: a part would make the process another one.
+        // All of them or none: with a part of them the process would be another one.
         let attributes = set.first(
             &["OTEL_RESOURCE_ATTRIBUTES"],
             "write key=value,key=value, other marks as %2C",
@@ -86,7 +85,7 @@ impl Builder {
         self.disabled = set.is_true("OTEL_SDK_DISABLED") || self.is_switched_off(set);
     }
 
-    /// Returns whether the list of exporters has none of which anything is known.
+    /// Returns whether the list of exporters has `none`, and none that is known.
     fn is_switched_off(&self, set: &Variables<'_>) -> bool {
         const NAME: &str = "OTEL_METRICS_EXPORTER";
         let Some(list) = set.get(NAME) else { return self.disabled };
@@ -102,7 +101,7 @@ impl Builder {
         sends_none && !sends
     }
 
-    /// Takes where to send to, and how.
+    /// Reads where to send, and how.
     fn transport(&mut self, set: &Variables<'_>) -> Result<(), SettingError> {
         if let Some(url) = set.get(&format!("{METRICS}ENDPOINT")) {
             self.endpoint = Endpoint::Exact(Address::new(&url));
@@ -138,15 +137,15 @@ impl Builder {
     }
 }
 
-/// Variables, and where warnings about useless ones go.
+/// Variables, and the destination of warnings about useless ones.
 struct Variables<'a> {
-    /// Returns a value if there is one, and none in it if that is no text.
+    /// Returns a variable if it is set, with `None` inside if it is not text.
     read: &'a dyn Fn(&str) -> Option<Option<String>>,
     warn: &'a dyn Fn(String),
 }
 
 impl Variables<'_> {
-    /// Returns a variable's value, white space around it aside; an empty one counts as unset.
+    /// Returns a variable's value, without white space around it; an empty one counts as unset.
     fn get(&self, name: &str) -> Option<String> {
         let value = (self.read)(name)?;
         if value.is_none() {
@@ -159,7 +158,7 @@ impl Variables<'_> {
         (self.warn)(format!("{name}={value:?} is ignored: {remedy}"));
     }
 
-    /// Returns what the first variable has that has anything of use.
+    /// Returns the value of the first variable that has a useful one.
     fn first<T>(
         &self,
         names: &[&str],
@@ -186,11 +185,11 @@ impl Variables<'_> {
         *chosen = found.unwrap_or(*chosen);
     }
 
-    /// Reads milliseconds, of which 0 means `zero`.
+    /// Reads milliseconds; 0 means `zero`.
     fn time(&self, names: &[&str], zero: Option<Duration>) -> Option<Duration> {
         let least = if zero.is_none() { " above 0" } else { "" };
         self.first(names, &format!("set a number of milliseconds{least}"), |value| {
-            // A number of Rust's may have a sign.
+            // Rust's parser also accepts a sign.
             let digits = value.bytes().all(|byte| byte.is_ascii_digit());
             match u64::from_str(value).ok().filter(|_| digits)? {
                 0 => zero,
@@ -206,8 +205,8 @@ impl Variables<'_> {
     }
 }
 
-/// Reads `key=value,key=value`, with percent signs for what would end either. The error does not
-/// show the value, which may be a password.
+/// Reads `key=value,key=value`, with percent escapes for characters that would end either. The
+/// error does not show the value, which may be a password.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let read = |pair: &str| {
@@ -238,12 +237,12 @@ mod tests {
 
     use super::*;
 
-    /// The builder that the variables make, with the warnings.
+    /// Returns the builder that the variables make, with the warnings.
     fn read(variables: &[(&str, &str)]) -> (Result<Builder, SettingError>, Vec<String>) {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let value = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
-            // No text where it ends so.
+            // A value with this ending stands for one that is not text.
             found.map(|(_, value)| (!value.ends_with('\0')).then(|| (*value).to_owned()))
         };
         let warnings = RefCell::new(Vec::new());
@@ -252,7 +251,7 @@ mod tests {
         (built, warnings.into_inner())
     }
 
-    /// The same where all of them are of use.
+    /// Returns the builder if all variables are useful.
     fn heeded(variables: &[(&str, &str)]) -> Builder {
         let (built, warnings) = read(variables);
         assert_eq!(warnings, [""; 0]);
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(timeout(&both), Duration::from_millis(5));
     }
 
-    /// A useless value is ignored, with a warning that has the remedy.
+    /// A useless value is ignored, with a warning that contains the remedy.
     #[test]
     fn useless_values_are_ignored_with_a_warning() {
         for (name, value, remedy) in [
@@ -406,13 +405,13 @@ mod tests {
             let (built, unset) = (built.expect("ignored"), heeded(&[]));
             assert_eq!(format!("{built:?}"), format!("{unset:?}"), "{name}={value}");
         }
-        // A value of no use for metrics does not hide the one for all signals.
+        // A value that is useless for metrics does not hide the one for all signals.
         let both =
             [("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")];
         assert_eq!(read(&both).0.expect("valid").timeout, Duration::from_millis(7));
     }
 
-    /// Headers that cannot be read are an error without their secrets.
+    /// Malformed headers are an error that does not show their secrets.
     #[test]
     fn bad_headers_are_an_error_without_secrets() {
         for text in ["key=secret%ff", "key=secret%", "a=b,key", "=secret"] {

@@ -11,7 +11,7 @@ pub struct SettingError {
     source: Option<io::Error>,
 }
 
-/// Why the last export has not arrived. Its new counts are not lost: see the [crate](crate).
+/// Why the last export did not arrive. Its new counts are not lost: see the [crate](crate).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     text: String,
@@ -43,7 +43,7 @@ impl ExportError {
     }
 
     /// Returns whether the receiver refused the request, rather than being out of reach: it will
-    /// refuse the next as well until something is changed.
+    /// also refuse the next one until something is changed.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.refused

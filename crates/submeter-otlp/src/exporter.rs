@@ -15,18 +15,18 @@ use crate::worker::{Order, Worker};
 
 /// A thread that sends a tree's metrics at each interval: see the [crate](crate).
 ///
-/// Dropping it sends what is new once more, which takes as long as the timeout at most, or twice if
-/// a request is still to be repeated. Where another process replaces this one, call
-/// [`shutdown`](Exporter::shutdown), which says whether that has arrived.
+/// Dropping it sends what is new once more, which takes at most as long as the timeout, or twice
+/// that if a request still has to be repeated. If another process replaces this one, call
+/// [`shutdown`](Exporter::shutdown), which returns whether that has arrived.
 #[derive(Debug)]
 pub struct Exporter {
-    /// `None` where the environment switches exports off, and after the end.
+    /// `None` if the environment switches exports off, and after the end.
     thread: Option<(SyncSender<Order>, JoinHandle<()>)>,
     stats: Arc<Mutex<Stats>>,
 }
 
 impl Exporter {
-    /// Begins an exporter of `tree`.
+    /// Starts configuring an exporter of `tree`.
     pub fn builder(tree: &Tree) -> Builder {
         Builder::new(tree)
     }
@@ -44,10 +44,10 @@ impl Exporter {
         Ok(Exporter { thread: Some((send, thread)), stats })
     }
 
-    /// Exports now, rather than at the end of the interval, and waits for the answer.
+    /// Exports now instead of at the end of the interval, and waits for the answer.
     ///
     /// # Errors
-    /// The receiver has not accepted it. Nothing is lost: it is sent again.
+    /// When the receiver has not accepted it. Nothing is lost: it is sent again.
     pub fn export(&self) -> Result<(), ExportError> {
         match &self.thread {
             Some((orders, _)) => ask(orders, Order::Export),
@@ -58,7 +58,7 @@ impl Exporter {
     /// Exports a last time, and ends the thread.
     ///
     /// # Errors
-    /// The receiver has not accepted it, and what was new is lost with the process.
+    /// When the receiver has not accepted it; what was new is then lost with the process.
     pub fn shutdown(mut self) -> Result<(), ExportError> {
         self.end()
     }
@@ -78,10 +78,12 @@ impl Exporter {
 }
 
 impl Builder {
-    /// Starts the thread that exports. The first export has all that the tree has counted already.
+    /// Starts the thread that exports. The first export has everything that the tree has already
+    /// counted.
     ///
     /// # Errors
-    /// An endpoint or a header that HTTP cannot have, a time of 0, or no room for a thread.
+    /// When the endpoint or a header is not valid in HTTP, a time is 0, or no thread can be
+    /// created.
     pub fn start(self) -> Result<Exporter, SettingError> {
         for (name, time) in [("interval", self.interval), ("timeout", self.timeout)] {
             if time.is_zero() {
@@ -95,7 +97,7 @@ impl Builder {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // To learn of it, call `shutdown`.
+        // Programs that need the result call `shutdown`.
         let _ = self.end();
     }
 }
@@ -108,7 +110,7 @@ fn ask(orders: &SyncSender<Order>, order: impl Fn(Answer) -> Order) -> Result<()
     answer.recv().map_err(|_| gone())?
 }
 
-/// Only a defect of this crate or an aggregator that panicked gets here.
+/// Reached only by a defect of this crate, or by an aggregator that panicked.
 fn gone() -> ExportError {
     ExportError::refused("the thread `submeter-otlp` has panicked: see its message".into())
 }

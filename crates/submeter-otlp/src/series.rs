@@ -1,4 +1,4 @@
-//! The counts of each group itself since the last export, however groups come and go.
+//! The counts of each group itself since the last export, however groups are created and ended.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,22 +31,22 @@ pub(crate) struct SeriesPlace {
     inherited: bool,
 }
 
-/// The state that the receiver knows: that of one export.
+/// The state that the receiver knows, as of one export.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
-    /// By the numbers of groups, which tell them from others that had their names.
+    /// By the ids of groups, which tell them from others with the same names.
     known: HashMap<u64, Known>,
     /// When it was taken, in nanoseconds of Unix time.
     pub(crate) at: u64,
 }
 
-/// Of a group. Most groups of most trees are idle: they share their words with the base before, and
-/// those that are all 0 have none.
+/// The known state of a group. Most groups of most trees are idle: they share their words with the
+/// previous base, and groups with only zeros have no words.
 #[derive(Clone, Debug)]
 struct Known {
     /// With descendants.
     totals: Words<u64>,
-    /// The sum of all that was new, and has arrived.
+    /// The sum of all news that has arrived.
     own: Words<u64>,
     /// Values that the receiver refused while it took others of the same export.
     unsent: Words<u64>,
@@ -54,8 +54,8 @@ struct Known {
     since: u64,
 }
 
-/// `None` for zeros. At the end those of metrics are missing that the tree did not have yet: they
-/// are zeros too.
+/// `None` for zeros. Metrics that the tree did not have yet are missing at the end: they are zeros
+/// too.
 type Words<T> = Option<Arc<[T]>>;
 
 /// One group at one export.
@@ -107,7 +107,7 @@ impl Layout {
         schema.metrics().iter().zip(&self.places)
     }
 
-    /// Takes a group's values out of a snapshot, with descendants.
+    /// Takes a group's values from a snapshot, with descendants.
     fn read(&self, group: &GroupValues, schema: &Schema, flows: &mut [u64], levels: &mut [i64]) {
         for (metric, place) in self.places(schema) {
             let at = place.flows.start;
@@ -131,15 +131,15 @@ impl Layout {
 }
 
 impl Base {
-    /// Of a tree of which nothing was sent.
+    /// Makes the base of a tree of which nothing was sent.
     pub(crate) fn new(at: u64) -> Base {
         Base { known: HashMap::new(), at }
     }
 
     /// Returns what each group counted itself since this base, and the base of the next export.
     ///
-    /// All news of the tree is that of one group, once: what is new in a group's total and in no
-    /// living child's is the group's own, also where a child counted it that has ended since.
+    /// Each of the tree's news belongs to one group, once: what is new in a group's total, but in
+    /// no living child's, is the group's own, even if a child counted it that has ended since.
     pub(crate) fn news<'a>(
         &self,
         layout: &Layout,
@@ -148,7 +148,8 @@ impl Base {
         at: u64,
     ) -> (Vec<SeriesRow<'a>>, Base) {
         let (mut rows, mut levels) = self.rows(layout, snapshot, depth);
-        // Each before its children: what they give to their parents is all of their news.
+        // A parent comes before its children, so what a child gives to its parent is all of its
+        // news.
         for at in 0..rows.len() {
             let Some(parent) = rows[at].parent else { continue };
             let (before, from) = rows.split_at_mut(at);
@@ -187,7 +188,7 @@ impl Base {
         (rows, Base { known, at })
     }
 
-    /// Adds what was refused to the news of its group; of one that has ended, to the root's.
+    /// Adds refused values to the news of their group or, if it has ended, to the root's.
     fn add_unsent(&self, layout: &Layout, rows: &mut [SeriesRow<'_>]) {
         let mut left: HashMap<u64, &[u64]> = self
             .known
@@ -213,7 +214,7 @@ impl Base {
         }
     }
 
-    /// Takes groups as not sent, of an export of which the receiver has the rest. `before` is the
+    /// Marks groups as not sent, in an export of which the receiver has the rest. `before` is the
     /// base of that export.
     pub(crate) fn refuse(&mut self, groups: &[u64], before: &Base) {
         for id in groups {
@@ -230,7 +231,7 @@ impl Base {
         }
     }
 
-    /// Returns what is new of each group, and the levels of one after the other, with descendants.
+    /// Returns the news of each group, and the levels of all groups in a row, with descendants.
     fn rows<'a>(
         &self,
         layout: &Layout,
@@ -242,7 +243,7 @@ impl Base {
         let mut indices = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot {
             indices.push(rows.len());
-            // Of groups that are too deep, those above them have the values.
+            // The values of groups that are too deep are in the groups above them.
             if group.depth() > depth {
                 continue;
             }
@@ -272,7 +273,7 @@ pub(crate) fn nth<T: Copy + Default>(words: Option<&[T]>, n: usize) -> T {
     words.and_then(|words| words.get(n)).copied().unwrap_or_default()
 }
 
-/// Shares what is as before.
+/// Shares the words if nothing has changed.
 fn kept<T: Copy + Default + PartialEq>(now: &[T], before: Option<&Arc<[T]>>) -> Words<T> {
     match before {
         Some(before) if **before == *now => Some(Arc::clone(before)),

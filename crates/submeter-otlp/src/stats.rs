@@ -1,4 +1,4 @@
-//! Figures of an exporter: what was sent, and what was not.
+//! Statistics of an exporter: what was sent, and what was not.
 
 use crate::error::ExportError;
 
@@ -10,13 +10,13 @@ pub struct Stats {
     pub exports: u64,
     /// Points in them.
     pub points: u64,
-    /// Points in them that the receiver did not take.
+    /// Points in them that the receiver rejected.
     pub points_rejected: u64,
-    /// Attempts after which the same request is sent again: no connection, no answer in time, or
-    /// a receiver without time.
+    /// Attempts after which the same request is sent again: no connection, no answer in time, or an
+    /// overloaded receiver.
     pub retries: u64,
-    /// Requests that were refused, or answered by what is no receiver.
+    /// Requests that were refused, or answered by something that is no receiver.
     pub refused: u64,
-    /// Why the latest attempt was in vain, if it was.
+    /// Why the latest attempt failed, if it did.
     pub last_error: Option<ExportError>,
 }

@@ -1,4 +1,4 @@
-//! The thread: what is sent when, and what is kept until it has arrived.
+//! The exporter's thread: what is sent when, and what is kept until it has arrived.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::error::ExportError;
 use crate::series::{Base, Layout, SeriesRow};
 use crate::stats::Stats;
 
-/// The least that a receiver's word is good for: one that says 0 is not to be asked all the while.
+/// Minimum delay that a receiver may ask for: one that asks for 0 must not be retried in a loop.
 const AFTER_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time between two attempts, and the longest that a receiver may ask for.
+/// Maximum delay between two attempts, and the maximum that a receiver may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const AFTER_MAX: Duration = Duration::from_secs(300);
 
@@ -31,11 +31,11 @@ pub(crate) enum Order {
 
 /// An export that the receiver may not have.
 struct Pending {
-    /// Those requests that it may not have, in the order in which they are sent.
+    /// The requests that it may not have, in the order of sending.
     parts: VecDeque<Part>,
     /// The base once all have arrived.
     then: Base,
-    /// Whether it has one of them.
+    /// Whether the receiver has one of the requests.
     begun: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Worker {
     client: Box<dyn Client>,
     base: Base,
     pending: Option<Pending>,
-    /// How often the pending one was sent in vain.
+    /// How often the pending export was sent in vain.
     attempts: u32,
     stats: Arc<Mutex<Stats>>,
 }
@@ -78,7 +78,7 @@ impl Worker {
                         Instant::now() + failed.map_or(self.settings.interval, |(_, pause)| pause);
                 }
                 Ok(Order::Export(answer)) => {
-                    // A caller that does not wait for the answer has gone.
+                    // It fails only if the caller did not wait for the answer.
                     let _ = answer.send(self.export_all());
                 }
                 Ok(Order::Stop(answer)) => {
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// Sends what is pending, and then what is new.
+    /// Sends the pending export, and then what is new.
     fn export_all(&mut self) -> Result<(), ExportError> {
         let mut result = Ok(());
         if self.pending.is_some() {
@@ -109,7 +109,7 @@ impl Worker {
         result.and_then(|()| self.export()).map_err(|(error, _)| error)
     }
 
-    /// Sends what is pending, or else what is new; in vain, returns when to try again.
+    /// Sends the pending export, or else what is new; on failure, returns when to try again.
     fn export(&mut self) -> Result<(), (ExportError, Duration)> {
         let Some(mut pending) = self.pending.take().or_else(|| self.collect()) else {
             return Ok(());
@@ -137,8 +137,8 @@ impl Worker {
                     self.attempts = 0;
                     let error = ExportError::refused(why);
                     if !pending.begun {
-                        // The base stays, so that all that was new is in the next. The other parts
-                        // are not tried: few reasons are in one of them alone.
+                        // The base stays, so that everything that was new is in the next export.
+                        // The other parts are not tried: few reasons affect one part alone.
                         stats.last_error = Some(error.clone());
                         return Err((error, self.settings.interval));
                     }
@@ -162,8 +162,8 @@ impl Worker {
         refused_one.map_or(Ok(()), |error| Err((error, self.settings.interval)))
     }
 
-    /// Reads the files of certificates again after an attempt in vain: they may have been renewed
-    /// since. Bad ones change nothing.
+    /// Reads the certificate files again after a failed attempt, as they may have been renewed. Bad
+    /// files change nothing.
     fn renew(&mut self) {
         let has_files =
             self.settings.certificate.is_some() || self.settings.client_certificate.is_some();
@@ -172,13 +172,13 @@ impl Worker {
         }
     }
 
-    /// Returns what is new, unless nothing is.
+    /// Returns what is new, if anything is.
     fn collect(&self) -> Option<Pending> {
         // Restored values were sent by the process that counted them.
         let snapshot = self.settings.tree.snapshot_without_restored();
-        // Anew each time: metrics may have been added to the tree, behind those that there were.
+        // Made each time: metrics may have been added to the tree, after the earlier ones.
         let layout = Layout::new(snapshot.schema());
-        // A clock that is set back would give points that end before they begin.
+        // If the clock was set back, points would end before they begin.
         let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
         let (rows, then) = self.base.news(&layout, &snapshot, self.settings.depth, at);
         let encoder =
@@ -188,7 +188,7 @@ impl Worker {
         (!parts.is_empty()).then_some(Pending { parts, then, begun: false })
     }
 
-    /// Adds the requests for some rows: as few as keep within what receivers take.
+    /// Adds the requests for some rows: as few as stay within the size that receivers accept.
     fn divide(
         &self,
         encoder: &Encoder<'_>,
@@ -198,7 +198,8 @@ impl Worker {
         parts: &mut VecDeque<Part>,
     ) {
         let (request, points) = encoder.request(schema, layout, rows);
-        // Equal in rows, and seldom in bytes: those that are too large are divided again.
+        // Shares have equal numbers of rows, but seldom of bytes: those still too large are divided
+        // again.
         let shares = request.encoded_len().div_ceil(self.settings.request_max.max(1));
         if shares > 1 && rows.len() > 1 {
             drop(request);
@@ -212,13 +213,13 @@ impl Worker {
     }
 }
 
-/// Returns how long to wait after so many attempts in vain, and one more.
+/// Returns how long to wait after another failed attempt, following `attempts` earlier ones.
 fn pause(attempts: u32, after: Option<Duration>, interval: Duration) -> Duration {
     if let Some(after) = after {
         return after.clamp(AFTER_MIN, AFTER_MAX);
     }
     let pause = Duration::from_secs(1 << attempts.min(6)).min(PAUSE_MAX);
-    // Not all of a fleet at the same time, and no later than the next export would be.
+    // A fleet must not retry all at once; nor may a retry come later than the next export would.
     pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(interval)
 }
 
@@ -231,7 +232,8 @@ fn nanoseconds(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    /// Retries wait twice as long each time, up to a minute, or as the receiver says.
+    /// The wait between retries doubles each time, up to a minute, or is what the receiver asks
+    /// for.
     #[test]
     fn retries_back_off_up_to_a_minute() {
         let day = Duration::from_secs(86400);

@@ -1,13 +1,14 @@
 //! A tree's metrics in the registry of a program that uses [`prometheus_client`].
 //!
-//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter
-//! when](submeter::guide::exporting).
+//! New to submeter? Its [guide](submeter::guide) has short programs, and says [which exporter to
+//! choose](submeter::guide::exporting).
 //!
 #![doc = concat!("```\n", include_str!("../examples/registry.rs"), "```")]
 //!
 //! # When not to use it
 //! Each scrape has every group. A program that exports nothing else, or that has thousands of
-//! tenants, uses [`submeter::export`], which writes exact decimals where this crate has floats.
+//! tenants, should use [`submeter::export`], which writes exact decimals where this crate has
+//! floats.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -26,17 +27,17 @@ use submeter::{HistogramSnapshot, Metric, MetricKind, Snapshot, Tree, UnitKind, 
 ///
 /// The group's path is the only label, `group="/acme/web"`. Values are totals that include
 /// descendants, so that they never fall when a child ends, and names say so:
-/// `requests_subtree_total`. A sum of them over all groups counts a leaf once per level: select one
-/// level, `group=~"/[^/]+"`, or the root, `group="/"`.
+/// `requests_subtree_total`. A sum over all groups counts a leaf once per level: select one level,
+/// `group=~"/[^/]+"`, or the root, `group="/"`.
 ///
 /// Names are those of the schema, with the unit at the end; the prefix is the registry's. A quota
-/// has a family of what is used, and one of each [`QuotaPart`], which but for the peak and the
-/// stalls are the group's own. A histogram has a bucket per power of two, whose bound is the
+/// has one family for its usage, and one for each [`QuotaPart`]; all of these except the peak and
+/// the stalls are the group's own. A histogram has a bucket per power of two, whose bound is the
 /// largest value in it.
 ///
-/// There are no native histograms: their bounds are powers of two of the unit, and those of times,
-/// which are counted in nanoseconds and shown in seconds, would need counts to be moved between
-/// buckets. Then a scrape would no longer say what the tree does.
+/// There are no native histograms: their bounds are powers of two of the unit. Times are counted in
+/// nanoseconds and shown in seconds, so counts would have to be moved between buckets, and a scrape
+/// would no longer show what the tree has.
 ///
 /// Costs a [snapshot](Tree::snapshot) for each scrape, and keeps the tree.
 pub struct TreeCollector {
@@ -61,7 +62,7 @@ impl fmt::Debug for TreeCollector {
 
 impl Collector for TreeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Scrapers have what was restored from the process that counted it.
+        // Scrapers got restored values from the process that counted them.
         let snapshot = self.tree.snapshot_without_restored();
         let mut taken = HashSet::new();
         for metric in snapshot.schema().metrics() {
@@ -105,7 +106,7 @@ fn family(
     let mut family = encoder.encode_descriptor(&name, &help, unit.as_ref(), metric_type)?;
     for group in snapshot {
         let labels = [("group", group.path())];
-        // Begun only for a group that has a sample: one without a limit has none.
+        // Encoded only for a group that has a sample: a group without a limit has none.
         match part {
             None => whole(group.value(metric), kind, family.encode_family(&labels)?)?,
             Some(part) => {
@@ -121,8 +122,8 @@ fn family(
     Ok(())
 }
 
-/// Returns the name without what the encoder appends: the unit, and `_total` after a counter. One
-/// whose samples would be another's has a number.
+/// Returns the name without what the encoder appends: the unit, and `_total` after a counter. A
+/// name whose samples would clash with another's gets a number.
 fn name(
     metric: &Metric,
     part: Option<QuotaPart>,
@@ -169,7 +170,7 @@ fn whole(value: Value, unit: UnitKind, mut to: MetricEncoder<'_>) -> fmt::Result
         Value::Gauge(n) => to.encode_gauge(&(n as f64 / unit.per_base() as f64)),
         Value::Histogram(seen) => histogram(&seen, unit, &mut to),
         Value::Quota(usage) => level(usage.current, unit, &mut to),
-        // A kind that a later submeter has.
+        // A kind of a later submeter.
         _ => Ok(()),
     }
 }
@@ -182,7 +183,7 @@ fn level(n: u64, unit: UnitKind, to: &mut MetricEncoder<'_>) -> fmt::Result {
 }
 
 fn counter(n: u64, unit: UnitKind, to: &mut MetricEncoder<'_>) -> fmt::Result {
-    // Whole where it can be: a float loses counts above 2^53.
+    // An integer where possible: a float loses counts above 2^53.
     if unit.per_base() == 1 {
         return to.encode_counter::<NoLabelSet, u64, u64>(&n, None);
     }
@@ -195,7 +196,7 @@ fn histogram(seen: &HistogramSnapshot, unit: UnitKind, to: &mut MetricEncoder<'_
     for (index, &n) in seen.counts().iter().enumerate() {
         count = count.saturating_add(n);
         match seen.buckets().upper(index) {
-            // The encoder adds what is before.
+            // The encoder adds up the buckets before.
             Some(upper) if upper.is_power_of_two() => {
                 buckets.push((in_base(upper, unit), std::mem::take(&mut count)));
             }

@@ -8,11 +8,11 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A format of events that writes `group="/acme/web" ` before the line of another one, where the
+/// A format of events that writes `group="/acme/web" ` before the line of another format, while the
 /// thread works for a group.
 ///
-/// For text. Before a line of JSON it would make one that no parser reads. Costs a handle for each
-/// line.
+/// It is for text. Before a line of JSON it would make a line that no parser reads. Costs a handle
+/// for each line.
 ///
 /// # Examples
 /// ```

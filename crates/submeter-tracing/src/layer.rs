@@ -49,7 +49,7 @@ struct SpanGroup(Group);
 /// A span that the thread has entered.
 struct EnteredSpan {
     span: Id,
-    /// Tells apart layers of several subscribers, which number spans alike.
+    /// Distinguishes the layers of several subscribers, which number spans alike.
     layer: usize,
     entered: Entered,
 }
@@ -77,15 +77,15 @@ impl TenantLayer {
     /// tenants is charged to a child `:other`. With 0, only the program creates groups.
     ///
     /// Groups stay until the program kills them, which frees their places. Call it before the layer
-    /// is used, because counts begin anew.
+    /// is used, because it resets the counts.
     #[must_use]
     pub fn groups_max(mut self, max: usize) -> TenantLayer {
         self.tenants = Arc::new(Tenants::new(self.tenants.parent(), max));
         self
     }
 
-    /// Returns how many spans had a tenant whose name no group can have: empty, too long, `.`,
-    /// with a `/`; or that is called `:other`, to which all of these were charged.
+    /// Returns how many spans had a tenant whose name no group can have (empty, too long, `.`, with
+    /// a `/`) or that is called `:other`. All of these were charged to `:other`.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.tenants.refused()
@@ -98,13 +98,13 @@ impl TenantLayer {
         self.tenants.folded()
     }
 
-    /// Of no meaning but to tell layers apart: clones share it.
+    /// Only distinguishes layers: clones share it.
     fn id(&self) -> usize {
         Arc::as_ptr(&self.tenants).addr()
     }
 }
 
-/// Writes the field and what [`TenantLayer::refused`] and [`TenantLayer::folded`] return.
+/// Writes the field, and the values of [`TenantLayer::refused`] and [`TenantLayer::folded`].
 impl fmt::Debug for TenantLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (field, refused, folded) = (self.field, self.refused(), self.folded());
@@ -119,13 +119,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
         let Some(span) = context.span(id) else { return };
         let group = match name.value {
             Some(name) => self.tenants.find(&name),
-            // Kept with each span, rather than searched when it is entered, which may be often.
+            // Kept with each span rather than searched for on each enter, which may be often.
             None => span.parent().and_then(|parent| {
                 parent.extensions().get::<SpanGroup>().map(|SpanGroup(group)| group.clone())
             }),
         };
         if let Some(group) = group {
-            // Not `insert`, which panics where a subscriber has two of these layers.
+            // Not `insert`, which panics if a subscriber has two of these layers.
             let _other = span.extensions_mut().replace(SpanGroup(group));
         }
     }
@@ -137,7 +137,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
             && let Some(span) = context.span(id)
             && let Some(group) = self.tenants.find(&name)
         {
-            // What it replaces is dropped after the lock's end: that may be the end of a group.
+            // The old value is dropped after the lock is released: that may be the end of a group.
             let _replaced = span.extensions_mut().replace(SpanGroup(group));
         }
     }
@@ -146,10 +146,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
         let Some(span) = context.span(id) else { return };
         let group = span.extensions().get::<SpanGroup>().map(|SpanGroup(group)| group.clone());
         let Some(group) = group else { return };
-        // Outside of the borrow: observers of switches may trace.
+        // Outside the borrow: observers of switches may trace.
         let entered = group.enter();
         let inside = EnteredSpan { span: id.clone(), layer: self.id(), entered };
-        // At the thread's end the list is gone, and the guard ends at once.
+        // When the thread ends, the list is gone, and the guard is dropped at once.
         let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
     }
 
@@ -157,10 +157,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TenantLayer {
         let found = INSIDE.try_with(|all| {
             let mut all = all.borrow_mut();
             let is_it = |inside: &EnteredSpan| inside.span == *id && inside.layer == self.id();
-            // The latest, as a span may be entered more than once.
+            // The latest one, as a span may be entered more than once.
             all.iter().rposition(is_it).map(|at| all.remove(at).entered)
         });
-        // Dropped outside of the borrow, as above.
+        // Dropped outside the borrow, as above.
         drop(found);
     }
 }
@@ -176,18 +176,18 @@ impl Visit for Name {
         self.record_debug(field, &format_args!("{value}"));
     }
 
-    /// `%value` comes here too, and is written without quotes.
+    /// `%value` arrives here too, and is written without quotes.
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == self.field {
             let mut text = Cut(String::new());
-            // An error is the end of what is taken.
+            // An error means that the value was cut off.
             let _ = write!(text, "{value:?}");
             self.value = Some(text.0);
         }
     }
 }
 
-/// The beginning of a value: a megabyte from outside is not copied, and is refused as well.
+/// The beginning of a value: a megabyte from outside is not copied, only refused.
 struct Cut(String);
 
 impl Write for Cut {

@@ -1,20 +1,20 @@
-//! From the value of a field to a group: whatever the value, and however many there are.
+//! From the value of a field to a group, for any value and any number of tenants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use submeter::Group;
 
-/// The group of those who get none of their own. A tenant may be called by any name that a group
-/// has, so that it must be one; who has this name is refused.
+/// The group for tenants that get none of their own. A tenant may have any name that a group can
+/// have, so this name must be legal too; a tenant with this name is refused.
 const OTHER: &str = ":other";
 
-/// Below which group tenants are, and how many may be created.
+/// The parent of the tenants' groups, and how many may be created.
 #[derive(Debug)]
 pub(crate) struct Tenants {
     parent: Group,
     max: usize,
-    /// Held from the look at how many there are until there is one more.
+    /// Held from checking the number of groups until one is added.
     creating: Mutex<()>,
     refused: AtomicU64,
     folded: AtomicU64,
@@ -36,7 +36,7 @@ impl Tenants {
             return Some(group);
         }
         let creating = self.creating.lock();
-        // Its own place is kept free for `:other`, which is no tenant.
+        // `:other` is no tenant, and takes no tenant's place.
         let others = usize::from(self.parent.child(OTHER).is_some());
         // Saturating: the program may kill `:other` in between.
         let full = self.parent.child_count().saturating_sub(others) >= self.max;
@@ -49,7 +49,7 @@ impl Tenants {
         self.other(counter)
     }
 
-    /// Counts why, and returns `:other`.
+    /// Counts the reason, and returns `:other`.
     fn other(&self, why: &AtomicU64) -> Option<Group> {
         // Relaxed: a statistic.
         why.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +98,7 @@ mod tests {
                         // over.
                         arrived.fetch_add(1, Ordering::Relaxed);
                         while arrived.load(Ordering::Relaxed) < (round + 1) * THREADS {
-                            // A spin lets both begin at once; a barrier would wake one by one.
+                            // A spin lets both begin at once; a barrier would wake them one by one.
                             thread::yield_now();
                         }
                         assert!(tenants.find(&format!("t{thread}")).is_some());

@@ -62,13 +62,13 @@ impl Client for Grpc {
 
     fn send(&self, body: &[u8]) -> Outcome {
         // A runtime and a connection for each request, as over HTTP: between exports nothing would
-        // answer what the receiver asks of an idle connection, nor notice that it has closed it.
+        // answer the receiver on an idle connection, or notice that it has closed it.
         let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return self.again(&error),
         };
         let outcome = runtime.block_on(async { timeout(self.timeout, self.export(body)).await });
-        // A look-up of a name may still be under way, on a thread that cannot be interrupted.
+        // A name look-up may still be in progress, on a thread that cannot be interrupted.
         runtime.shutdown_background();
         outcome.unwrap_or_else(|_| Outcome::Again {
             why: remedy::late(&self.target.place),
@@ -79,7 +79,7 @@ impl Client for Grpc {
 
 impl Grpc {
     async fn export(&self, body: &[u8]) -> Outcome {
-        // The message is some times as large as its bytes, which is why they are what is kept.
+        // The message is several times as large as its bytes, so the bytes are what is kept.
         let message = match ExportMetricsServiceRequest::decode(body) {
             Ok(message) => message,
             Err(error) => unreachable!("encoded above: {error}"),
@@ -111,12 +111,12 @@ impl Grpc {
     }
 
     fn failed(&self, status: &Status) -> Outcome {
-        // The connection broke, rather than that the receiver answered.
+        // The connection broke; the receiver did not answer.
         if let Some(error) = status.source() {
             return self.again(error);
         }
         let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        // A receiver's words must not control the terminal that shows the log.
+        // A receiver's text must not control the terminal that shows the log.
         let says = status.message().replace(char::is_control, "\u{fffd}");
         let (place, guess) = (&self.target.place, self.target.guess);
         let why = format!("{place} answered {:?}: {says}", status.code());
@@ -128,8 +128,8 @@ impl Grpc {
             | Code::Unavailable
             | Code::DataLoss => Outcome::Again { why, after },
             Code::ResourceExhausted if after.is_some() => Outcome::Again { why, after },
-            // tonic's own word for an answer of HTTP/2 that is not one of gRPC; elsewhere a service
-            // is missing.
+            // tonic's own text for an HTTP/2 answer that is not gRPC; with `Unimplemented` a
+            // service is missing.
             Code::Internal if status.message().starts_with("protocol error: ") => {
                 Outcome::Refused(format!("{why}: {guess}"))
             }

@@ -35,8 +35,8 @@ impl Http {
             // A redirect that sends data elsewhere would be a surprise.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // A connection that the receiver has closed since the last export looks like a failure
-            // in which it is unknown whether the request was read.
+            // If the receiver has closed an idle connection since the last export, that looks like
+            // a failure in which it is unknown whether the request was read.
             .max_idle_connections(0)
             .user_agent(USER_AGENT);
         let config = if target.is_here { config.proxy(None) } else { config };
@@ -56,7 +56,7 @@ impl Client for Http {
             return bytes;
         }
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        // A vector takes all.
+        // Writing to a vector cannot fail.
         match gzip.write_all(&bytes).and_then(|()| gzip.finish()) {
             Ok(bytes) => bytes,
             Err(error) => unreachable!("a vector takes all: {error}"),
@@ -107,7 +107,7 @@ impl Http {
             }
             Err(error) => return self.again(&error),
         };
-        // Against the specification, and yet an answer of a receiver.
+        // It violates the specification, but it is an answer of a receiver.
         if json {
             return Outcome::Accepted { rejected: 0, why: String::new() };
         }
@@ -134,22 +134,22 @@ fn read(body: &mut Body) -> Result<Vec<u8>, ureq::Error> {
     body.with_config().limit(ANSWER_MAX as u64).read_to_vec()
 }
 
-/// Returns for how long an answer asks to be left alone: `Retry-After` in either of its forms,
-/// which are seconds and a date, by RFC 9110, 10.2.3.
+/// Returns how long an answer asks to wait: `Retry-After` in either of its forms, which are seconds
+/// and a date, by RFC 9110, 10.2.3.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let date = |text: &str| httpdate::parse_http_date(text).ok();
     let after = text("retry-after")?;
     if !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More than any number has is long enough.
+        // A number too large to parse is long enough.
         return Some(Duration::from_secs(after.parse().unwrap_or(u64::MAX)));
     }
-    // By the clock that has written it, which may go wrong; this one may, too.
+    // By the clock of the sender, which may be wrong, as may this one.
     let now = text("date").and_then(date).unwrap_or(now);
     Some(date(after)?.duration_since(now).unwrap_or_default())
 }
 
-/// Returns the first line of an answer, if it is one for people: neither a message nor a page.
+/// Returns the first line of an answer if people can read it: neither a message nor a page.
 fn sentence(body: &[u8]) -> Option<&str> {
     let line = str::from_utf8(body).ok()?.lines().next()?.trim();
     let plain =
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// When to try again is a number or a date of any of its forms.
+    /// The time to retry is a number or a date in any of its forms.
     #[test]
     fn when_to_try_again_is_a_number_or_a_date() {
         // Sun, 06 Nov 1994 08:49:37 GMT

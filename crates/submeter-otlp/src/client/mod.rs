@@ -1,4 +1,4 @@
-//! One request, whatever the protocol, and what its answer means.
+//! One request, whatever the protocol, and the meaning of its answer.
 
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -23,25 +23,25 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use crate::builder::{Builder, Endpoint, Protocol};
 use crate::error::SettingError;
 
-/// The most that is read of an answer, which is what the specification has. A receiver that says
-/// much about points that it rejected has accepted the others.
+/// How many bytes of an answer are read at most, as in the specification. A receiver that has much
+/// to say about rejected points has accepted the others.
 const ANSWER_MAX: usize = 4 << 20;
 
 const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-submeter/", env!("CARGO_PKG_VERSION"));
 
 /// The outcome of a request.
 pub(crate) enum Outcome {
-    /// The receiver has it, but for so many points, and says why.
+    /// The receiver has it, except for this many points, and says why.
     Accepted { rejected: u64, why: String },
     /// It must not be repeated.
     Refused(String),
-    /// It is unknown, or the receiver has no time: the same may be sent again.
+    /// Its outcome is unknown, or the receiver is overloaded: the same request may be sent again.
     Again { why: String, after: Option<Duration> },
 }
 
 /// A protocol.
 pub(crate) trait Client: Send {
-    /// Makes the bytes that are kept of a request until it has arrived.
+    /// Makes the bytes of a request that are kept until it has arrived.
     fn body(&self, request: &ExportMetricsServiceRequest) -> Vec<u8>;
 
     fn send(&self, body: &[u8]) -> Outcome;
@@ -68,7 +68,7 @@ pub(crate) fn client(settings: &Builder) -> Result<Box<dyn Client>, SettingError
 }
 
 impl Builder {
-    /// Returns where to send to, or whose address is no URL, and why.
+    /// Returns the URL to send to, or the address that is not a URL, and why.
     pub(crate) fn url(&self) -> Result<Url, (Address, AddressError)> {
         let (address, path) = match (&self.endpoint, self.protocol) {
             (Endpoint::Local, Protocol::Http) => {
@@ -91,11 +91,11 @@ impl Builder {
 /// Where requests go.
 struct Target {
     uri: Uri,
-    /// As it may be shown.
+    /// The place as it may be shown.
     place: String,
-    /// Whether it is this machine, which no proxy on another one reaches by that name.
+    /// Whether it is this machine, which a proxy elsewhere cannot reach by that name.
     is_here: bool,
-    /// The likely faults where a connection ends without a reason.
+    /// The likely faults if a connection ends without a reason.
     guess: &'static str,
 }
 
@@ -135,7 +135,7 @@ fn like(protocol: Protocol) -> &'static str {
     }
 }
 
-/// What each request says of itself: another value would be a lie, or end in the middle.
+/// Headers that each request sets itself: another value would be wrong, or cut the request short.
 const OWN: [HeaderName; 9] = [
     CONNECTION,
     CONTENT_ENCODING,

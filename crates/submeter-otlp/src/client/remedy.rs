@@ -9,8 +9,8 @@ use crate::builder::{Builder, Protocol};
 
 const LATE: &str = "give it longer by OTEL_EXPORTER_OTLP_TIMEOUT";
 
-/// Returns what may be wrong where a connection just ends. That is all that is seen of a receiver
-/// of the other protocol, and in TLS 1.3 of one that wants a certificate.
+/// Returns what may be wrong if a connection just ends. Nothing else is seen of a receiver of the
+/// other protocol or, in TLS 1.3, of one that wants a certificate.
 pub(super) fn guess(uri: &Uri, settings: &Builder) -> &'static str {
     match (settings.protocol, uri.scheme_str() == Some("https")) {
         (Protocol::Http, false) => {
@@ -30,15 +30,15 @@ pub(super) fn guess(uri: &Uri, settings: &Builder) -> &'static str {
     }
 }
 
-/// Returns where a request was sent to, `error` with what caused it, and a remedy: the one that is
-/// known, or else `guess`.
+/// Returns the destination of a request, `error` with its causes, and a remedy: the known one, or
+/// else `guess`.
 pub(super) fn explain(place: &str, error: &(dyn Error + 'static), guess: &str) -> String {
     let mut text = place.to_owned();
     let mut remedy = None;
     let mut next = Some(error);
     while let Some(cause) = next {
         let says = cause.to_string();
-        // Some repeat what caused them.
+        // Some errors repeat their cause.
         if !text.contains(&says) {
             text = format!("{text}: {says}");
         }

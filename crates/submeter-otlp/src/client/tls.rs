@@ -1,4 +1,4 @@
-//! Whom to trust, and who this is.
+//! Which authorities to trust, and which certificate to show.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Files {
         let config = match &self.authorities {
             Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
             None => {
-                // It finds them again; what is wanted here is the error.
+                // It loads them itself; only the error is needed here.
                 system()?;
                 ClientTlsConfig::new().with_native_roots()
             }
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// Returns what to do about an error of TLS.
+/// Returns the remedy for an error of TLS.
 pub(super) fn remedy(error: &Error) -> Option<&'static str> {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -86,7 +86,7 @@ pub(super) fn remedy(error: &Error) -> Option<&'static str> {
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => Some("renew its certificate"),
-        // The type of this cause is that of a crate below rustls.
+        // This cause has a type of a crate below rustls.
         Error::InvalidCertificate(CertificateError::Other(error))
             if error.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -141,7 +141,7 @@ fn identity(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Settin
     let secret = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| {
         wrong("no key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\"".into())
     })?;
-    // ureq panics at what does not belong together.
+    // ureq panics if the two do not belong together.
     CertifiedKey::from_der(chain, secret, &provider())
         .map_err(|error| wrong(format!("it is not that of {certificate:?}: {error}")))?;
     Ok((chain_pem, key_pem))
