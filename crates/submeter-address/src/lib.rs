@@ -1,8 +1,8 @@
 //! Addresses of servers with passwords in them.
 //!
-//! An [`Address`] is any text that says where a server is. It is printed without what may be secret
-//! in it, also where the text is no address, so that an error may name it. [`Address::url`] takes
-//! it apart by RFC 3986: user and password are percent-decoded, whatever is asked with them.
+//! An [`Address`] is any text that says where a server is. It is printed without anything that may
+//! be secret, even if the text is no valid address, so that an error may name it. [`Address::url`]
+//! parses it by RFC 3986: user and password are percent-decoded, whatever the protocol.
 //!
 //! ```
 //! use submeter_address::Address;
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! # When not to use it
-//! It resolves nothing, compares nothing and knows no web: for what browsers make of a text, take
-//! the crate `url`, which brings the tables of Unicode's names.
+//! It resolves nothing, compares nothing, and does not follow the web's rules: to interpret a text
+//! as browsers do, use the crate `url`, which brings the tables of Unicode's names.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// Where a server is, as somebody wrote it: printed without user, password, query and fragment.
+/// The address of a server as a person wrote it, printed without user, password, query and
+/// fragment.
 ///
 /// # Examples
 /// ```
@@ -44,7 +45,7 @@ use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(String);
 
-/// The parts of an [`Address`] that is a URL. Printed as that is.
+/// The parts of an [`Address`] that is a URL. It is printed as the address is.
 ///
 /// # Examples
 /// ```
@@ -64,37 +65,37 @@ pub struct Url {
     query: Option<String>,
 }
 
-/// Why a text cannot be taken apart. Says nothing of the text, which may be a password.
+/// Why a text cannot be parsed. It reveals nothing of the text, which may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressError {
     /// It does not begin with a scheme and `://`.
     Scheme,
-    /// It has a space, or a character that is none.
+    /// It has white space or a control character.
     Space,
     /// A percent sign, in its user or password, is not followed by two hexadecimal digits.
     Escape,
-    /// What is escaped, in its user or password, is not UTF-8.
+    /// The escapes in its user or password do not decode to UTF-8.
     Text,
 }
 
 impl Address {
-    /// Takes any text, white space around it aside.
+    /// Takes any text, ignoring white space around it.
     #[must_use]
     pub fn new(text: &str) -> Address {
         Address(text.trim().to_owned())
     }
 
-    /// Returns all of it, the password included.
+    /// Returns the whole text, including the password.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Takes it apart, without the fragment: that is for readers of an answer, and is never sent.
+    /// Parses it, without the fragment, which is for readers of an answer and is never sent.
     ///
     /// # Errors
-    /// When it has no scheme, has white space, or escapes its user or password wrongly.
+    /// When it has no scheme, has white space, or has an invalid escape in its user or password.
     pub fn url(&self) -> Result<Url, AddressError> {
         let (scheme, user, authority, rest) = self.split().ok_or(AddressError::Scheme)?;
         if !is_scheme(scheme) {
@@ -139,7 +140,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// Keeps any text, for parsers of command lines, whose errors would repeat it.
+/// Accepts any text, for command-line parsers, whose errors would repeat it.
 impl FromStr for Address {
     type Err = Infallible;
 
@@ -148,16 +149,16 @@ impl FromStr for Address {
     }
 }
 
-/// Without what is, or may be, secret.
+/// Writes it without anything that is, or may be, secret.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = self.split().filter(|(scheme, ..)| is_scheme(scheme));
         let Some((scheme, _, authority, rest)) = parts else {
-            // Words such as `host=db password=…` are what databases take as well.
+            // Databases also accept words such as `host=db password=…`.
             let is_secret = self.0.contains(['@', '=', '?']) && !self.0.starts_with("unix:");
             return f.write_str(if is_secret { "…" } else { &self.0 });
         };
-        // What ended the authority may be of a password that is not escaped.
+        // Whatever ended the authority may be part of a password that is not escaped.
         if rest.contains('@') {
             return write!(f, "{scheme}://…");
         }
@@ -179,13 +180,13 @@ impl Url {
         &self.scheme
     }
 
-    /// Returns user and password, decoded; the password is empty where there is none.
+    /// Returns user and password, decoded; the password is empty if there is none.
     #[must_use]
     pub fn credentials(&self) -> Option<(&str, &str)> {
         self.user.as_ref().map(|(name, password)| (&**name, &**password))
     }
 
-    /// Returns what a client sends as `Authorization` with HTTP, if there is a user.
+    /// Returns the value of HTTP's `Authorization`, if there is a user.
     ///
     /// # Examples
     /// ```
@@ -201,14 +202,14 @@ impl Url {
         Some(format!("Basic {}", BASE64.encode(format!("{name}:{password}"))))
     }
 
-    /// Returns host and port, or several of them, as they were written.
+    /// Returns host and port, or several of them, as written.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Returns the hosts with their ports, of which there is one unless commas say otherwise;
-    /// `None` where any is no name or address, or its port no number. Addresses keep brackets.
+    /// Returns the hosts with their ports: one, or several separated by commas. `None` if any host
+    /// is not a name or an address, or its port not a number. Addresses keep their brackets.
     ///
     /// # Examples
     /// ```
@@ -236,14 +237,14 @@ impl Url {
         self.query.as_deref()
     }
 
-    /// Returns whether it names a server and nothing on it: no path but `/`, and no query.
+    /// Returns whether it names only a server: no path but `/`, and no query.
     #[must_use]
     pub fn is_bare(&self) -> bool {
         ["", "/"].contains(&self.path()) && self.query.is_none()
     }
 
-    /// Returns the URL of what is below this path, at `path`, which begins with a slash, or is
-    /// empty to have no slash at the end. The query stays.
+    /// Returns the URL of `path` below this path. `path` begins with a slash, or is empty to leave
+    /// no slash at the end. The query stays.
     #[must_use]
     pub fn join(mut self, path: &str) -> Url {
         self.path.truncate(self.path.trim_end_matches('/').len());
@@ -251,12 +252,13 @@ impl Url {
         self
     }
 
-    /// Returns what to ask for: all of it but user and password. What is not ASCII is escaped in
-    /// path and query, as requests have it. It is not for print, because a query may have a key.
+    /// Returns the URL to request: all of it except user and password. Characters that are not
+    /// ASCII are escaped in path and query, as requests require. It must not be printed, because a
+    /// query may have a key.
     #[must_use]
     pub fn target(&self) -> String {
         let (mark, query) = self.query.as_deref().map_or(("", ""), |query| ("?", query));
-        // There are no controls; all else that these escape is not ASCII.
+        // There are no control characters, so only those that are not ASCII are escaped.
         let [path, query] = [self.path(), query].map(|part| utf8_percent_encode(part, CONTROLS));
         format!("{}://{}{path}{mark}{query}", self.scheme, self.authority)
     }
@@ -290,14 +292,14 @@ fn host(text: &str) -> Option<(&str, Option<u16>)> {
         None => of(name, b"-._"),
     };
     let port = match port {
-        // A number of Rust's may have a sign.
+        // Rust's parser also accepts a sign.
         Some(port) => Some(port.parse().ok().filter(|_| of(port, b""))?),
         None => None,
     };
     is_host.then_some((name, port))
 }
 
-/// Decodes percent signs, strictly: other clients read a malformed escape in other ways.
+/// Decodes percent escapes strictly: other clients disagree on malformed ones.
 ///
 /// # Examples
 /// ```
@@ -306,7 +308,7 @@ fn host(text: &str) -> Option<(&str, Option<u16>)> {
 /// ```
 ///
 /// # Errors
-/// When two hexadecimal digits do not follow each sign, or what they mean is not UTF-8.
+/// When a percent sign is not followed by two hexadecimal digits, or the result is not UTF-8.
 pub fn decode(text: &str) -> Result<String, AddressError> {
     let digits = |after: &str| {
         let digits = after.as_bytes().get(..2);

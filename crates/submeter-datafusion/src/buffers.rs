@@ -8,11 +8,11 @@ use submeter::{Bytes, Charge, Group, Quota};
 use crate::levels;
 
 /// Arrow's memory pool for one group: buffers that are claimed for it count in the group until the
-/// last that shares them is dropped, whoever holds it.
+/// last array that shares them is dropped, whoever holds it.
 ///
 /// Arrow cannot refuse: each claim is charged in any case, and counts as an overdraft of limits
-/// that it exceeds. Where a query should be refused, reserve with its
-/// [`GroupPool`](crate::GroupPool) before.
+/// that it exceeds. To let a query be refused, first reserve with its
+/// [`GroupPool`](crate::GroupPool).
 ///
 /// # Examples
 /// ```
@@ -54,7 +54,7 @@ impl GroupBuffers {
     /// Creates a pool that charges this group.
     ///
     /// # Panics
-    /// When the quota is of another tree's schema.
+    /// When the quota belongs to another tree's schema.
     #[must_use]
     pub fn new(group: &Group, quota: Quota<Bytes>) -> GroupBuffers {
         let _checked = group.usage(quota);

@@ -1,4 +1,4 @@
-//! What each operator of a query holds.
+//! The memory held by each operator of a query.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,12 +10,12 @@ use submeter::Charge;
 /// How many operators an error names.
 const NAMED_MAX: usize = 3;
 
-/// What a pool holds.
+/// The memory held by a pool.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// The sum of all; `None` until something is held.
+    /// The sum over all operators; `None` until something is held.
     pub(crate) charge: Option<Charge>,
-    /// By id, those that ever held something: what is registered and idle is not looked at.
+    /// Consumers that ever held something, by id: those registered and idle are not looked at.
     consumers: HashMap<usize, Consumer>,
 }
 
@@ -27,19 +27,21 @@ pub(crate) struct Consumer {
     pub(crate) spilling: Spilling,
 }
 
-/// How far an operator is that was refused so that it spills. Meanwhile only limits refuse it: what
-/// it needs in order to spill must not end its query, such as room to sort what it writes, which
-/// DataFusion's aggregates ask for after they have given back what they held.
+/// The state of an operator that was refused so that it spills. Until it has spilled, only limits
+/// refuse it: a refusal of what it needs in order to spill must not end its query. One example is
+/// room to sort what it writes, which DataFusion's aggregates request after they have given back
+/// what they held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spilling {
     No,
     Asked,
-    /// It has given something back since, and taken nothing.
+    /// It has since given something back, and taken nothing.
     GaveBack,
 }
 
-/// What each live pool of a tenant holds, by its group's path: an error names operators of other
-/// queries too. Not by `Group::set_data`, where a program may keep a value of its own.
+/// The memory held by each live pool of a tenant, by its group's path: an error also names
+/// operators of other queries. Not in `Group::set_data`, where a program may keep a value of its
+/// own.
 #[derive(Default)]
 pub(crate) struct Queries(Mutex<HashMap<String, Weak<Mutex<Held>>>>);
 
@@ -61,7 +63,7 @@ impl Held {
         self.consumers.remove(&consumer.id());
     }
 
-    /// Those that hold the most, for a message; empty where nothing is held.
+    /// Names the operators that hold the most, for a message; empty if nothing is held.
     pub(crate) fn most(&self) -> String {
         let mut most: Vec<&Consumer> = self.consumers.values().filter(|c| c.held > 0).collect();
         most.sort_by_key(|consumer| (std::cmp::Reverse(consumer.held), consumer.name.as_str()));
@@ -72,7 +74,7 @@ impl Held {
         most.iter().take(NAMED_MAX).map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// The sum over operators, which is what the charge holds.
+    /// Returns the sum over operators, which equals the charge.
     #[cfg(test)]
     pub(crate) fn sum(&self) -> u64 {
         self.consumers.values().map(|consumer| consumer.held).sum()
@@ -93,15 +95,15 @@ impl Queries {
         self.0.lock().remove(path);
     }
 
-    /// The operators that hold the most in the group at this path, if it is a query's.
+    /// Names the operators that hold the most in the group at this path, if it is a query's.
     pub(crate) fn most(&self, path: &str) -> String {
-        // Not under the lock of all: each has its own.
+        // Not under the lock of the map: each pool has its own.
         let held = self.0.lock().get(path).and_then(Weak::upgrade);
         held.map(|held| held.lock().most()).unwrap_or_default()
     }
 }
 
-/// Writes a size as DataFusion does.
+/// Writes a size in DataFusion's format.
 pub(crate) fn size(bytes: u64) -> String {
     human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX))
 }

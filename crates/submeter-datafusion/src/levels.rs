@@ -1,22 +1,22 @@
-//! What the levels from a group up to the root leave room for.
+//! The room left by the levels from a group up to the root.
 
 use std::iter::successors;
 
 use submeter::{Bytes, Group, LimitMode, Quota, Usage};
 
-/// The part of a level below which a reservation is not asked to spill.
+/// A reservation below this fraction of a level is not asked to spill.
 const SMALL: u64 = 32;
 
-/// A level that has the least room left for what can spill.
+/// The level with the least room left for reservations that can spill.
 pub(crate) struct Tightest<'g> {
     pub(crate) group: &'g Group,
-    /// The limit, or what callers are to stay below.
+    /// The limit, or the usage that callers should stay below.
     pub(crate) ceiling: u64,
     pub(crate) current: u64,
 }
 
 impl<'g> Tightest<'g> {
-    /// `None` where no level has a limit.
+    /// Finds the tightest level; `None` if no level has a limit.
     pub(crate) fn of(group: &'g Group, quota: Quota<Bytes>) -> Option<Tightest<'g>> {
         let level = |group: &'g Group| {
             let usage = group.usage(quota);
@@ -26,10 +26,10 @@ impl<'g> Tightest<'g> {
         levels(group).filter_map(level).min_by_key(Tightest::free)
     }
 
-    /// Returns whether a reservation that holds `held` and can spill should do so, rather than hold
-    /// `more`: it would hold more than it leaves free. That much has to be left, because to merge
-    /// what a sort has in memory takes about as much again, by a reservation that cannot spill.
-    /// Where less was left, a half or a quarter, most sorts were refused at that point.
+    /// Returns whether a reservation that holds `held` and can spill should do so rather than hold
+    /// `more`, because it would hold more than it leaves free. That much has to be left, because
+    /// merging what a sort has in memory takes about as much again, by a reservation that cannot
+    /// spill. With less left, a half or a quarter, most sorts were refused at that point.
     pub(crate) fn asks_to_spill(&self, held: u64, more: u64) -> bool {
         let after = held.saturating_add(more);
         let left = self.free().saturating_sub(more);
@@ -41,8 +41,8 @@ impl<'g> Tightest<'g> {
     }
 }
 
-/// The lowest limit on the way to the root, and what is left below the tightest, less than nothing
-/// where one is exceeded; `None` without limits.
+/// Returns the lowest limit on the way to the root, and the room left at the tightest, negative if
+/// one is exceeded; `None` without limits.
 pub(crate) fn limits(group: &Group, quota: Quota<Bytes>) -> Option<(u64, i128)> {
     let level = |group: &Group| {
         let usage = group.usage(quota);
@@ -55,7 +55,7 @@ fn levels(group: &Group) -> impl Iterator<Item = &Group> {
     successors(Some(group), |group| group.parent())
 }
 
-/// A soft limit is there to see whom it would hit.
+/// Ignores soft limits: they only show what they would refuse.
 fn limit(usage: &Usage) -> Option<u64> {
     usage.limit.filter(|_| usage.mode != LimitMode::Soft)
 }
@@ -92,7 +92,7 @@ mod tests {
         assert!(level(3200).asks_to_spill(100, 1));
     }
 
-    /// The tightest level is the one with the least left below limit or high.
+    /// The tightest level is the one with the least left below its limit or high.
     #[test]
     fn the_tightest_level_has_the_least_left() {
         let (tree, memory) = tree();

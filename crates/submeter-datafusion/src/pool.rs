@@ -18,8 +18,8 @@ use crate::refusal;
 /// DataFusion's memory pool for one group, usually that of a query: see
 /// [`TenantPools`](crate::TenantPools), which makes both.
 ///
-/// Each reservation costs a lock, which the operators of one query share, a charge, and for
-/// operators that can spill a look at the usage of every level.
+/// Each reservation costs a lock, which the operators of one query share, a charge and, for
+/// operators that can spill, a look at the usage of every level.
 ///
 /// # Examples
 /// ```
@@ -52,49 +52,49 @@ use crate::refusal;
 pub struct GroupPool {
     group: Group,
     quota: Quota<Bytes>,
-    /// Whether the group was made for this pool, and ends with it.
+    /// Whether the group was made for this pool, and is killed with it.
     is_query: bool,
     held: Arc<Mutex<Held>>,
-    /// The pools of the same tenant, for the text of errors.
+    /// The pools of the same tenant, for error texts.
     queries: Arc<Queries>,
 }
 
 impl GroupPool {
-    /// Creates a pool for a group that the program made, and that it ends.
+    /// Creates a pool for a group that the program made and will kill.
     ///
     /// # Panics
-    /// When the quota is of another tree's schema.
+    /// When the quota belongs to another tree's schema.
     #[must_use]
     pub fn new(group: &Group, quota: Quota<Bytes>) -> GroupPool {
         GroupPool::with(group.clone(), quota, false, Arc::default())
     }
 
-    /// Creates the pool of a query, whose group ends with it.
+    /// Creates the pool of a query, whose group is killed with it.
     pub(crate) fn of_query(group: Group, quota: Quota<Bytes>, queries: Arc<Queries>) -> GroupPool {
         GroupPool::with(group, quota, true, queries)
     }
 
     fn with(group: Group, quota: Quota<Bytes>, is_query: bool, queries: Arc<Queries>) -> GroupPool {
-        // Now, rather than in the middle of a query.
+        // Checked now, rather than in the middle of a query.
         let _checked = group.usage(quota);
         let held = Arc::default();
         queries.insert(group.path(), &held);
         GroupPool { group, quota, is_query, held, queries }
     }
 
-    /// Returns the pool of an environment, if it is one of this crate.
+    /// Returns the pool of an environment, if it belongs to this crate.
     #[must_use]
     pub fn of(runtime: &RuntimeEnv) -> Option<&GroupPool> {
         runtime.memory_pool.downcast_ref()
     }
 
-    /// Returns the group that is charged: to set a limit for one query, for example.
+    /// Returns the group that is charged, for example to set a limit for one query.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Whose the group is: of a query's the one that it was made in.
+    /// Returns the tenant that owns the group: for a query's group, its parent.
     fn tenant(&self) -> &Group {
         self.group.parent().filter(|_| self.is_query).unwrap_or(&self.group)
     }
@@ -145,7 +145,7 @@ impl MemoryPool for GroupPool {
         "group"
     }
 
-    /// Nothing: an operator counts from its first byte on.
+    /// Does nothing: an operator counts from its first byte on.
     fn register(&self, _consumer: &MemoryConsumer) {}
 
     fn unregister(&self, consumer: &MemoryConsumer) {
@@ -167,7 +167,7 @@ impl MemoryPool for GroupPool {
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let less = shrink as u64;
-        // Operators give back nothing too: it is no sign of having spilled.
+        // Operators also give back nothing, which is no sign of having spilled.
         if less == 0 {
             return;
         }
@@ -182,7 +182,7 @@ impl MemoryPool for GroupPool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        // The text of a refusal is made without the lock: it asks other pools.
+        // The text of a refusal is made after the lock is released: it asks other pools.
         let (more, tenant) = (additional as u64, self.tenant());
         self.charge(reservation, more).map_err(|refused| match refused {
             Refused::ToSpill(tightest) => {
@@ -198,7 +198,7 @@ impl MemoryPool for GroupPool {
         self.held.lock().amount() as usize
     }
 
-    /// The lowest limit on the way to the root, at this moment.
+    /// Returns the lowest limit on the way to the root, at this moment.
     fn memory_limit(&self) -> MemoryLimit {
         match levels::limits(&self.group, self.quota) {
             Some((limit, _)) => MemoryLimit::Finite(usize::try_from(limit).unwrap_or(usize::MAX)),
@@ -224,7 +224,7 @@ impl Drop for GroupPool {
     fn drop(&mut self) {
         self.queries.remove(self.group.path());
         if self.is_query {
-            // An error says that the tenant was killed with all below, or the query by its program.
+            // It fails if the tenant was killed with all groups below, or the query by its program.
             let _killed = self.group.kill_subtree();
         }
     }
@@ -245,7 +245,7 @@ mod tests {
         let shared: Arc<dyn MemoryPool> = Arc::clone(&pool) as _;
         let register = |n: usize| MemoryConsumer::new(format!("sort {n}")).register(&shared);
         let reservations: Vec<MemoryReservation> = (0..100).map(register).collect();
-        // Each ends its lock: in one expression the second would wait for the first.
+        // Each closure ends its lock: in one expression the second would wait for the first.
         let known = || pool.held.lock().known();
         let sum = || pool.held.lock().sum();
         assert_eq!(known(), 0, "they are idle");

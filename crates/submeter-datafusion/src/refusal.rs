@@ -1,8 +1,8 @@
 //! The text of a refusal.
 //!
-//! The sender of the query gets to see it, and DataFusion's error has no second text for logs. So
-//! it names what is the tenant's own, down to its operators; of a limit above it says that it is
-//! shared, and neither whose, nor how much, nor who holds it.
+//! The sender of the query gets to see it, and DataFusion's error has no second text for logs. It
+//! therefore names whatever is the tenant's own, down to its operators. Of a limit above the tenant
+//! it says that it is shared, but not whose it is, how much it is, or who holds it.
 
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
@@ -11,7 +11,7 @@ use submeter::{Group, LimitError};
 use crate::consumers::{Queries, size};
 use crate::levels::Tightest;
 
-/// A limit refused it.
+/// Makes the error for a request that a limit refused.
 #[cold]
 pub(crate) fn beyond_limit(
     reservation: &MemoryReservation,
@@ -32,7 +32,7 @@ pub(crate) fn beyond_limit(
     }
     let (held, limit) = (size(refused.current()), size(refused.limit()));
     text.push_str(&format!("the limit of {limiting}: {held} of {limit} held"));
-    // The limiting group itself where it is a query: it has nobody below.
+    // The limiting group itself if it is a query's: it has no groups below.
     let holders = refused.holders();
     let holder = |(group, current): &(Group, u64)| {
         let operators = parenthesised(queries.most(group.path()));
@@ -49,7 +49,7 @@ pub(crate) fn beyond_limit(
     DataFusionError::ResourcesExhausted(text)
 }
 
-/// It fits, but is refused so that the operator spills.
+/// Makes the error for a request that fits, but is refused so that the operator spills.
 #[cold]
 pub(crate) fn to_spill(
     group: &Group,
@@ -72,7 +72,7 @@ pub(crate) fn to_spill(
     ))
 }
 
-/// Whether a level on the way from a group of the tenant to the root is above the tenant's.
+/// Whether a level on the way from a group of the tenant to the root is above the tenant's own.
 fn is_shared(level: &Group, tenant: &Group) -> bool {
     level.depth() < tenant.depth()
 }

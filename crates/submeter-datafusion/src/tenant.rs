@@ -45,11 +45,11 @@ pub struct TenantPools {
 }
 
 impl TenantPools {
-    /// Creates what makes pools below this group. The environments share a new disk manager, caches
-    /// and a registry of object stores.
+    /// Creates a factory of pools below this group. The environments share a new disk manager,
+    /// caches and a registry of object stores.
     ///
     /// # Panics
-    /// When the quota is of another tree's schema.
+    /// When the quota belongs to another tree's schema.
     #[must_use]
     pub fn new(tenant: &Group, quota: Quota<Bytes>) -> TenantPools {
         let _checked = tenant.usage(quota);
@@ -57,7 +57,7 @@ impl TenantPools {
         TenantPools { tenant, quota, base, queries: Arc::default() }
     }
 
-    /// Has the environments share all but the pool with this one.
+    /// Makes the environments share everything except the pool with this one.
     #[must_use]
     pub fn runtime(mut self, base: &RuntimeEnv) -> TenantPools {
         self.base = base.clone();
@@ -66,24 +66,25 @@ impl TenantPools {
 
     /// Creates an environment whose pool charges a new group, `query-1`, `query-2` and so on.
     ///
-    /// The query ends when nothing refers to its pool any more: its context, plan and streams, and
-    /// what they reserved. Then its group is killed, and its name is free. Costs as much as to
-    /// create and kill a group, some tens of microseconds.
+    /// The query ends when nothing refers to its pool any longer: its context, plan and streams,
+    /// and their reservations. Then its group is killed, and its name is free. Costs as much as
+    /// creating and killing a group, some tens of microseconds.
     ///
     /// # Errors
     /// When the tenant was killed, or the tree is full.
     pub fn query(&self) -> Result<Arc<RuntimeEnv>> {
-        /// Of the process, so that no two of a tenant are alike, by whatever pools they were made.
+        /// Global to the process, so that names never repeat within a tenant, whichever factory
+        /// made them.
         static QUERIES: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: a number alone.
+        // Relaxed: only a number.
         self.query_named(&format!("query-{}", QUERIES.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Creates an environment as [`query`](TenantPools::query) does, and names the group.
+    /// Creates an environment as [`query`](TenantPools::query) does, with this name for the group.
     ///
     /// # Errors
-    /// When the tenant has a group of that name or was killed, the name is none that a group can
-    /// have, or the tree is full.
+    /// When the tenant already has a group of that name or was killed, the name is not legal for a
+    /// group, or the tree is full.
     pub fn query_named(&self, name: &str) -> Result<Arc<RuntimeEnv>> {
         let group = self.tenant.create_child(name);
         let group = group.map_err(|error| DataFusionError::External(Box::new(error)))?;

@@ -1,9 +1,9 @@
-//! What the attributes of a struct and of its fields say.
+//! The attributes of a struct and of its fields.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Meta, Token};
 
-/// What `#[metrics(…)]` says of a struct.
+/// The contents of a struct's `#[metrics(…)]`.
 pub(crate) struct Struct {
     prefix: String,
     pub(crate) section: Option<LitStr>,
@@ -13,7 +13,7 @@ pub(crate) struct Struct {
 pub(crate) enum Field {
     /// A set of metrics.
     All,
-    /// One of the counters that threads in groups are charged to, by the builder's method.
+    /// A counter to which threads in groups are charged, declared by this method of the builder.
     Time {
         method: Ident,
         name: String,
@@ -24,7 +24,7 @@ pub(crate) enum Field {
         help: String,
         buckets: Expr,
     },
-    /// By its type alone.
+    /// Declared by its type alone.
     Plain {
         name: String,
         help: String,
@@ -51,7 +51,7 @@ impl Struct {
 impl Field {
     pub(crate) fn new(field: &syn::Field, whole: &Struct) -> Result<Field, Error> {
         let named = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
-        // `r#type` is called `type`, and `_cpu`, whose key is not used, `cpu`.
+        // `r#type` is named `type`, and `_cpu`, whose key is not used, `cpu`.
         let mut name = named.trim_start_matches("r#").trim_start_matches('_').to_owned();
         let (mut all, mut time, mut buckets) = (false, None, None);
         for option in options(&field.attrs, "metric")? {
@@ -84,7 +84,7 @@ impl Field {
     }
 }
 
-/// Returns the options of each attribute of a name.
+/// Returns the options of all attributes with this name.
 fn options(attributes: &[Attribute], name: &str) -> Result<Vec<Meta>, Error> {
     let mut all = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident(name)) {
@@ -109,7 +109,7 @@ fn text(value: &Expr) -> Result<LitStr, Error> {
 fn help(attributes: &[Attribute]) -> Result<String, Error> {
     let mut lines = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
-        // Other forms, as `doc(hidden)`, say nothing.
+        // Other forms, such as `doc(hidden)`, have no text.
         let Meta::NameValue(pair) = &attribute.meta else { continue };
         let line = text(&pair.value)?.value();
         if line.trim().is_empty() && !lines.is_empty() {

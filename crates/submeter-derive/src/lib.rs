@@ -1,4 +1,4 @@
-//! The derive of submeter's feature `derive`. Its documentation is that of `submeter::Metrics`.
+//! The derive behind submeter's feature `derive`. See `submeter::Metrics` for its documentation.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +10,8 @@ use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, Fields, parse_macro_input};
 
-/// Implements `submeter::Metrics`: declares each field of a struct as a metric of its name, with
-/// the field's documentation as help. See `submeter::Metrics`.
+/// Implements `submeter::Metrics`: declares each field of a struct as a metric of the same name,
+/// with the field's documentation as help. See `submeter::Metrics`.
 #[proc_macro_derive(Metrics, attributes(metric, metrics))]
 pub fn metrics(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

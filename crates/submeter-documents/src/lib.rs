@@ -2,9 +2,9 @@
 //!
 //! An answer about every tenant has megabytes. Made for each client, it would cost that much for
 //! each client that does not read. Here clients that ask at the same time share one version, and
-//! versions are counted, not clients: a version that must go is withdrawn from those who still read
-//! it. A version lies in parts, which clients share too: one that is being sent a part holds that,
-//! and never the whole.
+//! versions are counted, not clients: a version that must go is withdrawn from its remaining
+//! readers. A version consists of parts, which clients also share: a client that is being sent a
+//! part holds only that part, never the whole.
 
 #![forbid(unsafe_code)]
 
@@ -19,12 +19,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-/// How much a part has, but for the last of a document: what a client that reads nothing keeps from
-/// being freed is a few of them.
+/// Size of each part of a document except the last: a client that reads nothing keeps only a few
+/// parts from being freed.
 pub const PART_BYTES: usize = 32 << 10;
 
-/// The text of a [`Document`], written piece by piece. A text in one piece would be copied into
-/// ever larger ones as it grows.
+/// The text of a [`Document`], written piece by piece. A text in one piece would be copied to ever
+/// larger buffers as it grows.
 ///
 /// # Examples
 /// ```
@@ -37,12 +37,12 @@ pub const PART_BYTES: usize = 32 << 10;
 /// ```
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// All are full but the last.
+    /// All are full except the last.
     parts: Vec<Vec<u8>>,
 }
 
 impl Parts {
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length to announce, not a collection")]
     pub fn len(&self) -> usize {
@@ -67,7 +67,7 @@ impl From<Parts> for Vec<u8> {
     }
 }
 
-/// Takes all that is written.
+/// Accepts everything that is written.
 impl io::Write for Parts {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.parts.last().is_none_or(|last| last.len() == PART_BYTES) {
@@ -84,8 +84,8 @@ impl io::Write for Parts {
     }
 }
 
-/// How many bytes of answers are in memory: of versions that clients may read, and of withdrawn
-/// ones the parts that are still being sent. Clones count together.
+/// The number of bytes of answers in memory: those of versions that clients may read, and the parts
+/// of withdrawn versions that are still being sent. Clones count together.
 ///
 /// # Examples
 /// ```
@@ -103,15 +103,15 @@ impl io::Write for Parts {
 pub struct Held(Arc<AtomicUsize>);
 
 impl Held {
-    /// Returns how many there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // Relaxed: a sum, because of which nothing else is read.
+        // Relaxed: a sum that publishes nothing else.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A part that is counted as long as somebody has it.
+/// A part that is counted as long as it has an owner.
 struct Part {
     bytes: Vec<u8>,
     held: Held,
@@ -120,8 +120,8 @@ struct Part {
 impl Part {
     fn shared(mut bytes: Vec<u8>, held: &Held) -> Bytes {
         bytes.shrink_to_fit();
-        // Relaxed, here and in `drop`: see `Held::bytes`. Its owner's last clone takes away what it
-        // added, which is before that in the order of this one word.
+        // Relaxed, here and in `drop`: see `Held::bytes`. The owner's last clone subtracts what it
+        // added, and the addition comes first in the modification order of this one word.
         held.0.fetch_add(bytes.len(), Ordering::Relaxed);
         Bytes::from_owner(Part { bytes, held: held.clone() })
     }
@@ -140,7 +140,7 @@ impl Drop for Part {
     }
 }
 
-/// One version of a large answer. It lives as long as somebody reads it, and may be withdrawn.
+/// One version of a large answer. It lives as long as it is read, and may be withdrawn.
 pub struct Document {
     len: usize,
     parts: Mutex<Option<Vec<Bytes>>>,
@@ -158,15 +158,15 @@ impl Document {
         Document { len, parts: Mutex::new(Some(parts)) }
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length to announce, not a collection")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns what follows from `at` on, [`PART_BYTES`] at most; nothing at the end. Costs no
-    /// copy: all who read this version share it.
+    /// Returns the bytes from `at` on, at most [`PART_BYTES`]; nothing at the end. Costs no copy:
+    /// all readers of this version share it.
     ///
     /// # Errors
     /// When the document was withdrawn.
@@ -178,7 +178,7 @@ impl Document {
     }
 
     fn withdraw(&self) {
-        // Freed outside of the lock.
+        // Freed after the lock is released.
         let parts = self.parts.lock().take();
         drop(parts);
     }
@@ -190,7 +190,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// The versions of one answer that are still read: a bounded number.
+/// The versions of one answer that are still being read: a bounded number.
 ///
 /// # Examples
 /// ```
@@ -211,7 +211,7 @@ pub struct Versions {
     bytes: usize,
     held: Held,
     patience: Duration,
-    /// How long the newest was, as long as which the next is taken to be.
+    /// The length of the newest version, which the next is assumed to have too.
     len: usize,
     alive: VecDeque<Version>,
 }
@@ -224,28 +224,29 @@ struct Version {
 }
 
 impl Versions {
-    /// Keeps at most `most` versions, one at least. While that many are read and the oldest is
-    /// younger than `patience`, its readers are given time: see [`Versions::newest_if_full`].
+    /// Keeps at most `most` versions, but at least one. While that many are being read and the
+    /// oldest is younger than `patience`, its readers are given time: see
+    /// [`Versions::newest_if_full`].
     #[must_use]
     pub fn new(most: usize, patience: Duration) -> Versions {
         let (most, alive) = (most.max(1), VecDeque::new());
         Versions { most, bytes: usize::MAX, held: Held::default(), patience, len: 0, alive }
     }
 
-    /// Counts what is in memory in `held`, with whatever else is counted there.
+    /// Counts the bytes in memory in `held`, together with anything else that is counted there.
     #[must_use]
     pub fn counted(self, held: &Held) -> Versions {
         Versions { held: held.clone(), ..self }
     }
 
-    /// Makes no second version where with it more than `bytes` would be held, of all that is
-    /// [`counted`](Versions::counted) together. There is always one.
+    /// Makes no second version if more than `bytes` would then be held, over everything that is
+    /// [`counted`](Versions::counted) together. One version is always allowed.
     #[must_use]
     pub fn within(self, bytes: usize) -> Versions {
         Versions { bytes, ..self }
     }
 
-    /// Returns the newest version if there should be no further one yet.
+    /// Returns the newest version if no further one should be made yet.
     pub fn newest_if_full(&mut self) -> Option<Arc<Document>> {
         self.forget_unread();
         let oldest = self.alive.front()?;
@@ -293,12 +294,12 @@ impl Versions {
     }
 }
 
-/// Makes versions of one answer, one at a time, for all who ask.
+/// Makes versions of one answer, one at a time, for all clients.
 ///
-/// A client gets a version whose making began after it asked, so that it finds in it whatever it
-/// knew before. Clients that ask while one is being made share the next one. Only while as many
-/// versions as allowed are still read and none of them is old, which takes clients that are slow or
-/// hostile, a client gets the newest one there is.
+/// A client gets a version that was begun after it asked, so that the version includes whatever the
+/// client knew before. Clients that ask while one is being made share the next one. If as many
+/// versions as allowed are still being read and none of them is old, which takes slow or hostile
+/// clients, a client gets the newest existing one.
 #[derive(Clone, Debug)]
 pub struct Documents {
     state: Arc<Mutex<State>>,
@@ -307,7 +308,7 @@ pub struct Documents {
 
 #[derive(Debug)]
 struct State {
-    /// How many versions were begun.
+    /// The number of versions begun.
     begun: u64,
     versions: Versions,
 }
@@ -325,7 +326,7 @@ impl Documents {
     /// What `make` returns.
     ///
     /// # Panics
-    /// When `make` does.
+    /// When `make` panics.
     pub async fn get<T: Into<Parts>, E: Send + 'static>(
         &self,
         make: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -366,7 +367,7 @@ impl State {
         self.versions.newest_if_full()
     }
 
-    /// Makes place before memory is taken for one more.
+    /// Makes room before memory is taken for one more.
     fn begin(&mut self) -> u64 {
         self.versions.make_place();
         self.begun += 1;
@@ -425,10 +426,10 @@ mod tests {
         });
         tokio::task::yield_now().await;
         begun.recv().expect("it has begun");
-        // Both ask after the first has begun, which may miss what they know.
+        // Both ask after the first has begun, which may lack what they know.
         let second = get(&documents, "second");
         let third = get(&documents, "third");
-        // In this order, so that both have asked by the time the first is made.
+        // In this order, so that both have asked by the time the first is finished.
         let (second, third, ()) = tokio::join!(biased; second, third, async {
             go.send(()).expect("it waits");
         });
@@ -489,7 +490,7 @@ mod tests {
         }
         let readable = clients.iter().filter(|document| document.part(0).is_ok()).count();
         assert!(readable >= 2, "{readable} versions: there is one of each");
-        // A client that takes nothing keeps what it is being sent, and not the rest.
+        // A client that reads nothing keeps the part that it is being sent, and not the rest.
         let sent = clients.last().expect("many").part(0).expect("the newest");
         let Ok(newest) = answers[1].get(|| Ok::<_, Infallible>(Parts::default())).await;
         drop((clients, newest));
@@ -498,7 +499,7 @@ mod tests {
         assert_eq!(held.bytes(), 0);
     }
 
-    /// A text is read as it was written, wherever its parts end.
+    /// A text reads as it was written, wherever its parts end.
     #[test]
     fn a_text_in_parts_is_read_as_it_was_written() {
         let whole: Vec<u8> = (0..3 * PART_BYTES + 7).map(|at| (at % 251) as u8).collect();

@@ -1,4 +1,4 @@
-//! A process's side, without threads.
+//! A process's side of the leases, without threads.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -10,7 +10,7 @@ use submeter_bank::{Answer, Budget, Holder, InForce, Outage, Request};
 
 use crate::limits::{Level, Limit, Limits, PerSecond};
 
-/// A holder of leases, whose limits are those of a tree.
+/// A holder of leases whose limits are those of a tree.
 ///
 /// # Examples
 /// A program with a loop of its own needs no thread:
@@ -48,35 +48,35 @@ pub struct Driver {
     budgets: Vec<Budget>,
     start: Instant,
     look_every: Duration,
-    /// Whether a request is under way.
+    /// Whether a request is in flight.
     asked: bool,
 }
 
-/// How one limit of the process stands.
+/// The state of one limit of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Which limit.
+    /// The budget of the limit.
     pub budget: Budget,
-    /// By which rule it is limited.
+    /// The rule by which it is limited.
     pub in_force: InForce,
     /// The lease and the floor together, in the budget's unit.
     pub limit: u64,
-    /// Its use when the bank was last asked, or the limit last changed.
+    /// Its use when the bank was last asked, or when the limit last changed.
     pub used: u64,
-    /// When the lease ends unless it is renewed, where one is in force.
+    /// The time until the lease ends unless renewed, if one is in force.
     pub ends_in: Option<Duration>,
 }
 
 impl Driver {
     /// Makes a driver without leases for a tree. The name is the process's, or the host's: a bank
-    /// may cap what all processes of one name have together. Processes that share it are told apart
-    /// by a random number.
+    /// may cap what all processes of one name have together. Processes that share a name are told
+    /// apart by a random number.
     ///
-    /// A child that was forked has this number as well: make drivers after forks.
+    /// A forked child has the same number: make drivers after forks.
     #[must_use]
     pub fn new(tree: &Tree, member: &str) -> Self {
-        // The keys of a hash map are the random numbers that the standard library has.
+        // The keys of a hash map are the standard library's random numbers.
         let epoch = RandomState::new().build_hasher().finish();
         Self {
             holder: Holder::new(member, epoch),
@@ -88,20 +88,20 @@ impl Driver {
         }
     }
 
-    /// Sets how often the driver looks for refusals; the default is every 50 ms. They cause the
-    /// bank to be asked at most that often.
+    /// Sets how often the driver looks for refusals; the default is every 50 ms. Refusals cause
+    /// requests to the bank at most that often.
     #[must_use]
     pub fn look_every(mut self, time: Duration) -> Self {
         self.look_every = time.max(Duration::from_millis(1));
         self
     }
 
-    /// Leases the limit of a level, such as memory or connections, for the group of the budget,
-    /// which is created if need be, and limited at once to what `outage` says until the bank has
-    /// answered.
+    /// Leases the limit of a level, such as memory or connections, for the group of the budget. The
+    /// group is created if need be, and immediately limited as `outage` declares, until the bank
+    /// has answered.
     ///
-    /// `least` is what the process wants unless it is idle: without any, the first charge after a
-    /// pause is always refused.
+    /// `least` is the amount that the process wants unless it is idle: with 0, the first charge
+    /// after a pause is always refused.
     ///
     /// # Errors
     /// When the group cannot be created. Nothing is leased then.

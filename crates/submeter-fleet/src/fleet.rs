@@ -19,17 +19,17 @@ pub struct Fleet {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// Numbers of exchanges with the bank, by outcome.
+/// Counts of exchanges with the bank, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exchanges {
-    /// How often it answered.
+    /// How often the bank answered.
     pub answered: u64,
     /// How many of these answers came too late to be of use.
     pub late: u64,
-    /// How often it did not, or refused the request.
+    /// How often the bank did not answer, or refused the request.
     pub failed: u64,
-    /// Why it did not the last time, if nothing was answered since.
+    /// Why the latest exchange failed, if the bank has not answered since.
     pub last_error: Option<String>,
 }
 
@@ -45,11 +45,11 @@ enum Event {
 }
 
 impl Driver {
-    /// Starts two threads that keep the leases, of which one does nothing but wait for the bank.
-    /// `bank` must give up by itself: a process that is stopped waits for it.
+    /// Starts two threads that keep the leases, one of which only waits for the bank. `bank` must
+    /// time out by itself: stopping the process waits for it.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// When the system cannot create a thread.
     pub fn start<B: Bank + Send + 'static>(self, bank: B) -> io::Result<Fleet> {
         let shared = Arc::new(Shared { driver: Mutex::new(self), exchanges: Mutex::default() });
         let (events, received) = channel();
@@ -57,20 +57,20 @@ impl Driver {
         let answers = events.clone();
         let asker = Builder::new().name("fleet-bank".to_owned()).spawn(move || {
             for request in asked {
-                // Without an answer of any kind nothing would be asked for again.
+                // Without any answer, nothing would ever be requested again.
                 let answer = catch_unwind(AssertUnwindSafe(|| bank.exchange(&request)));
                 let answer = answer.map_or_else(
                     |_| Err("the bank's client panicked".to_owned()),
                     |answer| answer.map_err(|error| explain(&error)),
                 );
-                // The keeper has ended where this fails.
+                // It fails only if the keeper has ended.
                 let _ = answers.send(Event::Answered(answer));
             }
         })?;
         let kept = Arc::clone(&shared);
         let keeper = Builder::new().name("fleet".to_owned()).spawn(move || {
             kept.keep(&received, &requests);
-            // The return is on its way, or has failed.
+            // By now the return is in flight, or has failed.
             drop(requests);
             asker.join().expect("it catches panics");
         })?;
@@ -82,7 +82,7 @@ impl Driver {
 fn explain(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
     causes.map(ToString::to_string).fold(error.to_string(), |line, cause| {
-        // Some repeat what caused them.
+        // Some errors repeat their cause.
         if line.contains(&cause) { line } else { format!("{line}: {cause}") }
     })
 }
@@ -99,7 +99,7 @@ impl Shared {
             };
             match received.recv_timeout(wait) {
                 Ok(Event::Answered(answer)) => self.answered(answer),
-                // Looked at in a moment.
+                // The next iteration looks.
                 Ok(Event::Refused) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     let last = self.driver.lock().release();
@@ -129,39 +129,39 @@ impl Shared {
 }
 
 impl Fleet {
-    /// Says that something was refused, so that the driver looks now instead of in a moment. Costs
-    /// an allocation and wakes a thread; it is never needed.
+    /// Reports a refusal, so that the driver looks now instead of a moment later. Costs an
+    /// allocation and wakes a thread; it is never necessary.
     pub fn refused(&self) {
-        // Refused by a thread that has panicked, which leaves the limits as they are.
+        // It fails only after the thread has panicked, which leaves the limits as they are.
         let _ = self.events.send(Event::Refused);
     }
 
-    /// Lists how the limits stand, in the order in which they were added.
+    /// Lists the state of the limits, in the order in which they were added.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.shared.driver.lock().status()
     }
 
-    /// Returns whether the bank has been started again and lends nothing new for the moment.
+    /// Returns whether the bank was restarted and lends nothing new for the moment.
     #[must_use]
     pub fn learns(&self) -> bool {
         self.shared.driver.lock().learns()
     }
 
-    /// Returns what came of asking the bank so far.
+    /// Returns the outcomes of the exchanges so far.
     #[must_use]
     pub fn exchanges(&self) -> Exchanges {
         self.shared.exchanges.lock().clone()
     }
 
-    /// Returns all leases and ends the threads, as dropping it does. Limits fall to what
-    /// [`Outage`](submeter_bank::Outage) says. Waits for the bank's answer.
+    /// Returns all leases and ends the threads, as dropping does. Limits fall to what
+    /// [`Outage`](submeter_bank::Outage) declares. Waits for the bank's answer.
     pub fn stop(self) {}
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // Neither fails but where the thread has panicked, which it has reported.
+        // Neither fails unless the thread has panicked, which it has reported.
         let _ = self.events.send(Event::Stop);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();

@@ -4,9 +4,9 @@
 //! is](submeter::guide::limits).
 //!
 //! A [`Driver`] connects a [`Holder`](submeter_bank::Holder), which knows the protocol, to the
-//! process's own tree, which keeps the limits: a lease is [`Group::set_limit`] for a level, such as
-//! memory or connections, and [`Group::set_rate`] for a rate. The process asks for the amounts that
-//! the tree uses and refuses. A charge does not notice any of it.
+//! process's own tree, which enforces the limits: a lease is [`Group::set_limit`] for a level, such
+//! as memory or connections, and [`Group::set_rate`] for a rate. The process asks for the amounts
+//! that the tree uses and refuses. Charges notice none of it.
 //!
 //! # Examples
 //! ```
@@ -44,27 +44,28 @@
 //! [`Driver::look`] and [`Driver::accept`] instead, and carries the messages itself.
 //!
 //! # What is kept
-//! All that [`submeter_bank`] keeps, as long as the limits of leased groups are left alone:
+//! Everything that [`submeter_bank`] keeps, as long as nothing else changes the limits of leased
+//! groups:
 //! - A limit that the program sets beside the driver is put back at the next look, which is within
-//!   50 ms unless [told otherwise](Driver::look_every). A group that is deleted and made again has
-//!   its lease before anybody finds it, and a bucket that is empty.
+//!   50 ms unless [told otherwise](Driver::look_every). A group that is deleted and created again
+//!   has its lease, and an empty bucket, before anything finds it.
 //! - What a deleted group still holds counts for the leases of its ancestors, not for its own.
 //! - A [soft](submeter::LimitMode) limit and forced charges exceed a lease as they exceed a limit.
-//! - A rate may be taken for one second at once, and at least one unit. A lease of nothing grants
-//!   nothing. Each member saves up what it is lent, and all are lent the rate at most: in any span
-//!   of `t` seconds, wherever it begins, the fleet is granted `t + 1` times the rate at most. So a
-//!   single second may have up to twice the rate, and has more than the rate where load moves to
-//!   a member that was idle; a long span has the rate.
+//! - One second's worth of a rate may be taken at once, and at least one unit. A lease of nothing
+//!   grants nothing. Each member saves up what it is lent, and all together are lent at most the
+//!   rate: in any span of `t` seconds, wherever it begins, the fleet is granted at most `t + 1`
+//!   times the rate. A single second may therefore have up to twice the rate, and has more than the
+//!   rate when load moves to a member that was idle; a long span has the rate.
 //! - Clocks are those of [`Instant`](std::time::Instant), which on some systems stop while the
 //!   machine sleeps. A machine that wakes up has old leases until its next look.
 //! - A forked child has its parent's leases without its threads: neither is limited by what the
 //!   other uses. Make the driver and its tree after a fork.
-//! - A process that is stopped may charge once more when it goes on, before the driver looks.
+//! - A process that is stopped may charge once more when it continues, before the driver looks.
 //!
 //! # Cost
 //! A look reads the usage of each leased group, so that the first refusal asks for more: see
-//! [`Group::usage`]. Each exchange flushes the tree if rates are leased. Nothing is added to a
-//! charge.
+//! [`Group::usage`]. Each exchange flushes the tree if rates are leased. A charge costs nothing
+//! extra.
 //!
 //! [`Bank`]: submeter_bank::Bank
 //! [`Group::set_limit`]: submeter::Group::set_limit

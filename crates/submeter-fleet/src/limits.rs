@@ -1,4 +1,4 @@
-//! Leases as limits of the tree, and what the tree says of their use.
+//! Leases as limits of the tree, and the tree's account of their use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ const MEASURED_MIN: Duration = Duration::from_millis(20);
 
 /// A leased limit of one group.
 pub(crate) trait Limit: Send + Sync {
-    /// Limits the group to `amount`, and returns what of a level is used after that.
+    /// Limits the group to `amount`, and returns what is used of a level after that.
     fn apply(&self, group: &Group, amount: u64) -> u64;
 
     /// Returns whether the group's limit is that for `amount`, and a number that changes when it
-    /// refuses something, or keeps somebody waiting.
+    /// refuses something, or makes something wait.
     fn look(&self, group: &Group, amount: u64) -> (bool, u64);
 
-    /// Returns how much was used since the tree began, if this is a rate.
+    /// Returns how much was used since the tree began, for a rate.
     fn taken(&self, group: &Group) -> Option<u64>;
 }
 
@@ -80,14 +80,14 @@ struct Part {
     limit: Arc<dyn Limit>,
     amount: u64,
     used: u64,
-    /// The amount to ask for beyond the use.
+    /// The amount to ask for in addition to the use.
     missing: u64,
     refusals: u64,
     measured: Option<(Duration, u64)>,
 }
 
-/// The limits of groups that may be created yet, by path: a group that is deleted and made again is
-/// limited to its lease before anybody finds it.
+/// The limits of groups that may yet be created, by path: a group that is deleted and created again
+/// is limited to its lease before anything finds it.
 #[derive(Default)]
 struct Born(Mutex<HashMap<String, Vec<BornTo>>>);
 
@@ -98,7 +98,8 @@ struct BornTo {
 }
 
 impl Born {
-    /// A lookup after this finds the group, or the group will be created with this limit.
+    /// Guarantees that a later lookup finds the group, or that the group is created with this
+    /// limit.
     fn set(&self, budget: &Budget, limit: &Arc<dyn Limit>, amount: u64) {
         let mut paths = self.0.lock();
         let limits = paths.entry(budget.path().to_owned()).or_default();
@@ -117,7 +118,7 @@ impl OnCreate for Born {
         for to in paths.get(group.path()).into_iter().flatten() {
             to.limit.apply(group, to.amount);
         }
-        // Locked until then: see `set`.
+        // Still locked here: see `set`.
         publish();
     }
 }
@@ -151,11 +152,12 @@ impl Limits {
         Ok(())
     }
 
-    /// Puts limits back that are not those of the leases, and returns whether anything was refused
-    /// since the last look.
+    /// Restores limits that differ from the leases, and returns whether anything was refused since
+    /// the last look.
     pub(crate) fn look(&mut self) -> bool {
         if self.rates {
-            // Refusals of rates are counted in the tree. Costs no system call if nothing changed.
+            // Refusals of rates are counted in the tree. A flush costs no system call if nothing
+            // changed.
             self.tree.flush();
         }
         let mut short = Vec::new();
@@ -166,11 +168,11 @@ impl Limits {
                 part.limit.apply(&group, part.amount);
             }
             if std::mem::replace(&mut part.refusals, refusals) != refusals {
-                // How much was refused is not counted, only how often. Twice as much each time
-                // reaches any amount in a few exchanges, and what turns out not to be used is
-                // returned by the next.
+                // Only the number of refusals is counted, not the amount. Doubling reaches any
+                // amount in a few exchanges, and the next one returns whatever turns out not to be
+                // used.
                 let twice = part.amount.max(1).saturating_mul(2);
-                // Counters that show refused takes, too, show more use than there was.
+                // Counters that include refused takes show more use than there was.
                 short.push((budget.clone(), twice - part.used.min(part.amount)));
             }
         }
@@ -193,7 +195,7 @@ impl Limits {
             let (at, before) = *part.measured.get_or_insert((now, taken));
             let time = now.saturating_sub(at);
             if time >= MEASURED_MIN {
-                // Less than before in a group that was made anew.
+                // A group that was created again has less than before.
                 let taken_since = u128::from(taken.checked_sub(before).unwrap_or(taken));
                 let per_second = (taken_since * 1_000_000_000).div_ceil(time.as_nanos());
                 part.used = u64::try_from(per_second).unwrap_or(u64::MAX);
@@ -202,7 +204,7 @@ impl Limits {
         }
     }
 
-    /// Returns what a budget is limited to, and what of it is used.
+    /// Returns the limit of a budget, and how much of it is used.
     pub(crate) fn standing(&self, budget: &Budget) -> (u64, u64) {
         self.parts.get(budget).map_or((0, 0), |part| (part.amount, part.used))
     }
@@ -216,7 +218,7 @@ impl Member for Limits {
         let group = self.tree.get(budget.path());
         let used = group.map_or(0, |group| {
             let held = part.limit.apply(&group, amount);
-            // A burst is no use beyond the rate: what was earned before was lent before.
+            // A burst is no use beyond the rate: what was earned earlier was lent earlier.
             if part.measured.is_some() { part.used.min(amount) } else { held }
         });
         if part.measured.is_none() {
