@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
-/// The longest path and the longest name, in bytes: a bound for what strangers send.
+/// Maximum length of a path and of a name, in bytes: bounds what strangers send.
 const LEN_MAX: usize = 1024;
 
-/// Returns why strangers may not send this as a name, which is kept, listed and printed.
+/// Returns why strangers may not send this as a name: names are kept, listed and printed.
 pub(crate) fn check_name(what: &str, given: &str) -> Result<(), String> {
     if given.is_empty() || given.len() > LEN_MAX {
         return Err(unfit(what, given, "it must have 1 to 1024 bytes"));
@@ -32,7 +32,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Names a budget by the path of a group, as [`Group::path`] has it, and the resource.
+    /// Names a budget by the path of a group, as from [`Group::path`], and the resource.
     ///
     /// [`Group::path`]: https://docs.rs/submeter/latest/submeter/struct.Group.html#method.path
     ///

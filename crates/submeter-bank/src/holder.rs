@@ -1,4 +1,4 @@
-//! A member's side: what it uses, wants, and may use for the moment.
+//! A member's side: what it uses, wants, and currently may use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::budget::check_name;
 use crate::{Answer, Budget, RefusedError, Request, Want};
 
-/// The shortest time from one exchange to the next.
+/// Minimum time from one exchange to the next.
 const URGENT: Duration = Duration::from_millis(50);
 
 /// How often a member asks before it knows the bank's time to live.
@@ -24,14 +24,14 @@ pub struct Holder {
     sequence: u64,
     budgets: BTreeMap<Budget, Held>,
     period: Duration,
-    /// The request that waits for its answer.
+    /// The request that is waiting for its answer.
     sent: Option<Sent>,
     last_sent: Option<Duration>,
-    /// When the leases end, which were lent together.
+    /// When the leases, which were lent together, end.
     ends: Option<Duration>,
     learns: bool,
     urgent: bool,
-    /// Whether the last answer lent no more than the one before: then it is no use to hurry.
+    /// Whether the last answer lent no more than the one before, so that hurrying is useless.
     fruitless: bool,
 }
 
@@ -58,12 +58,12 @@ pub enum Outage {
     /// It uses up to this much, and this much in addition to any lease. The fleet never exceeds
     /// the limit if the ledger was told the sum of all floors.
     Floor(u64),
-    /// It goes on with its last lease, or with this much if that is more. The fleet may exceed the
-    /// limit.
+    /// It continues with its last lease, or with this much if that is more. The fleet may exceed
+    /// the limit.
     Open(u64),
 }
 
-/// By which rule a member's budget is limited at the moment.
+/// The rule by which a member's budget is currently limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InForce {
     /// By a lease.
@@ -79,7 +79,7 @@ pub enum InForce {
 /// A member's use of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// A level as it is now; the use of a rate per second, since the last call.
+    /// For a level, the current use; for a rate per second, the use since the last call.
     pub used: u64,
     /// How much was refused since the last call, in the same unit.
     pub refused: u64,
@@ -88,16 +88,16 @@ pub struct Use {
 /// The member's own limits, to which leases are applied.
 pub trait Member {
     /// Limits a budget to `amount`, and returns the use, which was read *after* that: later use
-    /// must not exceed the larger of both.
+    /// must not exceed the larger of the two.
     fn set(&mut self, budget: &Budget, amount: u64) -> Use;
 }
 
 impl Holder {
-    /// Makes a holder without budgets. The name has 1 to 1,024 bytes and no control characters, or
-    /// the bank refuses each request; a bank may [cap](crate::Ledger::set_limit_per_member) what
-    /// all members of one name have together. The epoch must be this process's
-    /// own, such as a random number: two processes with the same name and epoch would take each
-    /// other's leases for theirs.
+    /// Makes a holder without budgets. The name must have 1 to 1,024 bytes and no control
+    /// characters, or the bank refuses each request; a bank may
+    /// [cap](crate::Ledger::set_limit_per_member) what all members of one name have together. The
+    /// epoch must be this process's own, such as a random number: two processes with the same name
+    /// and epoch would take each other's leases for their own.
     #[must_use]
     pub fn new(member: &str, epoch: u64) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Holder {
     /// Checks a member's name by the rule of all banks.
     ///
     /// # Errors
-    /// When it has none or more than 1,024 bytes, or control characters.
+    /// When it is empty, has more than 1,024 bytes, or has control characters.
     pub fn check_name(member: &str) -> Result<(), RefusedError> {
         check_name("member", member).map_err(RefusedError)
     }
@@ -135,7 +135,7 @@ impl Holder {
         self.urgent = true;
     }
 
-    /// Limits a budget that was just added to what holds for the moment, instead of at the next
+    /// Limits a budget that was just added to its current allowance, instead of at the next
     /// exchange: until then a new group would have no limit.
     pub fn limit(&mut self, budget: &Budget, member: &mut impl Member) {
         if let Some(held) = self.budgets.get_mut(budget) {
@@ -143,7 +143,7 @@ impl Holder {
         }
     }
 
-    /// Says that something was refused. The first refusal asks the bank at once; later ones wait
+    /// Reports a refusal. The first refusal makes the holder ask the bank at once; later ones wait
     /// for the next exchange, if the last brought nothing more. Costs a few comparisons.
     pub fn refused(&mut self) {
         self.urgent |= !self.fruitless;
@@ -166,10 +166,10 @@ impl Holder {
         if self.urgent {
             return last + URGENT;
         }
-        // A bank on a wall clock has a tenth of a lease pass at most from one exchange to the next:
-        // asked more seldom it learns for longer than it must.
+        // A bank on a wall clock counts at most a tenth of a lease between two exchanges: if asked
+        // less often, it learns for longer than necessary.
         let period = if self.learns { self.period / 4 } else { self.period };
-        // Up to a tenth sooner, so that members that started together do not ask together.
+        // Up to a tenth earlier, so that members that started together do not ask together.
         let spread = (self.epoch ^ self.sequence).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
         last + period - period / 10_240 * u32::try_from(spread).unwrap_or(0)
     }
@@ -194,7 +194,7 @@ impl Holder {
         }
     }
 
-    /// Makes the request to send at `now`. Budgets that the member wants less of are lowered
+    /// Makes the request to send at `now`. Budgets of which the member wants less are lowered
     /// before they are returned.
     pub fn request(&mut self, now: Duration, member: &mut impl Member) -> Request {
         self.tick(now, member);
@@ -204,7 +204,7 @@ impl Holder {
         self.urgent = false;
         // Two periods, each of which may be a tenth shorter.
         let idle_after = self.period * 9 / 5;
-        // An allowance without the bank is not returned.
+        // An allowance for the time without the bank is not returned.
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
             held.apply(budget, member);
@@ -224,14 +224,14 @@ impl Holder {
         Request { member, epoch: self.epoch, sequence: self.sequence, wants }
     }
 
-    /// Applies an answer, and returns whether it was of use: only the answer to the last request
+    /// Applies an answer, and returns whether it was useful: only the answer to the last request
     /// is, and only before its leases end.
     pub fn accept(&mut self, now: Duration, answer: &Answer, member: &mut impl Member) -> bool {
-        // An older answer may lend what a newer request has returned.
+        // An older answer may lend what a newer request returned.
         let Some(sent) = self.sent.filter(|sent| sent.sequence == answer.sequence) else {
             return false;
         };
-        // An engine that is no ledger may answer anything.
+        // An engine that is not a ledger may answer anything.
         let ends = sent.at.saturating_add(answer.ttl.saturating_mul(4) / 5);
         if ends <= now {
             return false;
@@ -246,17 +246,18 @@ impl Holder {
             let before = std::mem::replace(&mut held.amount, lease.amount);
             held.apply(&lease.budget, member);
             self.fruitless &= lease.amount <= before;
-            // Others wait for what was taken from this member until it says that it is free.
+            // Others wait for what was taken from this member until it reports that it is free.
             self.urgent |= lease.amount < before;
         }
         true
     }
 
-    /// Makes the last request, which returns all that the member does not use: a process that ends
-    /// has its leases free for others at once. Limits fall to what [`Outage`] says, and what the
-    /// member still holds of a level beyond that counts until the lease would have ended.
+    /// Makes the last request, which returns everything that the member does not use: when a
+    /// process ends, its leases are free for others at once. Limits fall to what [`Outage`]
+    /// declares, and what the member still holds of a level beyond that counts until the lease
+    /// would have ended.
     ///
-    /// The answer is of no use; a holder that goes on asks anew.
+    /// The answer is useless; a holder that continues sends a new request.
     pub fn release(&mut self, now: Duration, member: &mut impl Member) -> Request {
         self.end(member);
         self.sequence += 1;
@@ -268,19 +269,19 @@ impl Holder {
         self.asks(wants.collect())
     }
 
-    /// Returns when the leases end unless they are renewed, or `None` where there are none.
+    /// Returns when the leases end unless they are renewed, or `None` if there are none.
     #[must_use]
     pub fn ends(&self) -> Option<Duration> {
         self.ends
     }
 
-    /// Returns whether the leases are those of a bank that [learns](Answer::learns).
+    /// Returns whether the leases come from a bank that [learns](Answer::learns).
     #[must_use]
     pub fn learns(&self) -> bool {
         self.ends.is_some() && self.learns
     }
 
-    /// Returns by which rule a budget is limited, or `None` for one that was not added.
+    /// Returns the rule by which a budget is limited, or `None` if it was not added.
     #[must_use]
     pub fn in_force(&self, budget: &Budget) -> Option<InForce> {
         let held = self.budgets.get(budget)?;
@@ -320,7 +321,7 @@ impl Held {
         } else if now.saturating_sub(active_at) >= idle_after {
             return 0;
         }
-        // A quarter to grow in until the next exchange.
+        // A quarter extra, to grow into until the next exchange.
         let wants = self.used.saturating_add(self.used.div_ceil(4)).saturating_add(refused);
         wants.max(self.least).saturating_sub(self.floor())
     }

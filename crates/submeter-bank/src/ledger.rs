@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use crate::{Answer, Budget, Holder, Lease, RefusedError, Request, Want};
 
-/// The most budgets in one request: a bound for what a stranger makes the ledger keep.
+/// Maximum number of budgets in one request: bounds what a stranger can make the ledger keep.
 const WANTS_MAX: usize = 65_536;
 
-/// The most leases that a ledger keeps unless told otherwise: a thousand members with a thousand
-/// budgets each, in some hundred megabytes, or two gigabytes if all names are as long as allowed.
+/// Default maximum number of leases that a ledger keeps: a thousand members with a thousand budgets
+/// each, in some hundred megabytes, or two gigabytes if all names are as long as allowed.
 const LEASES_MAX: usize = 1 << 20;
 
 /// The limits of a fleet, and the loans to each member.
 ///
 /// Time is an argument, counted from any origin. An exchange costs a search for each budget of the
-/// request, and a sort of the members that share a budget which they want in excess.
+/// request, and a sort of the members that share an oversubscribed budget.
 pub struct Ledger {
     ttl: Duration,
     clock: Clock,
@@ -40,21 +40,21 @@ pub enum Past {
     /// An earlier ledger may have lent anything, for at most the same time to live. For that time
     /// members keep what they have, and get nothing new.
     Unknown,
-    /// The same, where leases may have lasted longer than they do now: this long at most.
+    /// The same, if earlier leases may have lasted longer than current ones: at most this long.
     LentFor(Duration),
 }
 
 /// A limit of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Of which budget.
+    /// The budget of the limit.
     pub budget: Budget,
     /// The most that all members together may use.
     pub most: u64,
     /// The part of it that is never lent, because members fall back to it: the sum of their
     /// [floors](crate::Outage::Floor).
     pub floors: u64,
-    /// The most that all members of one name have together, if there is such a cap.
+    /// Maximum that all members of one name have together, if there is such a cap.
     pub per_member: Option<u64>,
 }
 
@@ -64,15 +64,15 @@ pub struct Limit {
 pub struct Lent {
     /// The member's name.
     pub member: String,
-    /// Which process of that name.
+    /// The process of that name.
     pub epoch: u64,
-    /// The most that it may use at this moment.
+    /// Maximum that it may use at this moment.
     pub amount: u64,
     /// The amount that it asked for.
     pub wants: u64,
-    /// For how long it has had a lease of the budget without a break, whatever the amount.
+    /// For how long it has held a lease of the budget without a break, whatever the amount.
     pub held_for: Duration,
-    /// When this ends unless the member renews it.
+    /// When the lease ends unless the member renews it.
     pub ends_in: Duration,
 }
 
@@ -82,7 +82,7 @@ struct HolderId {
     epoch: u64,
 }
 
-/// The state of a holder beside its shares.
+/// The state of a holder in addition to its shares.
 struct Account {
     answer: Answer,
     ends: Duration,
@@ -90,7 +90,7 @@ struct Account {
 
 impl Account {
     /// Returns how many leases to count. A holder without any counts as one, or strangers could
-    /// make the ledger keep any number of them.
+    /// make the ledger keep any number of holders.
     fn occupies(&self) -> usize {
         self.answer.leases.len().max(1)
     }
@@ -125,9 +125,9 @@ impl Ledger {
     }
 
     /// Sets how many leases the ledger keeps at most; the default is 1,048,576. A member without
-    /// any counts as one. Each takes about 200 bytes and its budget's name. Further requests are
+    /// leases counts as one. Each takes about 200 bytes and its budget's name. Further requests are
     /// refused until leases end, so strangers can keep new members out, but cannot use up the
-    /// engine's memory, or take what members have.
+    /// engine's memory or take what members have.
     #[must_use]
     pub fn with_leases_max(mut self, leases_max: usize) -> Self {
         self.leases_max = leases_max;
@@ -152,7 +152,7 @@ impl Ledger {
     ///
     /// A limit below what is lent takes effect as leases are renewed, within one time to live. In
     /// whatever order they ask, each member keeps what it has up to its part of the new limit, and
-    /// none is lent more until all have come down.
+    /// no member is lent more until all have come down.
     ///
     /// # Errors
     /// When the floors exceed the limit: a fleet without its bank would exceed it too.
@@ -196,16 +196,16 @@ impl Ledger {
         self.pools.contains_key(budget)
     }
 
-    /// Sets the most that all members of one name have of a budget together, or `None` for no
-    /// such cap. It holds for what they claim to have, too, and while the ledger
+    /// Sets the most that all members of one name have of a budget together, or `None` for no cap.
+    /// The cap also applies to what they claim to have, and while the ledger
     /// [learns](Self::learns). Members of one name are served in the order in which they ask.
     ///
     /// The cap is by name over all epochs, since a member could invent epochs. It could also invent
     /// names: to hold against a hostile member, the ledger's driver must have checked that the name
     /// is the member's own.
     ///
-    /// A cap below what a member has takes effect as its leases are renewed. A ledger that was
-    /// started again with a lower cap believes a member only up to that cap.
+    /// A cap below what a member has takes effect as its leases are renewed. A restarted ledger
+    /// with a lower cap believes a member only up to that cap.
     ///
     /// Costs each later exchange a look at the member's other epochs.
     ///
@@ -245,7 +245,7 @@ impl Ledger {
 
     /// Answers a request that arrived at `now`.
     ///
-    /// The same request gets the same answer again, as long as the member has sent no newer one.
+    /// Repeats the same answer to the same request, as long as the member has sent no newer one.
     ///
     /// # Errors
     /// When a newer request of this member arrived before, the request names a budget twice or has
@@ -284,7 +284,7 @@ impl Ledger {
         let account = Account { answer: answer.clone(), ends };
         self.leases = others + account.occupies();
         if let Some(before) = self.holders.insert(id.clone(), account) {
-            // Amounts that are no longer listed are returned.
+            // Amounts of budgets that are no longer listed are returned.
             for lease in before.answer.leases {
                 if !wants.contains_key(&lease.budget)
                     && let Some(pool) = self.pools.get_mut(&lease.budget)
@@ -302,8 +302,8 @@ impl Ledger {
         let mut leases = Vec::with_capacity(wants.len());
         for (&budget, want) in wants {
             let amount = self.pools.get_mut(budget).map_or(0, |pool| {
-                // More than an ancestor's lease could not be used, and would be idle here while
-                // others want it. Ancestors are first in the order of budgets.
+                // More than an ancestor's lease could not be used, and would lie idle here while
+                // others want it. Ancestors come first in the order of budgets.
                 let above = std::iter::successors(budget.parent(), Budget::parent)
                     .find_map(|ancestor| lent.get(&ancestor).copied());
                 let amount = pool.lend(id, want, above.unwrap_or(u64::MAX), learns, self.clock.now);
@@ -321,8 +321,7 @@ impl Ledger {
         self.clock.now < self.learns_until
     }
 
-    /// Lists who has how much of a budget, in the order of their names; nothing where the budget
-    /// has no limit.
+    /// Lists who has how much of a budget, ordered by name; nothing if the budget has no limit.
     pub fn lent(&self, budget: &Budget) -> impl Iterator<Item = Lent> + '_ {
         self.pools.get(budget).into_iter().flat_map(|pool| &pool.shares).map(|(id, share)| {
             let ends = self.holders.get(id).map_or(self.clock.now, |account| account.ends);
@@ -363,15 +362,15 @@ struct Pool {
     /// The most that all holders of one name have.
     per_member: Option<u64>,
     shares: BTreeMap<HolderId, Share>,
-    /// The sums over the shares. The first cannot exceed a u64 as long as limits only grow; after
-    /// limits fell, and for wishes, it may.
+    /// The sums over the shares. The sum of counted amounts cannot exceed a u64 as long as limits
+    /// only grow; after limits fell it may, and so may the sum of wanted amounts.
     counted: u128,
     wanted: u128,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Share {
-    /// The most that the holder may use.
+    /// Maximum that the holder may use.
     counted: u64,
     wants: u64,
     /// When the holder first asked for it.
@@ -384,30 +383,30 @@ impl Pool {
         let since = self.shares.get(id).map_or(now, |share| share.since);
         let before = self.remove(id);
         let cap = self.cap(id);
-        // To wish for more than the cap would keep a part from others that this member never gets.
+        // Wanting more than the cap would keep from others a part that this member never gets.
         let wants = want.wants.min(most).min(cap);
         self.insert(id, Share { counted: 0, wants, since });
         let room = u128::from(self.leasable).saturating_sub(self.counted);
         let room = u64::try_from(room).unwrap_or(u64::MAX);
         // After a limit was lowered there is no room until others have given back. A member keeps
-        // what it has, up to its part: otherwise the first to ask would pay for all that the
-        // others are over.
+        // what it has, up to its part: otherwise the first to ask would pay for the whole excess of
+        // the others.
         let keeps = want.has.min(before.counted);
         let mut amount = self.fair(id, wants).min(room.max(keeps));
         if learns {
             amount = amount.min(want.has);
         }
-        // Until the answer arrives, and if it is lost, the member uses what it has: that is what
-        // counts, even where it is asked to go below. A ledger that lent it knows that it is
-        // true; one that forgot, or never lent it, believes it as far as there is room below the
-        // limit and the cap.
+        // Until the answer arrives, and if it is lost, the member uses what it has. That is
+        // therefore what counts, even if the member is asked to go below. A ledger that lent the
+        // amount knows that it is true; one that forgot, or never lent it, believes it as far as
+        // there is room below the limit and the cap.
         let counted = amount.max(want.has.min(room.min(cap).max(before.counted)));
         self.remove(id);
         self.insert(id, Share { counted, wants, since });
         amount
     }
 
-    /// Returns what the cap of the holder's name leaves beside other holders of that name.
+    /// Returns how much of the cap of the holder's name its other holders leave.
     fn cap(&self, id: &HolderId) -> u64 {
         let Some(most) = self.per_member else { return u64::MAX };
         let epoch = |epoch| HolderId { member: id.member.clone(), epoch };
@@ -417,8 +416,8 @@ impl Pool {
 
     /// Returns the holder's part by max-min fairness: members that want little get it, and the rest
     /// is divided among those that want more. With equal parts a member would wait for amounts that
-    /// another does not want; with parts in proportion to wishes it would gain by asking for more.
-    /// Here neither happens.
+    /// another does not want; with parts in proportion to wanted amounts it would gain by asking
+    /// for more. Here neither happens.
     fn fair(&self, id: &HolderId, wants: u64) -> u64 {
         if self.wanted <= u128::from(self.leasable) {
             return wants;
@@ -428,8 +427,8 @@ impl Pool {
         let mut rest = self.leasable;
         let mut waiting = wishes.len() as u64;
         for (wish, holder) in wishes {
-            // Rounded up, so that the odd unit goes to the smaller wish, of which it is the larger
-            // part. Either way all is lent, because the last one gets all that is left.
+            // Rounded up, so that the odd unit goes to the smaller wish, for which it is the larger
+            // part. Either way everything is lent, because the last one gets the remainder.
             let part = wish.min(rest.div_ceil(waiting));
             if holder == id {
                 return part;
@@ -475,7 +474,7 @@ impl Clock {
 pub struct LimitError(String);
 
 impl LimitError {
-    /// Returns what floors leave of a limit.
+    /// Returns the part of a limit that is left by the floors.
     pub(crate) fn leasable(budget: &Budget, limit: u64, floors: u64) -> Result<u64, Self> {
         limit.checked_sub(floors).ok_or_else(|| {
             Self(format!(

@@ -10,8 +10,8 @@ use crate::{
 
 /// A bank for the parts of one process: several trees, or the clients of a server.
 ///
-/// An exchange takes a lock and time in proportion to the budgets of the request, and, for a budget
-/// that is wanted in excess, to the members that share it. It is no bank for several machines.
+/// An exchange takes a lock, and time in proportion to the budgets of the request and, for an
+/// oversubscribed budget, to the members that share it. It is not a bank for several machines.
 ///
 /// # Examples
 /// ```
@@ -47,7 +47,7 @@ pub struct MemoryBank {
 }
 
 impl MemoryBank {
-    /// Makes a bank whose leases end after `ttl`, and which has lent nothing before.
+    /// Makes a bank whose leases end after `ttl`, and that has lent nothing before.
     #[must_use]
     pub fn new(ttl: Duration) -> Self {
         Self::from(Ledger::new(ttl, Past::None))
@@ -69,13 +69,14 @@ impl MemoryBank {
         ledger.lent(budget).collect()
     }
 
-    /// Sets the most that members of one name have, as [`Ledger::set_limit_per_member`] does.
+    /// Sets the most that members of one name have together, as [`Ledger::set_limit_per_member`]
+    /// does.
     pub fn set_limit_per_member(&self, budget: &Budget, most: Option<u64>) {
         self.ledger.lock().set_limit_per_member(budget, most);
     }
 }
 
-/// Takes a ledger that no time has passed for, such as one that [learns](Past::Unknown).
+/// Takes a ledger for which no time has passed, such as one that [learns](Past::Unknown).
 impl From<Ledger> for MemoryBank {
     fn from(ledger: Ledger) -> Self {
         Self { start: Instant::now(), ledger: Mutex::new(ledger) }

@@ -1,6 +1,6 @@
-//! What to do about a bank's server that gives no answer.
+//! What to do if a bank's server gives no answer.
 
-/// Returns the remedy, by whether the time was up, and else by the text of the error.
+/// Returns the remedy: for a timeout, or else by the text of the error.
 pub(crate) fn remedy(is_timeout: bool, error: &str) -> &'static str {
     if is_timeout {
         return "no answer in time: see whether it can be reached, and what keeps it busy";
@@ -8,9 +8,9 @@ pub(crate) fn remedy(is_timeout: bool, error: &str) -> &'static str {
     untrusted(error).unwrap_or("start it, or wait for it")
 }
 
-/// Returns what is wrong with a server's certificate, in words that say what to do: nothing where
-/// something else is wrong. By the text of the error, which is the same whether a client or the
-/// system passes on what rustls says: they show its type to no one else.
+/// Returns what is wrong with a server's certificate, in words that say what to do; `None` if
+/// something else is wrong. It goes by the text of the error, which is the same whether a client or
+/// the system passes on rustls' message: neither exposes its type.
 fn untrusted(error: &str) -> Option<&'static str> {
     let (_, why) = error.split_once("invalid peer certificate")?;
     let causes = [
@@ -35,7 +35,7 @@ fn untrusted(error: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Each fault of a certificate is reported by itself.
+    /// Each fault of a certificate is reported separately.
     #[test]
     fn each_fault_of_a_certificate_is_told() {
         for (why, told) in [

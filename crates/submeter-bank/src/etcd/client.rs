@@ -1,4 +1,4 @@
-//! The requests to etcd, as JSON over HTTP.
+//! The requests to etcd: JSON over HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The members of a cluster, of which one is asked at a time.
 pub(super) struct Client {
     agent: Agent,
-    /// Whether it knows whom to trust, as far as it needs to.
+    /// Whether the trusted authorities are known, if they are needed.
     is_trusting: bool,
     endpoints: Vec<String>,
     user: Option<User>,
@@ -29,14 +29,14 @@ struct User {
     password: String,
 }
 
-/// Which member is asked, and as whom.
+/// The member that is asked, and the token used.
 #[derive(Clone, Default)]
 struct Turn {
     at: usize,
     token: Option<String>,
 }
 
-/// A key with what etcd says about it.
+/// A key with etcd's data on it.
 pub(super) struct Pair {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Pair {
     pub(super) lease: i64,
 }
 
-/// All keys below one, at one moment.
+/// All keys below one key, at one moment.
 pub(super) struct Seen {
     pub(super) cluster: u64,
     pub(super) pairs: Vec<Pair>,
@@ -73,7 +73,7 @@ struct KeyReply {
     lease: i64,
 }
 
-/// Reads a number, which JSON of etcd has in a string.
+/// Reads a number, which etcd's JSON has in a string.
 fn number<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -86,7 +86,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Asks for all keys that begin with this, which ends in a byte below 255.
+/// Makes the request for all keys with this prefix, which ends in a byte below 255.
 pub(super) fn range_of(prefix: &str) -> Value {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -115,7 +115,7 @@ fn seen(header: &Value, range: &Value) -> Result<Seen, Cause> {
 }
 
 impl Client {
-    /// `is_tls` has it ask nothing before it is told whom to trust.
+    /// With `is_tls`, it sends no request before it knows which authorities to trust.
     pub(super) fn new(
         endpoints: Vec<String>,
         user: Option<(String, String)>,
@@ -132,14 +132,14 @@ impl Client {
         self.agent = config().tls_config(tls).build().into();
     }
 
-    /// Returns all that begins with the prefix, as the cluster agrees on it.
+    /// Returns everything with this prefix, by a linearizable read.
     pub(super) fn range(&self, prefix: &str, until: Instant) -> Result<Seen, Cause> {
         let reply = self.post("kv/range", &range_of(prefix), until)?;
         seen(&reply["header"], &reply)
     }
 
-    /// Does what is listed if each comparison holds, and returns `None` then; or returns what the
-    /// first of `otherwise`, a range, finds.
+    /// Does what is listed if each comparison holds, and then returns `None`; otherwise returns
+    /// what the first of `otherwise`, a range, finds.
     pub(super) fn transact(
         &self,
         compare: Value,
@@ -155,7 +155,7 @@ impl Client {
         seen(&reply["header"], &reply["responses"][0]["response_range"]).map(Some)
     }
 
-    /// Has the cluster agree on a lease that ends after `ttl` at the earliest under any leader,
+    /// Makes the cluster agree on a lease that ends after `ttl` at the earliest under any leader,
     /// and returns its number.
     pub(super) fn grant(&self, ttl: Duration, until: Instant) -> Result<i64, Cause> {
         #[derive(Deserialize)]
@@ -174,7 +174,7 @@ impl Client {
         Ok(granted.id)
     }
 
-    /// Returns how long a lease lasts yet.
+    /// Returns how long a lease still lasts.
     pub(super) fn left(&self, lease: i64, until: Instant) -> Result<Duration, Cause> {
         let asked = json!({ "ID": lease.to_string() });
         let reply = self.post("lease/timetolive", &asked, until)?;
@@ -182,15 +182,15 @@ impl Client {
         Ok(Duration::from_secs(seconds.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)))
     }
 
-    /// Asks one member of the cluster after the other, until one answers. Each question may be
-    /// asked twice, and several at once.
+    /// Asks one member of the cluster after the other, until one answers. Each request may be sent
+    /// twice, and several at once.
     fn post(&self, what: &str, asked: &Value, until: Instant) -> Result<Value, Cause> {
         if !self.is_trusting {
             let why = "etcds:// trusts nobody yet: name the authorities of its certificate";
             return Err(Cause::Refused(why.to_owned()));
         }
         let mut failed = Cause::Answer("it took too long".to_owned());
-        // Once more than there are members, for a token that has ended.
+        // One try more than there are members, for a token that has expired.
         for _ in 0..=self.endpoints.len() {
             let turn = match self.turn(until) {
                 Ok(turn) => turn,
@@ -205,7 +205,7 @@ impl Client {
                 Err(error @ Cause::Refused(_)) => return Err(error),
                 Err(error) => {
                     let mut next = self.turn.lock();
-                    // Unless another question has seen it first.
+                    // Unless another request noticed it first.
                     match error {
                         Cause::Token if next.token == turn.token => next.token = None,
                         Cause::Token => {}
@@ -265,12 +265,13 @@ impl Client {
         if code == 200 {
             return Ok(body);
         }
-        // The password is in no error of etcd's.
+        // No error of etcd's contains the password.
         let why = body["message"].as_str().or_else(|| body["error"].as_str()).unwrap_or("");
         let why = why.trim_start_matches("etcdserver: ").to_owned();
         Err(match body["code"].as_u64() {
             Some(UNAUTHENTICATED) if self.user.is_some() => Cause::Token,
-            // A user was changed since the token was made: no reason to refuse until it ends.
+            // A user was changed since the token was made: no reason to refuse requests until the
+            // token expires.
             _ if self.user.is_some() && why.contains("revision") && why.ends_with("is old") => {
                 Cause::Token
             }
@@ -280,18 +281,19 @@ impl Client {
     }
 }
 
-/// More than most answers are.
+/// Larger than most answers.
 const BUFFER: usize = 16 << 10;
 
-/// Codes of gRPC. A user that does not exist, or has another password, is an invalid argument.
+/// Codes of gRPC. An unknown user or a wrong password is reported as an invalid argument.
 const INVALID: u64 = 3;
 const DENIED: u64 = 7;
 const PRECONDITION: u64 = 9;
 const UNAUTHENTICATED: u64 = 16;
 
 fn config() -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
-    // A proxy for the web does not apply to it, and an answer is what it says, whatever the code.
+    // Web proxies do not apply, and the body decides what an answer means, whatever the code.
     let config = Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false);
-    // A connection clears its buffers when it is made: of 128 KiB each, a tenth of a first grant.
+    // A connection clears its buffers when it is made: at 128 KiB each, that is a tenth of a first
+    // grant.
     config.input_buffer_size(BUFFER).output_buffer_size(BUFFER)
 }

@@ -1,11 +1,11 @@
-//! Why etcd has not answered, or has refused.
+//! Why etcd did not answer, or refused.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::unanswered::remedy;
 
-/// The error of a bank that etcd keeps. Its text has no password in it.
+/// The error of a bank kept by etcd. Its text contains no password.
 #[derive(Debug)]
 pub struct EtcdError {
     server: String,
@@ -16,7 +16,7 @@ pub struct EtcdError {
 pub(super) enum Cause {
     /// It was not reached.
     Http(Box<ureq::Error>),
-    /// It has answered, and has not done it.
+    /// It answered, but did not do it.
     Answer(String),
     /// It no longer knows the token that stands for user and password.
     Token,
@@ -34,7 +34,7 @@ impl EtcdError {
         Self { server: server.to_owned(), cause }
     }
 
-    /// Returns whether the request, or a setting, was refused: repeating it is no use.
+    /// Returns whether the request, or a setting, was refused: repeating it is useless.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))

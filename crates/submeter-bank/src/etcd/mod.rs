@@ -1,4 +1,4 @@
-//! A bank for the processes of many hosts, which etcd keeps.
+//! A bank for the processes of many hosts, kept by etcd.
 
 mod client;
 mod error;
@@ -21,26 +21,27 @@ use crate::budget::check_name;
 use crate::ledger::record::Record;
 use crate::{Answer, Bank, Budget, Ledger, Lent, Limit, Operate, RefusedError, Request};
 
-/// How long an exchange may take: less than members wait before they ask anew.
+/// How long an exchange may take: less than members wait before they ask again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often an exchange is tried while others write: each time one of them has got on.
+/// How often an exchange is tried while others write: each time one of them has succeeded.
 const TRIES: u32 = 64;
 
-/// The longest record: etcd refuses a request beyond 1.5 MiB, and text in JSON grows by a third.
+/// Maximum length of a record: etcd refuses a request beyond 1.5 MiB, and JSON makes text a third
+/// longer.
 const RECORD_MAX: usize = 1 << 20;
 
-/// A bank that etcd 3.4 or later keeps for a fleet: for limits that no fail-over may exceed.
+/// A bank kept for a fleet by etcd 3.4 or later, for limits that no fail-over may exceed.
 ///
 /// The ledger is one value, which each exchange reads and replaces by compare-and-swap, so that the
 /// cluster agrees on each lease before it is answered. An exchange costs two writes that a majority
-/// has on disk, of which one runs beside a read, on a thread; what it writes grows with the leases
-/// of the whole fleet, at about fifty bytes each. It is for tens of members with tens of limits,
-/// not for thousands: Redis is faster, and several fleets on one etcd do not wait for each other.
-/// An exchange takes two seconds at most, and blocks.
+/// has on disk; one of them runs beside a read, on a thread. The size of what it writes grows with
+/// the leases of the whole fleet, at about fifty bytes each. It is for tens of members with tens of
+/// limits, not for thousands: Redis is faster, and several fleets on one etcd do not wait for each
+/// other. An exchange takes at most two seconds, and blocks.
 ///
-/// It asks etcd in JSON, as its gateway does since 3.4: a client for gRPC brings a hundred crates,
-/// and a compiler for its messages.
+/// It talks to etcd in JSON, by the gateway that etcd has since 3.4: a gRPC client would bring a
+/// hundred crates, and a compiler for its messages.
 ///
 /// # Examples
 /// ```no_run
@@ -55,29 +56,30 @@ const RECORD_MAX: usize = 1 << 20;
 /// ```
 ///
 /// # When leases end
-/// Each exchange has the cluster agree on a new lease of etcd's, before anything is lent, and ties
-/// the member's key to it in the write that lends. The member counts from before that, and stops
-/// after 0.8 of the time; etcd takes the key away after the whole, or later where another leader
-/// was elected. A member's part is lent to others only once its key is gone. To prolong one lease
-/// instead would be cheaper, but a leader that was replaced may say that it has, and its successor
-/// not know.
+/// Each exchange makes the cluster agree on a new etcd lease before anything is lent, and ties the
+/// member's key to it in the write that lends. The member counts from before that, and stops after
+/// 0.8 of the time; etcd removes the key after the whole time, or later if another leader was
+/// elected. A member's part is lent to others only once its key is gone. Prolonging one lease
+/// instead would be cheaper, but a replaced leader may report that it has done so without its
+/// successor knowing.
 ///
 /// # What etcd may forget
 /// Nothing, as long as a majority keeps its disks. A cluster without the fleet's value, or with a
-/// value of another cluster, [learns](crate::Past::Unknown): for the time to live of who asks, for
-/// the longest that the value knows, and for as long as there are keys of holders that the value
-/// does not know. So restore a snapshot with an `--initial-cluster-token` of its own. If all is
-/// lost, nothing says that leases lasted longer before: do not shorten them at the same time.
+/// value of another cluster, [learns](crate::Past::Unknown): for the asking member's time to live,
+/// for the longest time to live that the value knows, and for as long as there are keys of holders
+/// that the value does not know. When restoring a snapshot, therefore give the cluster an
+/// `--initial-cluster-token` of its own. If everything is lost, nothing shows that leases lasted
+/// longer before: do not shorten them at the same time.
 ///
-/// Old values pile up until etcd compacts: have it do so (`--auto-compaction-retention`), as for
-/// any use of it.
+/// Old values pile up until etcd compacts: configure it to do so (`--auto-compaction-retention`),
+/// as for any use of etcd.
 ///
 /// # Who may ask
 /// A client that can write the keys below `submeter/FLEET/` can lend anything: caps only protect
 /// from members' mistakes. Neither the password nor the URL is in any error or debug output.
 pub struct EtcdBank {
     client: Client,
-    /// Where the cluster is, without secrets.
+    /// The cluster's address, without secrets.
     server: String,
     #[cfg(feature = "tls")]
     is_tls: bool,
@@ -91,12 +93,13 @@ pub struct EtcdBank {
 /// The value under the fleet's first key.
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
-    /// Which cluster has written it.
+    /// The cluster that has written it.
     cluster: u64,
     /// How long leases last, once this cluster was asked for any.
     ttl_us: Option<u64>,
-    /// The longest that leases last which may live, of this cluster or one before. Not the longest
-    /// ever: a year that was set by mistake would be learned for at each loss.
+    /// The longest time to live of any lease that may still be alive, of this cluster or an earlier
+    /// one. Not the longest ever: otherwise a year that was set by mistake would be learned for at
+    /// each loss.
     #[serde(default)]
     longest_us: u64,
     record: Record,
@@ -105,35 +108,35 @@ struct Kept {
 /// The state at one moment.
 struct State {
     cluster: u64,
-    /// At which revision the record was written; 0 where there is none.
+    /// The revision at which the record was written; 0 if there is none.
     modified: u64,
     kept: Option<Kept>,
-    /// The state as it was read, to see whether anything changes.
+    /// The state as it was read, to detect changes.
     text: Vec<u8>,
-    /// Which holders live, with their leases.
+    /// The holders that are alive, with their leases.
     lives: BTreeMap<(String, u64), i64>,
-    /// Whether the time has not passed for which it learns.
+    /// Whether the time for which it learns has not yet passed.
     is_learning: bool,
 }
 
 impl State {
-    /// Returns whether what is lent is what this cluster has lent.
+    /// Returns whether the record is what this cluster has lent.
     fn is_known(&self) -> bool {
         let known = |kept: &Kept| kept.cluster == self.cluster && kept.ttl_us.is_some();
         self.kept.as_ref().is_some_and(known)
     }
 
-    /// Returns the longest that leases last which may live, by the value.
+    /// Returns the value's longest time to live of any lease that may still be alive.
     fn longest_us(&self) -> u64 {
         self.kept.as_ref().map_or(0, |kept| kept.longest_us)
     }
 
-    /// Returns whether leases may live that the value does not know.
+    /// Returns whether leases that the value does not know may be alive.
     fn learns(&self) -> bool {
         let kept = self.kept.as_ref().filter(|_| self.is_known());
         let Some(kept) = kept else { return true };
-        // A value and the keys of its holders are written in one step, and the keys that outlive a
-        // value end when what it lent does.
+        // A value and the keys of its holders are written in one step, and keys that outlive a
+        // value end when its leases do.
         let known = kept.record.holders();
         let is_known = |holder: &(String, u64)| known.contains(&(holder.0.as_str(), holder.1));
         self.is_learning || !self.lives.keys().all(is_known)
@@ -141,16 +144,16 @@ impl State {
 }
 
 impl EtcdBank {
-    /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
-    /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
-    /// authorities (`with_authorities`), and shows a certificate if it has one
+    /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with one or
+    /// several members of the cluster, or `etcds://…` for TLS. TLS needs the feature `tls` and
+    /// authorities (`with_authorities`), and shows a certificate if there is one
     /// (`with_certificate`). User and password are percent-encoded: `p%40ss` is `p@ss`. `ttl` is
-    /// how long leases last, the same for all members; etcd counts at least two seconds, in whole
-    /// ones. Does not connect.
+    /// how long leases last, and must be the same for all members; etcd counts whole seconds, and
+    /// at least two. Does not connect.
     ///
     /// # Errors
-    /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
-    /// control characters or a slash, or `ttl` is shorter than 200 ms or longer than a year.
+    /// When the URL is invalid, the fleet's name is empty, longer than 1,024 bytes, or has control
+    /// characters or a slash, or `ttl` is shorter than 200 ms or longer than a year.
     pub fn new(url: &str, fleet: &str, ttl: Duration) -> Result<Self, EtcdError> {
         let wrong = |why: String| EtcdError::new("etcd", Cause::Refused(why));
         check_name("fleet", fleet).map_err(wrong)?;
@@ -205,7 +208,7 @@ impl EtcdBank {
         encode(format!("{}ledger", self.prefix).as_bytes())
     }
 
-    /// Reads what a range of all the fleet's keys has found.
+    /// Reads the state from a range of all the fleet's keys.
     fn state(&self, seen: Seen) -> Result<State, Cause> {
         let mut state = State {
             cluster: seen.cluster,
@@ -238,8 +241,8 @@ impl EtcdBank {
         self.state(self.client.range(&self.prefix, until)?)
     }
 
-    /// Looks, and has the cluster agree on a lease meanwhile: before anything is lent, so that it
-    /// ends after what is.
+    /// Reads the state while the cluster agrees on a lease: before anything is lent, so that it
+    /// ends after the loans.
     fn look_and_grant(&self, until: Instant) -> Result<(State, i64), Cause> {
         let grant = || self.client.grant(self.ttl, until);
         std::thread::scope(|scope| {
@@ -248,15 +251,15 @@ impl EtcdBank {
             let state = self.look(until);
             let lease = match granting {
                 Ok(granting) => granting.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // It has no thread to spare.
+                // The system cannot create a thread.
                 Err(_) => grant(),
             };
             Ok((state?, lease?))
         })
     }
 
-    /// Changes the ledger, in one step that the cluster agrees on, and returns what `change` does.
-    /// `holder` is whose leases begin anew.
+    /// Changes the ledger, in one step that the cluster agrees on, and returns the result of
+    /// `change`. `holder` is the holder whose leases are renewed.
     fn change<T>(
         &self,
         holder: Option<(&str, u64)>,
@@ -299,7 +302,7 @@ impl EtcdBank {
                 let key = format!("{}holder/{epoch:016x}/{member}", self.prefix);
                 then.push(put(encode(key.as_bytes()), b"", Some(lease)));
             }
-            // Anew where the asker leases for longer: holders that nobody knows may have, too.
+            // Again if the asker's leases last longer: those of unknown holders may, too.
             let is_longer = state.is_learning && longest_us > state.longest_us();
             if holder.is_some() && (!state.is_known() || is_longer) {
                 let lease = match learning {
@@ -317,14 +320,14 @@ impl EtcdBank {
                 None => return Ok(done),
                 Some(seen) => state = self.state(seen)?,
             }
-            // One of those that write at once gets on each time; the others spread.
+            // Of concurrent writers, one succeeds each time; the others spread out.
             let wait = Duration::from_micros(u64::from(std::process::id() % 7 + 1) * 200);
             std::thread::sleep(wait * (tries / 4).min(20));
         }
         Err(Cause::Answer(format!("{TRIES} others wrote first: ask again")))
     }
 
-    /// Returns what to keep of a ledger that was made of a state.
+    /// Returns the value to keep of a ledger that was made from a state.
     fn kept(&self, state: &State, ledger: &Ledger, asks: bool) -> Kept {
         let before = state.kept.as_ref();
         let longest_before = state.longest_us();
@@ -339,7 +342,7 @@ impl EtcdBank {
         Kept { cluster: state.cluster, ttl_us, longest_us, record: Record::of(ledger) }
     }
 
-    /// Makes the ledger of a state.
+    /// Makes the ledger from a state.
     fn ledger(&self, state: &State, asks: bool) -> Result<Ledger, Cause> {
         let none = Kept::default();
         let kept = state.kept.as_ref().unwrap_or(&none);
@@ -361,7 +364,7 @@ impl EtcdBank {
     }
 }
 
-/// The time of this host, which says for how long something was held, and nothing else.
+/// Returns the time of this host, which only tells how long something was held.
 fn today() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -401,7 +404,7 @@ impl Operate for EtcdBank {
         Ok(ledger.map_err(|cause| self.failed(cause))?.limits().collect())
     }
 
-    /// Asks etcd once more for each holder, of when its lease ends, in whole seconds.
+    /// Asks etcd again for each holder when its lease ends, in whole seconds.
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EtcdError> {
         let until = Instant::now() + PATIENCE;
         let lent = || {
@@ -423,7 +426,7 @@ impl Operate for EtcdBank {
     }
 }
 
-/// Without the URL, which may have a password in it.
+/// Omits the URL, which may have a password in it.
 impl fmt::Debug for EtcdBank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdBank")

@@ -36,8 +36,8 @@ impl EtcdBank {
         Ok(self)
     }
 
-    /// Shows a certificate to the servers, in PEM and followed by its chain, for which this is the
-    /// key: servers may ask for one of every client.
+    /// Shows the servers this certificate, in PEM and followed by its chain, with its key: servers
+    /// may ask every client for one.
     ///
     /// # Errors
     /// When there is no certificate or no key among them, or the URL is not `etcds://…`.
@@ -48,11 +48,11 @@ impl EtcdBank {
         Ok(self)
     }
 
-    /// Trusts these authorities and shows this certificate with its key, or none, in place of those
-    /// before: from the next connection on.
+    /// Replaces the certificates, from the next connection on: trusts these authorities and shows
+    /// this certificate with its key, or none.
     ///
     /// # Errors
-    /// As those of [`with_authorities`](Self::with_authorities) and
+    /// The same as [`with_authorities`](Self::with_authorities) and
     /// [`with_certificate`](Self::with_certificate); nothing changes then.
     pub fn renew(
         &mut self,

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{Account, HolderId, Ledger, Past, Pool, Share};
 use crate::{Answer, Budget, Lease};
 
-/// Limits and shares. The times at which leases end are not among them: the engine knows who lives.
+/// Limits and shares. The times at which leases end are left out: the engine knows which holders
+/// are alive.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Path and resource of each budget that is named below, by its place here.
+    /// Path and resource of each budget named below, by its index here.
     budgets: Vec<(String, String)>,
     pools: Vec<PoolRecord>,
     holders: Vec<HolderRecord>,
@@ -23,7 +24,8 @@ struct PoolRecord {
     leasable: u64,
     floors: u64,
     per_member: Option<u64>,
-    /// Holder by its place, what is counted, what it wants, and since when in milliseconds.
+    /// For each share, the holder's index, the counted and the wanted amount, and its start in
+    /// milliseconds.
     shares: Vec<(usize, u64, u64, u64)>,
 }
 
@@ -42,7 +44,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Record {
-    /// Returns whether no holder lives.
+    /// Returns whether no holder is alive.
     pub(crate) fn is_idle(&self, lives: impl Fn(&str, u64) -> bool) -> bool {
         !self.holders.iter().any(|holder| lives(&holder.member, holder.epoch))
     }
@@ -79,7 +81,7 @@ impl Record {
             let known = &mut record.budgets;
             let at = *places.entry(budget).or_insert_with(|| place(budget, known));
             let share = |(id, share): (&HolderId, &Share)| {
-                // Each share is of a holder.
+                // Each share belongs to a holder.
                 let holder = holders.get(id)?;
                 Some((*holder, share.counted, share.wants, millis(share.since)))
             };
@@ -94,8 +96,8 @@ impl Record {
         record
     }
 
-    /// Makes the ledger whose record this is, without the holders that have died, or `None` where
-    /// the record is none. `now` is a time that serves to say since when something is held.
+    /// Makes the ledger of this record, without the holders that have died, or `None` if the record
+    /// is invalid. `now` is a time that only tells since when something is held.
     pub(crate) fn ledger(
         &self,
         ttl: Duration,

@@ -1,10 +1,10 @@
-//! A member's list of its budgets: all, or only those that differ from its last exchange.
+//! A member's list of its budgets: all of them, or only those that differ from its last exchange.
 //!
-//! A thousand budgets cost the server some milliseconds of each exchange, though few of them
-//! change from one to the next. So a member that has the answer to its last exchange lists what
-//! differs from then, and the script takes the rest as it was. It does so only where it would lend
-//! the same for the rest, and asks for the whole list otherwise; an answer is always that to the
-//! whole request.
+//! A thousand budgets cost the server some milliseconds of each exchange, although few of them
+//! change from one to the next. A member that has the answer to its last exchange therefore lists
+//! only what has changed since, and the script takes the rest as it was. The script does so only if
+//! it would lend the same for the rest, and asks for the whole list otherwise; an answer is always
+//! one to the whole request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,23 +25,23 @@ pub(super) struct Known {
     holder: String,
     sequence: String,
     all: BTreeMap<Budget, Told>,
-    /// What its list was of changes from; empty where it was of all budgets.
+    /// The base of its list of changes; empty if it listed all budgets.
     base: String,
     listed: Vec<Budget>,
 }
 
-/// A request as the script takes it.
+/// A request in the form that the script takes.
 pub(super) struct Ask<'a> {
     pub(super) holder: String,
     pub(super) sequence: String,
     wants: BTreeMap<&'a Budget, &'a Want>,
     /// Empty for a list of all budgets.
     base: String,
-    /// The budgets of which something is said, in order.
+    /// The budgets that are listed, in order.
     listed: Vec<&'a Budget>,
-    /// What is lent of those among them that do not differ.
+    /// The amounts lent of those among them that do not differ.
     same: BTreeMap<&'a Budget, u64>,
-    /// Those of the base that the request has not.
+    /// Budgets of the base that are not in the request.
     returned: Vec<Budget>,
 }
 
@@ -57,11 +57,11 @@ impl<'a> Ask<'a> {
     /// Lists all budgets.
     ///
     /// # Errors
-    /// When the member's name is unfit, or a budget is listed twice.
+    /// When the member's name is invalid, or a budget is listed twice.
     pub(super) fn whole(request: &'a Request) -> Result<Ask<'a>, RefusedError> {
         Holder::check_name(&request.member)?;
         let wants = by_budget(request)?;
-        // In a fixed width, so that they are in order as strings are.
+        // With a fixed width, so that strings have the order of the numbers.
         let holder = format!("{}\0{:016x}", request.member, request.epoch);
         let sequence = format!("{:016x}", request.sequence);
         let listed = wants.keys().copied().collect();
@@ -69,17 +69,17 @@ impl<'a> Ask<'a> {
         Ok(Ask { holder, sequence, wants, base, listed, same, returned })
     }
 
-    /// Lists what differs from the last exchange instead, if that was the same holder's.
+    /// Lists what differs from the last exchange instead, if that was by the same holder.
     pub(super) fn since(mut self, known: Option<&Known>) -> Ask<'a> {
         let Some(known) = known.filter(|known| known.holder == self.holder) else { return self };
-        // The answer to a request that is sent again is the one before, to whatever list.
+        // A request that is sent again gets the previous answer, whatever the list.
         if known.sequence == self.sequence {
             return self;
         }
         let differs = |budget: &Budget, want: &Want| {
             known.all.get(budget).is_none_or(|told| {
                 let (has, wants) = bounded(want);
-                // What it lacks it may get now, and what it has too much it gives back.
+                // It may now get what it lacks, and gives back what it has in excess.
                 (told.has, told.wants) != (has, wants) || told.amount < wants || told.amount < has
             })
         };
@@ -102,7 +102,7 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// What the script takes after the holder's own.
+    /// Returns the script's arguments after the holder's own.
     pub(super) fn arguments(&self) -> Vec<Vec<u8>> {
         let mut arguments = vec![self.base.clone(), self.wants.len().to_string()];
         let places: BTreeMap<_, _> = self.listed.iter().copied().zip(1_u64..).collect();
@@ -122,7 +122,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Reads the amounts of an answer to a list of changes from `base`, and returns what is known
-    /// from then on; nothing where this is no answer to the request.
+    /// from then on; `None` if this is not an answer to the request.
     pub(super) fn answered(
         self,
         known: Option<&Known>,
@@ -130,7 +130,7 @@ impl<'a> Ask<'a> {
         amounts: &[u64],
     ) -> Option<Known> {
         let known = known.filter(|known| known.holder == self.holder);
-        // An answer that is given again is to the list that was sent first.
+        // A repeated answer belongs to the list that was sent first.
         let again = known.filter(|known| known.sequence == self.sequence && known.base == base);
         let listed: Vec<Budget> = match again {
             Some(known) => known.listed.clone(),
@@ -157,7 +157,7 @@ impl<'a> Ask<'a> {
 }
 
 impl Known {
-    /// The loan of each budget, in the order of budgets.
+    /// Returns the loan of each budget, in the order of budgets.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let leases = self.all.iter();
         leases.map(|(budget, told)| Lease { budget: budget.clone(), amount: told.amount }).collect()

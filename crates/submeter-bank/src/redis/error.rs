@@ -1,11 +1,11 @@
-//! Why Redis has not answered, or has refused.
+//! Why Redis did not answer, or refused.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::unanswered::remedy;
 
-/// The error of a bank that Redis keeps. Its text has no password in it.
+/// The error of a bank kept by Redis. Its text contains no password.
 #[derive(Debug)]
 pub struct RedisError {
     server: String,
@@ -16,17 +16,17 @@ pub struct RedisError {
 pub(super) enum Cause {
     /// The remedy, and the client's text.
     Redis(&'static str, redis::RedisError),
-    /// It has no replicas that have what it did, or fewer than asked for.
+    /// It has no replicas that have its writes, or fewer than asked for.
     Alone {
         have: u64,
         replicas: u64,
     },
-    /// It does not take the user or the password, or lets this user do less.
+    /// It does not accept the user or the password, or does not permit the user enough.
     Denied(redis::RedisError),
     Refused(String),
 }
 
-/// By what Redis answered, if it did.
+/// Classifies Redis' answer, if there was one.
 impl From<redis::RedisError> for Cause {
     fn from(error: redis::RedisError) -> Cause {
         let denied = ["NOAUTH", "NOPERM", "WRONGPASS"];
@@ -52,7 +52,7 @@ impl RedisError {
         Self { server: server.to_owned(), cause }
     }
 
-    /// Returns whether the request, or a setting, was refused: repeating it is no use.
+    /// Returns whether the request, or a setting, was refused: repeating it is useless.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Denied(_) | Cause::Refused(_))

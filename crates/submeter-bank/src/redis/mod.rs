@@ -1,6 +1,6 @@
-//! A bank for the processes of many hosts, which Redis keeps.
+//! A bank for the processes of many hosts, kept by Redis.
 //!
-//! The ledger is a script, since Redis would otherwise send all leases of a fleet for each
+//! The ledger is a script, because Redis would otherwise send all leases of a fleet for each
 //! exchange.
 
 mod changes;
@@ -29,16 +29,17 @@ use crate::{Answer, Bank, Budget, Lent, Limit, LimitError, Operate, RefusedError
 /// How long to wait for a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the server waits for its replicas: less than that.
+/// How long the server waits for its replicas: less than `PATIENCE`.
 const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bank that Redis 7, or what speaks its protocol and has its scripts, keeps for a fleet.
+/// A bank kept for a fleet by Redis 7, or by a server that speaks its protocol and runs its
+/// scripts.
 ///
 /// An exchange is one script, which does what a [`Ledger`](crate::Ledger) does, with the same
-/// answers: all budgets of a request at once, by the server's clock. Connects when it is first
-/// asked, and again after each failure. An exchange takes a lock for as long as the server takes to
-/// answer, at most a second, or two if the server has to ask for the whole list: a member that has
-/// a bank of its own sends only what has changed since its last exchange.
+/// answers: all budgets of a request at once, by the server's clock. The bank connects when it is
+/// first asked, and again after each failure. An exchange takes a lock until the server has
+/// answered, for at most a second, or two if the server has to ask for the whole list: a member
+/// with a bank of its own sends only what has changed since its last exchange.
 ///
 /// # Examples
 /// ```no_run
@@ -52,50 +53,51 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 /// ```
 ///
 /// # What Redis may forget
-/// A server that was started again, or a replica that took its place, is known by its run: it
-/// [learns](crate::Past::Unknown) for one time to live, and so does one that is asked for the first
-/// time. What it has persisted is of no importance but for the limits. One that has lost these is
-/// given them again by members that know them.
+/// A server that was restarted, or a replica that took its place, is recognised by its run. It then
+/// [learns](crate::Past::Unknown) for one time to live, as does a server that is asked for the
+/// first time. Of what it has persisted, only the limits matter. If a server has lost these,
+/// members that know them set them again.
 ///
-/// So does one that is the primary again, and knows nothing of the one that was meanwhile: by a
-/// member that has met that one, by having followed another, or, if it has had a replica, because
-/// nobody asked for half a time to live. A fleet of which all members were away learns then, too.
+/// A server also learns if it is the primary again and knows nothing of the one that was primary
+/// meanwhile. It recognises this by a member that has met that other server, by having followed
+/// another server, or, if it has had a replica, because it was not asked for half a time to live.
+/// It therefore also learns if all members of a fleet were away.
 ///
 /// - Keys must not be evicted: a server with a `maxmemory-policy` for all keys is refused.
-/// - While two servers both take themselves for the primary, each lends up to the whole limit. Have
-///   exchanges wait for all replicas, by `?replicas=N` in the URL of each member: a replica that
-///   was promoted follows nobody, so that the old primary's exchanges fail. The server's own
-///   `min-replicas-to-write` notices this only seconds later.
-/// - A limit that was set just before the primary was lost may be the one before again, unless the
-///   URL has `?replicas=N`.
-/// - The wall clock may jump once in each time to live. Therefore time passes by at most a tenth of
-///   that from one exchange to the next: where fewer than four members ask, leases of crashed ones
+/// - While two servers both take themselves for the primary, each lends up to the whole limit. To
+///   prevent this, make exchanges wait for all replicas, by `?replicas=N` in the URL of each
+///   member: a promoted replica follows no server, so the old primary's exchanges fail. The
+///   server's own `min-replicas-to-write` notices this only seconds later.
+/// - A limit that was set just before the primary was lost may revert to the previous one, unless
+///   the URL has `?replicas=N`.
+/// - The wall clock may jump once in each time to live. The ledger therefore counts at most a tenth
+///   of that time between two exchanges: if fewer than four members ask, leases of crashed members
 ///   last up to three times as long. While it learns, members ask so often that this takes hardly
 ///   longer than one time to live.
 ///
 /// # Who may ask
-/// Who has the password may do anything to the keys: caps hold against members that err, not
-/// against those that are hostile. Neither the password nor the URL is in any error or debug
-/// output. All keys begin with `submeter:{FLEET}`, for rules of an ACL.
+/// Anyone with the password may do anything to the keys: caps protect against members' mistakes,
+/// not against hostile members. Neither the password nor the URL is in any error or debug output.
+/// All keys begin with `submeter:{FLEET}`, for rules of an ACL.
 ///
 /// # Clusters
-/// The keys of a fleet are on one node of a cluster, so that fleets, and not budgets, are what is
-/// spread over nodes. The URL may name any node: it says which has them, and that one is asked
-/// until it cannot be reached or says that they have moved.
+/// The keys of a fleet are on one node of a cluster: fleets, not budgets, are spread over nodes.
+/// The URL may name any node. That node says which one has the keys, and that one is asked until it
+/// cannot be reached or says that they have moved.
 pub struct RedisBank {
     client: Client,
-    /// Where the server is, without secrets.
+    /// The server's address, without secrets.
     server: String,
     fleet: String,
     ttl: Duration,
     script: Script,
-    /// How many replicas must have what was lent.
+    /// How many replicas must have received what was lent.
     replicas: u64,
     #[cfg(feature = "tls")]
     certificates: tls::Certificates,
     connection: Mutex<Option<Connection>>,
     moved: Moved,
-    /// Which run of a server answered the last exchange.
+    /// The run of the server that answered the last exchange.
     met: Mutex<String>,
     /// The last request that was answered, and its answer.
     known: Mutex<Option<Known>>,
@@ -113,20 +115,21 @@ struct Terms {
 impl RedisBank {
     /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, `rediss://…`
     /// for TLS, or `unix:///path?pass=password`. User and password are percent-encoded: `p%40ss` is
-    /// `p@ss`. `ttl` is how long leases last, the same for all members. Does not connect.
+    /// `p@ss`. `ttl` is how long leases last, and must be the same for all members. Does not
+    /// connect.
     ///
     /// With `?replicas=N` at the end of the URL, each exchange waits until that many replicas have
     /// it, and fails without them. Give the number of all replicas: then two servers that both take
     /// themselves for the primary cannot both lend.
     ///
     /// TLS needs the feature `tls`. It trusts the system's authorities or those of
-    /// `with_authorities`, and shows the certificate of `with_certificate`, if any. A process that
-    /// has not chosen a cryptography provider for rustls gets ring.
+    /// `with_authorities`, and shows the certificate of `with_certificate`, if any. If the process
+    /// has not chosen a cryptography provider for rustls, this sets ring.
     ///
     /// # Errors
-    /// When the URL cannot be read, or asks for TLS without the feature; the fleet's name is empty,
-    /// longer than 1,024 bytes, or has control characters or braces; or `ttl` is shorter than
-    /// 200 ms or longer than a year.
+    /// When the URL is invalid, or asks for TLS without the feature; the fleet's name is empty,
+    /// longer than 1,024 bytes, or has control characters or braces; or `ttl` is shorter than 200
+    /// ms or longer than a year.
     pub fn new(url: &str, fleet: &str, ttl: Duration) -> Result<Self, RedisError> {
         let wrong = |why: String| RedisError::new("redis", Cause::Refused(why));
         check_name("fleet", fleet).map_err(wrong)?;
@@ -139,7 +142,7 @@ impl RedisBank {
         // Checked here, as the client accepts a malformed escape and sends it as text.
         let scheme = match Address::new(url).url() {
             Ok(url) => url.scheme().to_owned(),
-            // It says what form it wants.
+            // The client's error names the form that it expects.
             Err(AddressError::Scheme) => String::new(),
             Err(error) => return Err(wrong(format!("the URL: {error}"))),
         };
@@ -148,7 +151,7 @@ impl RedisBank {
             return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }
         let (url, replicas) = replicas(url).map_err(wrong)?;
-        // The error of the client does not repeat the URL, which may have a password in it.
+        // The client's error does not repeat the URL, which may have a password in it.
         let info = url.into_connection_info().map_err(|error| {
             let what = "the URL is not redis://user:password@host:port/database";
             RedisError::new("redis", Cause::Redis(what, error))
@@ -179,7 +182,7 @@ impl RedisBank {
     }
 
     /// Sets the limit of a budget for the whole fleet, as
-    /// [`Ledger::set_limit`](crate::Ledger::set_limit) does. This process sets it again where the
+    /// [`Ledger::set_limit`](crate::Ledger::set_limit) does. This process sets it again if the
     /// server has lost it.
     ///
     /// # Errors
@@ -237,7 +240,7 @@ impl RedisBank {
         self.call(&limit_arguments(budget, terms, if_none)).map(drop)
     }
 
-    /// Lists who has how much of a budget at this moment, in the order of their wishes.
+    /// Lists who has how much of a budget at this moment, ordered by the amounts that they want.
     ///
     /// # Errors
     /// When the server cannot be reached.
@@ -264,7 +267,8 @@ impl RedisBank {
     /// Runs the script.
     fn call(&self, arguments: &[Vec<u8>]) -> Result<Vec<Value>, RedisError> {
         let mut kept = self.connection.lock();
-        // Put back only after a whole answer: a late one must not be taken for that to the next.
+        // Put back only after a whole answer: a late one must not be taken for the answer to the
+        // next request.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
         let silent = |error: redis::RedisError| {
             self.moved.forget();
@@ -299,7 +303,7 @@ impl RedisBank {
             self.moved.forget();
             self.failed(error.into())
         };
-        // Fails where the process has chosen one, which then holds.
+        // Fails if the process has already chosen a provider, which then applies.
         #[cfg(feature = "tls")]
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = self.moved.client(&self.client).map_err(failed)?;
@@ -322,12 +326,12 @@ impl RedisBank {
         RedisError::new(&self.server, cause)
     }
 
-    /// The error for what the script never answers.
+    /// The error for an answer that the script never gives.
     fn strange(&self) -> RedisError {
         self.failed(Cause::Refused("its answer is not that of this version's script".to_owned()))
     }
 
-    /// Sets what this process has set before, and returns whether that is anything.
+    /// Sets the limits that this process set before, and returns whether there are any.
     fn set_again(&self) -> Result<bool, RedisError> {
         let limits = self.limits.lock().clone();
         for (budget, terms) in &limits {
@@ -336,7 +340,7 @@ impl RedisBank {
         Ok(!limits.is_empty())
     }
 
-    /// Asks with one list.
+    /// Sends the request with one list.
     fn exchange_once(&self, ask: &Ask<'_>, request: &Request) -> Result<Vec<Value>, RedisError> {
         let (ttl, met) = (self.ttl.as_micros().to_string(), self.met.lock().clone());
         let head = ["exchange", &ask.holder, &request.member, &ask.sequence, &ttl, &met];
@@ -345,7 +349,7 @@ impl RedisBank {
         self.call(&arguments)
     }
 
-    /// Returns the answer, or `None` where the server has no limits.
+    /// Returns the answer, or `None` if the server has no limits.
     fn ask(&self, request: &Request) -> Result<Option<Answer>, RedisError> {
         let refused = |why| Err(self.failed(Cause::Refused(why)));
         let wrong = |error: RefusedError| self.failed(Cause::Refused(error.to_string()));
@@ -408,7 +412,7 @@ impl RedisBank {
     }
 }
 
-/// Takes the number of replicas off the end of a URL.
+/// Removes the number of replicas from the end of a URL.
 fn replicas(url: &str) -> Result<(&str, u64), String> {
     const NAME: &str = "replicas=";
     let found = url.rfind("?replicas=").or_else(|| url.rfind("&replicas="));
@@ -496,7 +500,7 @@ impl Operate for RedisBank {
     }
 }
 
-/// Without the URL, which may have a password in it.
+/// Omits the URL, which may have a password in it.
 impl fmt::Debug for RedisBank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBank")

@@ -7,10 +7,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::error::Cause;
 use super::{RedisBank, RedisError};
 
-/// In PEM.
+/// The certificates, in PEM.
 #[derive(Clone, Default)]
 pub(super) struct Certificates {
-    /// None for the system's.
+    /// `None` for the system's.
     authorities: Option<Vec<u8>>,
     own: Option<Own>,
 }
@@ -39,8 +39,8 @@ impl RedisBank {
         Ok(self)
     }
 
-    /// Shows a certificate to the server, in PEM and followed by its chain, for which this is the
-    /// key: servers may ask for one of every client.
+    /// Shows the server this certificate, in PEM and followed by its chain, with its key: servers
+    /// may ask every client for one.
     ///
     /// # Errors
     /// When there is no certificate or no key among them, or the URL is not `rediss://…`.
@@ -51,11 +51,12 @@ impl RedisBank {
         Ok(self)
     }
 
-    /// Trusts these authorities, or the system's, and shows this certificate with its key, or none,
-    /// in place of those before: from the next connection on. All that is known of the fleet stays.
+    /// Replaces the certificates, from the next connection on: trusts these authorities, or the
+    /// system's, and shows this certificate with its key, or none. Everything known of the fleet
+    /// stays.
     ///
     /// # Errors
-    /// As those of [`with_authorities`](Self::with_authorities) and
+    /// The same as [`with_authorities`](Self::with_authorities) and
     /// [`with_certificate`](Self::with_certificate); nothing changes then.
     pub fn renew(
         &mut self,

@@ -15,10 +15,11 @@ use crate::{Answer, Bank, Budget, BudgetError, Lent, Limit, Operate, Request};
 /// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bank that another process of this host serves: see [`SocketServer`](crate::SocketServer).
+/// A bank that is served by another process of this host: see
+/// [`SocketServer`](crate::SocketServer).
 ///
-/// Connects when it is first asked, and again after each failure. An exchange takes a lock for as
-/// long as the bank takes to answer, a second at most.
+/// Connects when it is first asked, and again after each failure. An exchange takes a lock until
+/// the bank has answered, for at most a second.
 ///
 /// # Examples
 /// ```no_run
@@ -48,7 +49,8 @@ impl SocketBank {
 
     fn ask(&self, asked: &Asked) -> Result<Replied, Cause> {
         let mut kept = self.connection.lock();
-        // Put back only after a whole answer: a late one must not be taken for that to the next.
+        // Put back only after a whole answer: a late one must not be taken for the answer to the
+        // next request.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
         wire::write(connection.get_mut(), asked)?;
         let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank has ended");
@@ -60,7 +62,7 @@ impl SocketBank {
         }
     }
 
-    /// Asks for what `read` finds in the reply.
+    /// Sends a request, and returns what `read` finds in the reply.
     fn get<T>(
         &self,
         asked: &Asked,
@@ -75,7 +77,7 @@ impl SocketBank {
     }
 }
 
-/// Connects without waiting where a stopped server's queue is full.
+/// Connects without waiting, even if a stopped server's queue is full.
 #[cfg(target_os = "linux")]
 fn connect(path: &Path) -> io::Result<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -160,7 +162,7 @@ impl From<io::Error> for Cause {
 }
 
 impl SocketError {
-    /// Returns whether the bank has answered, and refused the request.
+    /// Returns whether the bank answered by refusing the request.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))

@@ -20,13 +20,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::wire::{self, Asked, Holding, Replied, Term};
 use crate::{Budget, BudgetError, Limit, Operate, Request};
 
-/// The most processes that are served at a time, each by a thread.
+/// Maximum number of processes that are served at a time, each by a thread.
 const MEMBERS_MAX: usize = 1024;
 
 /// How long a process may take to read its answer.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
-/// An answer is made in a few frames; a ledger sorts on the heap.
+/// Making an answer takes only a few frames; a ledger sorts on the heap.
 const STACK: usize = 256 << 10;
 
 /// A bank that is served to the processes of this host, until it is dropped.
@@ -50,15 +50,15 @@ const STACK: usize = 256 << 10;
 /// ```
 ///
 /// # Who may ask
-/// The mode of the socket decides who can connect. If others than its owner can, a member's name is
-/// `user 1000`, with the number of its user as the system knows it, whatever it calls itself: so no
-/// user can return what another one has, and a [cap](crate::Ledger::set_limit_per_member) holds for
-/// all processes of a user together.
+/// The mode of the socket decides who can connect. If users other than its owner can, a member's
+/// name is `user 1000`, with the number of its user as the system knows it, whatever name it gives.
+/// Therefore no user can return what another one has, and a
+/// [cap](crate::Ledger::set_limit_per_member) holds for all processes of a user together.
 ///
 /// Limits are set and listed by the user whose process this is, and by root.
 ///
-/// A request is bounded by 16 MiB, and 1,024 processes are served at a time. When all of these
-/// places are taken, a newcomer has one of its own user or of a user who has more: that of a
+/// A request is at most 16 MiB long, and 1,024 processes are served at a time. When all of these
+/// places are taken, a newcomer takes one from its own user or from a user who has more: that of a
 /// process that has asked nothing yet, or else one of the user who has the most.
 pub struct SocketServer {
     path: PathBuf,
@@ -75,14 +75,14 @@ pub struct SocketServer {
 #[derive(Default)]
 struct Shared {
     members: Mutex<Members>,
-    /// How many requests there were.
+    /// Total number of requests.
     asked: AtomicU64,
 }
 
 #[derive(Default)]
 struct Members {
     served: HashMap<u64, Served>,
-    /// The threads of those whose places others have.
+    /// The threads of processes whose places were taken.
     displaced: Vec<JoinHandle<()>>,
 }
 
@@ -92,7 +92,7 @@ struct Served {
     seat: Arc<Seat>,
 }
 
-/// Gives a place up when it is dropped, also where a bank panics. The other end of the connection
+/// Gives up a place when dropped, also if a bank panics. Otherwise the other end of the connection
 /// would stay open for as long as there is a copy of this one.
 struct Leaves<'a> {
     shared: &'a Shared,
@@ -105,16 +105,17 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Who has a place, and how it is used.
+/// The user of a place, and its activity.
 #[derive(Debug)]
 struct Seat {
     user: u32,
-    /// Which of all requests was the last from there; 0 before the first.
+    /// The number of its last request among all requests; 0 before the first.
     asked: AtomicU64,
 }
 
 impl Members {
-    /// Returns whether there is a place for a process of a user: a free one, or another's.
+    /// Returns whether there is a place for a process of a user: a free one, or one taken from
+    /// another process.
     fn make_room(&mut self, user: u32) -> bool {
         if self.served.len() < MEMBERS_MAX {
             return true;
@@ -135,10 +136,10 @@ impl Members {
     }
 }
 
-/// Returns whose place of these, each with its user and its last request, one more of a user may
-/// have. It is one of the user's own or of a user who has more: that of the first who has asked
-/// nothing, as members ask at once; or else, of the user with the most, that of the one who has
-/// asked nothing for longest.
+/// Chooses the place that one more process of `user` may take; each place comes with its user and
+/// its last request. It belongs to the user itself or to a user who has more. The first choice is
+/// the oldest place that has asked nothing, as members ask at once. Otherwise it is, of the user
+/// with the most places, the one that has asked nothing for longest.
 fn displaced(seats: &[(u64, u32, u64)], user: u32) -> Option<u64> {
     let mut has: HashMap<u32, usize> = HashMap::new();
     seats.iter().for_each(|(_, user, _)| *has.entry(*user).or_default() += 1);
@@ -155,16 +156,16 @@ fn displaced(seats: &[(u64, u32, u64)], user: u32) -> Option<u64> {
 }
 
 impl SocketServer {
-    /// Serves a bank at a path, with the permissions `mode`, such as `0o600`. Takes a thread, and
-    /// one for each process that is connected.
+    /// Serves a bank at a path, with the permissions `mode`, such as `0o600`. Takes one thread, and
+    /// one more for each connected process.
     ///
-    /// The socket of a server that was killed is replaced. Beside it stands a file whose name ends
-    /// in `.lock`, which stays.
+    /// The socket of a killed server is replaced. Beside it is a file whose name ends in `.lock`,
+    /// which stays.
     ///
     /// # Errors
-    /// When another server has the path, a file that is no socket stands there, the path is too
-    /// long for a socket (about 100 bytes), or it cannot be written; and outside Linux, when `mode`
-    /// lets other users in.
+    /// When another server has the path, a file that is not a socket is there, the path is too long
+    /// for a socket (about 100 bytes), or it cannot be written; and outside Linux, when `mode`
+    /// admits other users.
     pub fn start<B>(path: impl AsRef<Path>, mode: u32, bank: Arc<B>) -> io::Result<Self>
     where
         B: Operate + Send + Sync + 'static,
@@ -208,8 +209,8 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Binds in a directory of this user's own, and renames: before its mode is set, others may connect
-/// to a socket if they find it. Returns the device and number of the file, too.
+/// Binds in a directory of this user's own, and renames: before the mode is set, others could
+/// connect to a socket that they find. Also returns the device and number of the file.
 fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, (u64, u64))> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
@@ -222,13 +223,13 @@ fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, (u64, u64))> {
     }
     let private = beside(path, ".new");
     if private.exists() {
-        // Of a server that was killed: this one has the lock.
+        // Left by a killed server: this one has the lock.
         fs::remove_dir_all(&private)?;
     }
     DirBuilder::new().mode(0o700).create(&private)?;
     let bound = private.join("s");
     let listener = UnixListener::bind(&bound).and_then(|listener| {
-        // One that gave up after `poll` saw it must not hold up `accept`.
+        // A client that gave up after `poll` saw it must not hold up `accept`.
         listener.set_nonblocking(true)?;
         fs::set_permissions(&bound, Permissions::from_mode(mode))?;
         let file = number(&bound)?;
@@ -244,7 +245,7 @@ fn number(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Serves each process that connects, until `stopped` is.
+/// Serves each process that connects, until `stopped` is shut down.
 fn accept<B>(
     listener: &UnixListener,
     stopped: &UnixStream,
@@ -257,13 +258,13 @@ fn accept<B>(
     for id in 0.. {
         let mut events = [listener.as_fd(), stopped.as_fd()]
             .map(|from| PollFd::from_borrowed_fd(from, PollFlags::IN));
-        // If it fails, `accept` says so as well.
+        // If it fails, `accept` reports it as well.
         let _ = poll(&mut events, None);
         if !events[1].revents().is_empty() {
             return;
         }
         let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, or the connection was given up: others go on.
+            // Out of descriptors, or the connection was given up: others continue.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
@@ -282,7 +283,7 @@ fn serve<B>(
 where
     B: Operate + Send + Sync + 'static,
 {
-    // Some systems have it from the listener.
+    // On some systems it inherits this from the listener.
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_MAX))?;
     let caller = Caller::of(&stream, by_user)?;
@@ -304,16 +305,16 @@ where
             let number = own.asked.fetch_add(1, Ordering::Relaxed) + 1;
             taken.asked.store(number, Ordering::Relaxed);
         };
-        // A process that has ended or broken off is no error; one that sends nonsense is cut off.
+        // A process that ends or disconnects is no error; one that sends nonsense is cut off.
         let _ = answer(stream, &*bank, &caller, asks);
     })?;
     members.served.insert(id, Served { stream: kept, thread, seat });
     Ok(())
 }
 
-/// The asker, as far as the system knows it.
+/// The asking process, as far as the system knows it.
 struct Caller {
-    /// The name of the member, where it is not what the member says.
+    /// The name of the member, if it is not the one that the member gives.
     name: Option<String>,
     /// Whether it may set and list limits.
     is_operator: bool,

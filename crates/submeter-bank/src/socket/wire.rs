@@ -1,4 +1,4 @@
-//! The messages on the socket: a line of JSON each.
+//! The messages on the socket: one line of JSON each.
 
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Answer, Budget, BudgetError, Lease, Lent, Limit, Request, Want};
 
-/// The longest message: a thousand times what a process with a thousand budgets sends, or one that
-/// asks for as many budgets as a ledger lets it, with names of two hundred bytes.
+/// Maximum length of a message: a thousand times what a process with a thousand budgets sends, or
+/// enough for as many budgets as a ledger allows, with names of two hundred bytes.
 const MESSAGE_MAX: u64 = 16 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -188,15 +188,15 @@ impl From<Holding> for Lent {
     }
 }
 
-/// Writes a message, at once.
+/// Writes a message in one piece.
 pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
-/// Reads a message, or `None` at the end. Memory grows with what has arrived, not with what was
-/// announced.
+/// Reads a message, or `None` at the end. Memory grows with what has arrived, not with an announced
+/// length.
 pub(super) fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
     from.take(MESSAGE_MAX).read_until(b'\n', &mut line)?;
