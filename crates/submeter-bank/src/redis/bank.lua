@@ -1,48 +1,48 @@
 -- The ledger, as Redis keeps it: what `ledger.rs` says in words holds here too, step by step, and a
 -- test compares their answers. One call is one exchange, and Redis runs nothing in between.
 --
--- KEYS[1]  submeter:{FLEET}, a hash: run, replid, past (the run before), ttl, seen, asked (when seen by
---          an exchange), followed (by a replica, once), now, learns_until, leases, terms (how often
---          limits were set). All other keys begin with it, so that its hash tag keeps them on one node
---          of a cluster:
---   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of what is
---                   counted and wished, the floors
+-- KEYS[1]  submeter:{FLEET}, a hash: run, replid, past (the previous run), ttl, seen, asked (when an
+--          exchange last saw it), followed (whether a replica ever followed), now, learns_until,
+--          leases, terms (how often limits were set). All other keys begin with it, so that its hash
+--          tag keeps them on one node of a cluster:
+--   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of the counted
+--                   and wished amounts, the floors
 --   :scarce         the budgets of which more is wished than there is
 --   :ends           holder by the time at which its leases end
---   :holder:ID      '' -> the last sequence, how many leases, terms, base and answer; budget -> what
---                   is counted and wished, and since when
+--   :holder:ID      '' -> the last sequence, number of leases, terms, base and answer; budget -> the
+--                   counted and wished amounts, and since when
 --   :wishes:BUDGET  holder by its wish, in the order in which ties are served
 --   :name:MEMBER    the holders of one name
 --
--- ARGV[1]  'exchange': ID, name, sequence, ttl, the run that answered the caller before or '', the base,
---          how many budgets, then for each budget, ancestors first: budget, has, wants, and the place
---          of the nearest ancestor in this list or 0.
---          The base is the sequence of an answer that the caller has, or ''. With a base the list is of
---          what differs from then on: what is not listed has and wants what it did, and had all that it
---          wanted; a budget that is returned has '' for has. All that is below a listed budget which
---          differs is listed; the ancestors of what is listed are, too, and have '=' for has and what is
---          lent for wants where they do not differ
---          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless in place of
---          what is set
+-- ARGV[1]  'exchange': ID, name, sequence, ttl, the run that last answered the caller or '', the
+--          base, the number of budgets, then for each budget, ancestors first: budget, has, wants, and
+--          the index of the nearest ancestor in this list or 0.
+--          The base is the sequence of an answer that the caller has, or ''. With a base, only budgets
+--          that have changed since are listed: an unlisted budget has and wants the same as before, and
+--          got everything that it wanted; a returned budget has '' for has. Everything below a listed
+--          budget that differs is listed. So are the ancestors of listed budgets; those that do not
+--          differ have '=' for has and the amount lent for wants
+--          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless it replaces
+--          the current limit
 --          'limits'
 --          'lent': ttl, budget
 --
--- Times are microseconds. Amounts are below 2^53, where numbers are whole.
+-- Times are microseconds. Amounts are below 2^53, where numbers are exact integers.
 
 local root = KEYS[1]
 local POOLS, ENDS, SCARCE = root .. ':pools', root .. ':ends', root .. ':scarce'
 local HOLDER, WISHES, NAME = root .. ':holder:', root .. ':wishes:', root .. ':name:'
 local LEASES_MAX = 1048576
--- More of them, and exchanges do not look which of them a holder has.
+-- If there are more, exchanges do not check which of them a holder has.
 local SCARCE_MAX = 256
--- Arguments at once: Lua has a bounded stack.
+-- Maximum number of arguments in a call: Lua has a bounded stack.
 local MANY = 2000
 
 local pools = {}
 
--- Whether a holder that got all that it wanted may get less although nothing was set: the more others
--- wish, the less is its part. What it has does not depend on others while their wishes fit, nor does
--- what a cap leaves to it: they are lent only what it has not.
+-- Whether a holder that got everything it wanted may get less although no limit was set: the more
+-- others wish, the smaller its part. What it has does not depend on others while their wishes fit, nor
+-- does what a cap leaves to it: others are lent only what it does not have.
 local function is_scarce(pool)
   return pool[4] > pool[1]
 end
@@ -63,7 +63,7 @@ local function pool_of(budget)
   return pool
 end
 
--- Fields of a hash, by name.
+-- Returns fields of a hash, by name.
 local function fields_of(key, names)
   local found = {}
   for first = 1, #names, MANY do
@@ -78,7 +78,7 @@ end
 
 local function read_pools(budgets)
   for budget, kept in pairs(fields_of(POOLS, budgets)) do
-    -- Those that leases of others have ended in are newer here.
+    -- Pools in which leases of others have just ended are newer here.
     if pools[budget] == nil then
       pools[budget] = read_pool(kept)
     end
@@ -122,7 +122,7 @@ local function shares_of(id)
   return shares
 end
 
--- Takes a holder's shares back, and returns how many leases it occupied.
+-- Removes a holder's shares, and returns how many leases it occupied.
 local function forget(id)
   local occupied = 0
   for budget, share in pairs(shares_of(id)) do
@@ -143,15 +143,15 @@ local function forget(id)
   return occupied
 end
 
--- Lets time pass, and leases end that nobody renewed. Returns nothing where Redis has been started
--- again, or another has taken its place, and has no limits. `met` is what an exchange says of the run
--- that answered its caller before.
+-- Lets time pass, and ends leases that were not renewed. Returns nothing if Redis was restarted, or
+-- another server has taken its place, and there are no limits. `met` is the run that last answered the
+-- caller of an exchange.
 local function advance(ttl, met)
   local time = redis.call('TIME')
   local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   local replication = redis.call('INFO', 'replication')
-  -- Another one for who has followed a primary meanwhile.
+  -- It differs on a server that has followed a primary meanwhile.
   local replid = string.match(replication, 'master_replid:(%x+)') or ''
   local kept = redis.call('HMGET', root, 'run', 'ttl', 'seen', 'now', 'learns_until', 'leases',
     'replid', 'past', 'asked', 'followed', 'terms')
@@ -163,7 +163,7 @@ local function advance(ttl, met)
   local past, asked = kept[8], tonumber(kept[9] or clock)
   local followed = kept[10] == '1' or not string.find(replication, 'connected_slaves:0', 1, true)
   if kept[1] ~= run or kept[7] ~= replid then
-    -- What it has kept may be older than what it has lent.
+    -- What it has persisted may be older than what it has lent.
     if redis.call('HLEN', POOLS) == 0 then
       return nil
     end
@@ -175,19 +175,21 @@ local function advance(ttl, met)
       pool[3], pool[4], pool.changed = 0, 0, true
       redis.call('DEL', WISHES .. budget)
     end
-    -- As long as the longest that was lent, of which the ttl says nothing where it learned already.
+    -- For the longest lease that may be alive; if it was already learning, the ttl alone does not
+    -- tell.
     state.learns_until = math.max(state.learns_until, state.now + math.max(state.ttl, ttl))
     state.ttl, state.leases = ttl, 0
     past = kept[1] or ''
     redis.call('HSET', root, 'run', run, 'replid', replid, 'past', past, 'ttl', ttl)
   else
-    -- A clock that jumps must not end leases that members still use.
+    -- A clock jump must not end leases that members still use.
     local passed = math.max(clock - tonumber(kept[3]), 0)
     state.now = state.now + math.min(passed, state.ttl / 10)
   end
   if met then
-    -- Another server has lent meanwhile, which knew nothing of this one: a member has met it, or all
-    -- were away for longer than members that live wait. Who never had a replica was replaced by none.
+    -- Another server, which knew nothing of this one, may have lent meanwhile: a member has met it, or
+    -- all members were away for longer than live members wait. A server that never had a replica was
+    -- not replaced by one.
     local elsewhere = met ~= '' and met ~= run and met ~= past
     local silent = followed and clock - asked > state.ttl / 2
     if elsewhere or silent then
@@ -205,7 +207,7 @@ local function advance(ttl, met)
   return state
 end
 
--- The holder's part by max-min fairness, and whether its wish is among those that are sorted.
+-- Returns the holder's part by max-min fairness.
 local function fair(pool, budget, id, wish)
   if pool[4] <= pool[1] then
     return wish
@@ -223,14 +225,14 @@ local function fair(pool, budget, id, wish)
     end
     sum = sum + other
   end
-  -- Sums beyond 2^53 are rounded, so they are made anew.
+  -- Sums beyond 2^53 are rounded, so they are computed again.
   if sum ~= pool[4] then
     pool[4], pool.changed = sum, true
   end
   return part
 end
 
--- What the cap of the holder's name leaves beside its other holders.
+-- Returns how much of the cap of the holder's name its other holders leave.
 local function cap_of(pool, budget, id, name)
   if pool[2] < 0 then
     return math.huge
@@ -259,7 +261,7 @@ local function lend(budget, id, name, has, wants, above, learns, share, now)
   end
   add(pool, 0, wish)
   local room = math.max(pool[1] - pool[3], 0)
-  -- After a limit was lowered a member keeps what it has up to its part.
+  -- After a limit was lowered, a member keeps what it has up to its part.
   local keeps = math.min(has, counted_before)
   local amount = math.min(fair(pool, budget, id, wish), math.max(room, keeps))
   if learns then
@@ -273,7 +275,7 @@ local function lend(budget, id, name, has, wants, above, learns, share, now)
   return amount, struct.pack('<ddd', counted, wish, since)
 end
 
--- The answer that was given last, from what is kept of it.
+-- Rebuilds the last answer from what is kept of it.
 local function answer_in(last, run)
   local answer = { 'lent', run, (string.match(string.sub(last, 33, 48), '%x*')) }
   for at = 49, #last, 8 do
@@ -282,8 +284,8 @@ local function answer_in(last, run)
   return answer
 end
 
--- Whether a holder that lists what differs from `base` gets what it would if it listed everything:
--- the answer that it has is the last one, and nothing that it does not list has become scarce.
+-- Whether a holder that lists only differences from `base` gets the same as if it listed everything:
+-- the answer that it has is the last one, and no budget that it does not list has become scarce.
 local function may_list_less(id, base, last, terms, learns, budgets)
   if learns or not last or string.sub(last, 1, 16) ~= base then
     return false
@@ -299,7 +301,7 @@ local function may_list_less(id, base, last, terms, learns, budgets)
   end
   local listed = {}
   for at, budget in ipairs(budgets) do
-    -- What is below the others is not listed, and would get less if they did.
+    -- Budgets below the others are not listed, and would get less if those did.
     listed[budget] = ARGV[6 + at * 4] ~= '='
   end
   for budget in pairs(fields_of(HOLDER .. id, redis.call('SMEMBERS', SCARCE))) do
@@ -378,7 +380,7 @@ local function exchange()
     answer[4 + at] = amount
   end
   if base == '' then
-    -- What is not listed any more is returned.
+    -- Budgets that are no longer listed are returned.
     for budget, share in pairs(shares) do
       if budget ~= '' then
         give_back(budget, share)
@@ -440,7 +442,7 @@ local function lent()
   return holders
 end
 
--- Without limits it is one that was started again, and has lent nothing yet.
+-- Without limits it is a restarted server that has not lent anything yet.
 local function learns()
   local state = advance(tonumber(ARGV[2]))
   return { 'learns', (not state or state.now < state.learns_until) and 1 or 0 }

@@ -1,12 +1,12 @@
 // Who had the server: two minutes of each tenant's part of it, one above the other.
 
-// How many tenants have a colour of their own; the others are one.
+// How many tenants have a colour of their own; the others share one.
 const BANDS = 8;
 
 const NOBODY = "the page, the network, the program's own housekeeping";
 
 const band = {
-  // Those with a colour, in its order: who has one keeps it, and its place in the pile.
+  // Tenants with a colour, in its order: a tenant keeps its colour, and its place in the pile.
   tenants: Array(BANDS).fill(null), parts: null,
 
   start() {
@@ -23,7 +23,7 @@ const band = {
     const axis = el("p", { class: "axis", "aria-hidden": "true" }, ...["−2 min", "−1 min", "now"].map((text) => el("span", { text })));
     this.why = el("p", { class: "why", role: "status", hidden: "" });
     this.box.append(el("h2", {}, el("span", { text: "Who had the server" }), this.aside), el("div", { class: "both" }, el("div", {}, this.slider, axis), this.legend), this.why);
-    // The last two are the other tenants, and what belongs to none.
+    // The last two are the other tenants, and time that belongs to none.
     this.parts = [...this.tenants.map((_, i) => `c${i}`), "others", "nobody"].map((name) => {
       const path = svg("path", { class: name });
       this.plot.append(path);
@@ -38,18 +38,18 @@ const band = {
     setAttr(this.parts[BANDS + 1].button, "aria-expanded", "false");
   },
 
-  // What belongs to no tenant, and which alert is about it.
+  // Explains the time that belongs to no tenant, and names the alert about it.
   explain() {
     this.why.hidden = !this.why.hidden;
     setAttr(this.parts[BANDS + 1].button, "aria-expanded", String(!this.why.hidden));
   },
 
-  // Who comes must have a fifth more than who goes, or two alike would take turns.
+  // A newcomer must have a fifth more than the tenant it replaces, or two similar ones would take turns.
   choose() {
-    // After a pause the same tenants are other objects.
+    // After a pause the same tenants are different objects.
     const now = (group) => { const known = group && model.groups.get(group.id); return known && known.path === group.path ? known : null; };
     this.tenants = this.tenants.map(now);
-    // The greatest so far: to sort ten thousand took a fourth of the time of a message.
+    // The greatest so far: sorting ten thousand took a fourth of the time of a message.
     const known = new Set(this.tenants), most = [];
     for (const group of model.groups.values()) {
       const rank = group.sum * (known.has(group) ? 1.2 : 1);
@@ -74,14 +74,14 @@ const band = {
     const lines = this.tenants.map((group) => group ? model.seconds(group.line, 0) : null);
     const rest = root.map((all, at) => {
       const left = all - lines.reduce((sum, line) => sum + (line ? line[at] : 0), 0);
-      // Less is what was rounded.
+      // Anything less comes from rounding.
       return left > all / 500 ? left : 0;
     });
     const nobody = view.shape === "cores" ? whole.map((all, at) => Math.max(0, all - root[at])) : null;
     const most = root.reduce((most, all, at) => Math.max(most, all + (nobody ? nobody[at] : 0)), 0);
     const all = view.shape === "cores" ? model.server.cpus : 0;
-    // Against the whole machine where that is no tiny part of it; a little more than all is a
-    // sample that came late.
+    // Against the whole machine, unless only a tiny part of it is used; slightly more than all comes
+    // from a late sample.
     this.most = most * 2 > all && most <= all * 1.1 ? all : scale(most || 1).top;
     let below = Array(SLOTS).fill(0);
     this.values = [...lines, rest, nobody];
@@ -92,7 +92,7 @@ const band = {
       below = above;
     });
     setText(this.top, format.tick(view.as.show(this.most)));
-    // As the alert has it, over what is shown.
+    // The alert's condition, over the time shown.
     const sum = (line) => line.reduce((sum, one) => sum + one, 0);
     this.isMuch = nobody !== null && sum(nobody) * 2 > sum(whole) && sum(whole) > SLOTS / 2;
     setText(this.why, `${this.isMuch ? "More than half of the CPU time of these two minutes belongs" : "Some CPU time belongs"} to no tenant: ${NOBODY}. `
@@ -101,7 +101,7 @@ const band = {
     this.paintMoment();
   },
 
-  // When something was said, below the pile.
+  // The times of verdicts, below the pile.
   paintMarks() {
     const all = [...model.verdicts, ...model.earlier.filter((past) => !model.verdicts.some((now) => now.since_ms === past.since_ms && now.group === past.group))];
     const part = (ms) => Math.max(0, Math.min(1, 1 - (model.at - ms) / 1000 / (SLOTS - 1)));
@@ -116,7 +116,7 @@ const band = {
     });
   },
 
-  // The figures of the moment that is pointed at.
+  // The figures of the moment under the pointer.
   paintMoment() {
     if (!this.parts || this.box.hidden || !this.values) return;
     const view = model.divided, at = moment.slot();
@@ -157,7 +157,7 @@ function area(below, above, most) {
   return `M${there}L${back}Z`;
 }
 
-// The moment that all lines show, where one is pointed at.
+// The moment that all lines show while the pointer is on one.
 const moment = {
   // Seconds before the newest sample, or null: now.
   ago: null,
@@ -174,7 +174,7 @@ const moment = {
     if (detail.built && detail.chart && detail.doc) detail.paintChart();
   },
 
-  // Points where the pointer is: `left` and `right` are what stands beside the line, in its units.
+  // Follows the pointer: `left` and `right` are the margins beside the line, in its units.
   watch(node, left = 0, right = 0, width = 1) {
     node.addEventListener("pointermove", (event) => {
       const box = node.getBoundingClientRect();

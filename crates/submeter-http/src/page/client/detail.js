@@ -13,7 +13,7 @@ const detail = {
   open(path, focus) {
     this.wantFocus = focus;
     location.hash = "#" + encodeURI(path);
-    // At once: a sentence that leads here then shows its moment, which to follow would forget.
+    // Now, not on the event: a sentence that leads here then sets its moment, which `follow` would reset.
     this.follow();
   },
 
@@ -33,7 +33,7 @@ const detail = {
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
-    // A chart that goes under the pointer is not left by it.
+    // When a chart is removed under the pointer, no leave event comes.
     if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; moment.set(null); }
     if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
@@ -150,7 +150,7 @@ const detail = {
     this.prefill();
   },
 
-  // Opens a tenant where it is limited, with what would help.
+  // Opens a tenant at its limits, with the limit that would help.
   limit(path, remedy) {
     this.wanted = [path, remedy];
     this.open(path);
@@ -201,7 +201,7 @@ const detail = {
   },
 
   paintQuota({ metric, box, aside, meter, held, refused, waits }, usage) {
-    // One that the group never used and that does not bind it says nothing.
+    // A quota that the group never used and that does not bind it is left out.
     box.hidden = !usage || (!usage.peak && usage.limit === null && !usage.pressure);
     if (box.hidden) return;
     const text = (n) => format.text(unitOf(metric).show(n));
@@ -214,7 +214,7 @@ const detail = {
     const events = [[usage.refused, number, "refused"], [usage.overdrafts, number, "beyond it"], [usage.paused, number, "paused"],
       [usage.reclaimed, text, "reclaimed"], [usage.reclaimed_low, number, "times of what low protects"]].filter(([n]) => n);
     setText(refused, events.map(([n, show, what]) => `${show(n)} ${what}`).join(", ") || "none refused");
-    // As memory.pressure of a cgroup.
+    // Like memory.pressure of a cgroup.
     const { some, full } = usage.pressure || {};
     const stall = (name, { avg10, avg60, total_us }) => `${name} ${avg10.toFixed(1)}${NBSP}% of 10${NBSP}s, ${avg60.toFixed(1)}${NBSP}% of a minute, ${format.text(format.ns(total_us * 1000))} in all`;
     const lines = some ? ["waited for room", stall("some", some), stall("full", full)] : [];
@@ -229,7 +229,7 @@ const detail = {
     const ago = doc.history.ago_s;
     let values = doc.history.series[chart.key] || [];
     const level = chart.limit || ["bytes", "count"].includes(chart.shape);
-    // The server keeps no past of an idle tenant: what it holds has not changed.
+    // The server keeps no past of an idle tenant: the amount held has not changed.
     if (level && values.every((v) => v === null)) values = values.map(() => doc.group.overview[chart.key]);
     const limit = chart.limit ? doc.group.overview[chart.limit.key] : null;
     const [left, width, height] = [40, 356, 108];
@@ -313,7 +313,7 @@ const detail = {
   },
 };
 
-// Where a tenant is limited: by a line for the program's file, by a command, or by a button.
+// The form that limits a tenant: by a line for the program's file, by a command, or by a button.
 function limiter(path) {
   const { limit_example, sets_limits } = model.server;
   const input = el("input", { type: "text", "aria-label": `Limits of ${visible(path)}`, placeholder: limit_example, autocomplete: "off", spellcheck: "false", maxlength: 200 });

@@ -1,5 +1,5 @@
-// Elements and lines. Text from the server enters the page through `textContent` only, and with
-// nothing in it that is not seen: names of tenants are chosen by clients.
+// Elements and lines. Text from the server enters the page only through `textContent`, without
+// invisible characters: names of tenants are chosen by clients.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -42,7 +42,7 @@ function figure(className) {
   node.set = ([n, u]) => {
     setText(number, n);
     setText(unit, u);
-    // How many digits are behind the point, by which a column aligns.
+    // The number of digits after the point, by which a column aligns.
     setAttr(node, "data-digits", (n.split(".")[1] || "").length);
     node.classList.toggle("zero", n === "0" || n === "–" || n === "0.0");
   };
@@ -69,9 +69,9 @@ function paths(values, width, height, top, slots) {
   return [line, area];
 }
 
-// What the top of a line's box stands for. `floor` keeps the noise of a near-constant line from
-// filling the box. A spike that is over soon is cut at four times what three quarters of the line
-// stay below, or the rest would be flat until it has left; a burst that lasts is the line.
+// The value at the top of a line's box. `floor` keeps the noise of a near-constant line from filling
+// the box. A short spike is cut at four times the value that three quarters of the line stay below,
+// or the rest would be flat until the spike has left; a burst that lasts is the line.
 function ceiling(values, floor) {
   const busy = values.filter((v) => v > 0).sort((a, b) => a - b);
   const most = busy.length ? busy[busy.length - 1] : 0;
@@ -88,7 +88,7 @@ function sparkline(className) {
     const [l, a] = paths(values, 100, 22, top, slots);
     setAttr(line, "d", l);
     setAttr(area, "d", a);
-    // Nothing happened: a coloured line would say in each row that something did.
+    // Nothing happened: a coloured line would suggest in each row that something did.
     node.classList.toggle("still", !values.some((v) => v));
   };
   return node;

@@ -23,7 +23,7 @@ const format = {
     return [sig3(n / 1e9), "s"];
   },
   percent: (r) => r === null || r === undefined ? ["–", ""] : [(r * 100).toFixed(r >= 0.99995 ? 0 : 1), "%"],
-  // On an axis, where 4.00 says no more than 4.
+  // On an axis, where 4.00 tells no more than 4.
   tick: ([n, u]) => format.text([n.includes(".") ? n.replace(/\.?0+$/, "") : n, u]),
   text: ([n, u]) => u ? n + NBSP + u : n,
 };

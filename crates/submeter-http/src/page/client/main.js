@@ -14,7 +14,7 @@ const tiles = {
     });
   },
 
-  // Its limit, or else between what it was.
+  // Its limit, or else its range.
   note(view, past) {
     const limit = view.limit && model.get(model.root, view.limit);
     if (typeof limit === "number") return "of " + format.text(view.as.show(limit));
@@ -44,7 +44,7 @@ const tiles = {
 const link = {
   source: null, last: 0, was: "connecting", isPaused: false,
 
-  // What is shown stays as it is: the server knows the last two minutes when it goes on.
+  // The page stays as it is: the server still knows the last two minutes when the page continues.
   pause() {
     this.isPaused = !this.isPaused;
     const button = document.getElementById("pause");
@@ -96,7 +96,7 @@ const link = {
     box.hidden = !text;
   },
 
-  // Notices what the browser does not: a server that is there and says nothing.
+  // Notices what the browser does not: a server that is connected but silent.
   watch() {
     if (this.isPaused) return;
     const now = Date.now();

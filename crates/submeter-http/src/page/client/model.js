@@ -1,12 +1,12 @@
-// What the server said, and which rows follow from it. Knows nothing of the document.
+// The data from the server, and the rows that follow from it. Knows nothing of the document.
 
 // Where the page is mounted, with a slash at the end.
 const BASE = location.pathname.replace(/\/?$/, "/");
 
 const SLOTS = 120;
 
-// How figures of each shape are written. `top` is the whole that a chart shows, `floor` what keeps
-// the noise of a nearly constant line from filling its box.
+// How figures of each shape are written. `top` is the whole that a chart shows; `floor` keeps the
+// noise of a nearly constant line from filling its box.
 const or = (show) => (v) => v === null || v === undefined ? ["–", ""] : show(v);
 const SHAPES = {
   rate: { show: or(format.rate), floor: 1, width: 74 },
@@ -18,7 +18,7 @@ const SHAPES = {
   time: { show: format.ns, floor: 1000, width: 70 },
 };
 
-// Of each unit of the schema: how values are written, and their growth per second.
+// For each unit of the schema: how values and their growth per second are written.
 const UNITS = {
   bytes: { show: format.bytes, per: format.byteRate },
   nanoseconds: { show: format.ns, per: format.ns },
@@ -26,9 +26,9 @@ const UNITS = {
 };
 const unitOf = (metric) => UNITS[metric.unit] || UNITS.count;
 
-// Who passes another in the order has so many times as much: of two alike, none moves each second.
+// How many times as much a tenant needs to pass another: two similar ones must not swap each second.
 const PASSES = 1.2;
-// Of more siblings nobody follows the order by eye.
+// With more siblings, nobody can follow the order by eye.
 const HELD_MOST = 100;
 
 const model = {
@@ -43,7 +43,7 @@ const model = {
     this.headlines = this.views.filter((view) => view.place === "headline");
     const columns = this.views.filter((view) => view.place === "headline" || view.place === "table");
     this.columns = columns.filter((view) => !view.is_refusal);
-    // One column says what is refused, and by what.
+    // One column shows what is refused, and by what.
     const of = columns.filter((view) => view.is_refusal);
     if (of.length) this.columns.push({ key: "refused", title: "Refused/s, by", shape: "rate", place: "table", is_trouble: true, of, as: { ...SHAPES.rate, width: 158 }, help: of.map((view) => view.help || view.title).join("; ") });
     this.sort = { key: this.columns.length ? this.columns[0].key : "name", down: true };
@@ -51,7 +51,7 @@ const model = {
 
   full(doc) {
     if (!this.views) this.declare(doc.views);
-    // The server came back as a program that shows something else, or a library has added metrics.
+    // The server restarted as a program that shows something else, or a library has added metrics.
     const said = JSON.stringify([doc.views, doc.schema]);
     this.said ||= said;
     if (this.said !== said) location.reload();
@@ -88,7 +88,7 @@ const model = {
     push(this.times, doc.at_ms);
     if (this.divided) for (const group of this.groups.values()) {
       const value = this.get(group, this.divided) || 0;
-      // A tenant that was never busy has no line, which is a line at zero for nothing.
+      // A tenant that was never busy has no line: a line at zero would be a waste.
       if (!group.line && value === 0) continue;
       group.line ||= [];
       group.sum = (group.sum || 0) + value - (push(group.line, value) || 0);
@@ -97,8 +97,8 @@ const model = {
     this.bound();
   },
 
-  // A line second by second, as of a tree that is large or a machine that is busy there are fewer
-  // samples: each lasts until the next. `before` is what it is where none is known.
+  // A line second by second: a large tree or a busy machine has fewer samples, and each lasts until
+  // the next. `before` is the value where none is known.
   seconds(line, before = null) {
     const { times, at } = this;
     const first = times.length - (line || []).length;
@@ -122,7 +122,7 @@ const model = {
     }
   },
 
-  // Marks and what is over come only where they change.
+  // Marks and past verdicts come only when they change.
   judged({ verdicts = [], marks = this.marks, earlier = this.earlier }) { Object.assign(this, { verdicts, marks, earlier }); },
 
   add([id, parentId, name, row]) {
@@ -166,7 +166,7 @@ const model = {
     for (const group of this.groups.values()) if (group.kids.length && group.depth > 0) this.folded.set(group.path, folded);
   },
 
-  // The rows from top to bottom: siblings in order, what does not match left out.
+  // The rows from top to bottom: siblings in order, without those that do not match.
   rows() {
     if (!this.root) return [];
     const keep = this.filter ? this.matching() : null;
@@ -195,7 +195,7 @@ const model = {
     return keep;
   },
 
-  // Siblings in their order, which is made once for each message: a filter leaves out, and moves
+  // Siblings in their order, which is made once for each message: a filter leaves rows out, and moves
   // none.
   ordered(group) {
     const by = `${this.sort.key} ${this.sort.down}`;

@@ -1,25 +1,25 @@
 // Draws who is harmed, by whom, and who is at a limit, which the server has judged.
 
-// Of pressure, an average that never falls to 0 again, less than such a part is noise.
+// Pressure below this part is noise: it is an average that never falls to 0 again.
 const STALLED_PART = 0.01;
 
-// What stands beside the name of a group that a verdict is about.
+// The label beside the name of a group with a verdict.
 const MARKS = { bursts: "bursts", takes: "takes most", waits: "waits", slower: "slow", finds_less: "finds less", gets_less: "gets less", refused: "over its limit", stalls: "stalls" };
 const BLAME = ["bursts", "takes"];
 
 const news = {
   marks: new Map(),
 
-  // Writes the sentences. A screen reader hears of them when another tenant is concerned, not each
-  // second with other figures.
+  // Writes the sentences. A screen reader announces them when another tenant is concerned, not each
+  // second with new figures.
   paint() {
     const { verdicts, earlier } = model;
     this.marks = new Map();
-    // The first that is said of a group is the worst.
+    // The first verdict on a group is the worst.
     for (const [id, kind] of model.marks) if (!this.marks.has(id)) this.marks.set(id, MARKS[kind] || kind);
     const box = document.getElementById("news");
     box.hidden = !verdicts.length;
-    // Nobody takes from others: amber, not red.
+    // No tenant takes from others: amber, not red.
     box.classList.toggle("calm", !verdicts.some(({ kind }) => BLAME.includes(kind)));
     setAttr(box, "title", verdicts.length && verdicts[0].why ? visible(verdicts[0].why) : null);
     this.write(box, verdicts, "span", (verdict) => ago(verdict));
@@ -29,8 +29,8 @@ const news = {
     this.write(over.lastElementChild, earlier, "li", ({ since_ms, ended_ms }) => ` ${clock(since_ms)} to ${clock(ended_ms)}`);
   },
 
-  // A name may be written from right to left, and is not to take figures along. It leads to the
-  // tenant, at the moment of which something is said.
+  // A name may be written from right to left, and must not take figures along. It links to the
+  // tenant, at the moment of the verdict.
   write(box, verdicts, tag, when) {
     while (box.children.length > verdicts.length) box.lastChild.remove();
     verdicts.forEach((verdict, i) => {
@@ -56,7 +56,7 @@ const news = {
   },
 };
 
-// When a verdict that is over ended.
+// When a past verdict ended.
 function ago({ ended_ms }) {
   return ended_ms === undefined ? "" : ` ${duration(model.at - ended_ms)} ago.`;
 }

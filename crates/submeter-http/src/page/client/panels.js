@@ -1,10 +1,10 @@
-// Tables that the program declares: nothing here knows what they are of.
+// Tables that the program declares: nothing here knows their contents.
 
 const panels = {
   said: null, parts: [],
 
-  // Anew only when the program declares something else: a table that is rebuilt loses what is
-  // selected in it.
+  // Rebuilt only when the program declares something else: a table that is rebuilt loses its
+  // selection.
   declare(docs) {
     const said = JSON.stringify(docs.map(({ title, columns }) => [title, columns]));
     if (said === this.said) return;

@@ -23,7 +23,7 @@ const table = {
     new ResizeObserver(() => this.fit()).observe(this.grid);
   },
 
-  // Heads the columns, once it is known which there are.
+  // Makes the heads of the columns, once the columns are known.
   columns() {
     const head = document.getElementById("head");
     const select = document.getElementById("sort-select");
@@ -39,8 +39,8 @@ const table = {
     this.fit();
   },
 
-  // Shows what fits: the later columns go first, and what is refused last. A phone shows the first,
-  // and the others below the name.
+  // Shows the columns that fit: later ones are dropped first, and refusals last. A phone shows the
+  // first, and the others below the name.
   fit() {
     if (!model.views) return;
     const gap = 18, name = 230;
@@ -143,7 +143,7 @@ const table = {
       fillRow(node, group);
     }
     for (const [id, node] of this.nodes) {
-      // The row with the focus stays, or the keyboard would lose its place by scrolling.
+      // The focused row stays, or the keyboard would lose its place on scrolling.
       if (seen.has(id) || (node === document.activeElement && model.groups.get(id) === node.group && this.rows.includes(node.group))) continue;
       node.remove();
       this.nodes.delete(id);
@@ -250,8 +250,8 @@ function fillRow(node, group) {
   setText(part.mark, mark);
   setAttr(part.mark, "data-mark", mark || null);
   part.dot.className = "dot " + band.colour(group);
-  // On a phone below the name: what is out of the ordinary, what is used of each limit, that of the
-  // first figure, which stands beside the name, and the rest.
+  // On a phone, below the name: whatever is out of the ordinary, the use of each limit, that of the
+  // first figure, which is beside the name, and the rest.
   const [hot, used, limits, rest] = [[], [], [], []];
   for (const [i, view] of model.columns.entries()) {
     const cell = part.cells[i];
@@ -274,7 +274,7 @@ function fillRow(node, group) {
       cell.meter.hidden = limit === null;
       if (limit !== null) cell.meter.set(value, limit);
     }
-    // What is nothing comes not at all.
+    // Zeros are left out.
     if (value && isHot) hot.unshift(text);
     else if (i && value && view.place === "headline" && !most) rest.push(text);
   }
@@ -284,5 +284,5 @@ function fillRow(node, group) {
   setText(part.sub, text);
 }
 
-// What a view of refusals is about: its title without the unit.
+// The subject of a view of refusals: its title without the unit.
 function reason(view) { return view.title.replace(/\/s$/, "").toLowerCase(); }

@@ -8,23 +8,23 @@ const ANY = new RegExp(`[${HIDDEN}]`, "u"), EACH = new RegExp(ANY, "gu"), IN_NAM
 const UNSEEN = new RegExp(`[${HIDDEN}${BLANK}]`, "gu");
 const escaped = (c) => `\\u{${c.codePointAt(0).toString(16)}}`;
 
-// A text of which names may be a part: nothing in it turns what stands around. All that enters the
-// document goes through here.
+// A text that may contain names: nothing in it changes the direction of the text around it.
+// Everything that enters the document goes through here.
 const plain = (text) => ANY.test(text) ? String(text).replace(EACH, escaped) : text;
 
-// A name or a path: two that differ never look the same by what is not seen.
+// A name or a path: two that differ never look the same because of invisible characters.
 const visible = (name) => name.replace(IN_NAMES, (c, at) => {
   const [before, after] = [name[at - 1] ?? " ", name[at + 1] ?? "/"];
   return c === " " && before !== " " && before !== "/" && after !== "/" ? c : escaped(c);
 });
 
-// A path as a line of a file has it: in quotes, as in JSON, where it would not be read as it is.
+// A path as in a line of a file: quoted as in JSON if it would otherwise be misread.
 const inFile = (path) => {
   const unit = (u) => `\\u${u.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return /[\s#]/.test(path) || ANY.test(path) ? JSON.stringify(path).replace(UNSEEN, (c) => c.split("").map(unit).join("")) : path;
 };
 
-// A command that sets limits. The token stays where the shell has it: what is copied is pasted anywhere.
+// A command that sets limits. The token stays in the shell's variable: copied text may be pasted anywhere.
 const curl = (address, limits, asksToken) => {
   const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
   const token = asksToken ? ' -H "Authorization: Bearer $TOKEN"' : "";
