@@ -1,9 +1,8 @@
-//! What the engines cost: how long a first grant takes, how much of a limit can be used when load
-//! moves, and how much of a CPU a fleet takes of Redis.
+//! The cost of the engines: how long a first grant takes, how much of a limit can be used when load
+//! moves, and how much of Redis' CPU a fleet takes.
 //!
-//! `cargo bench -p submeter-bank --bench engine_cost -- 1000 1000` is a fleet of a
-//! thousand members with a thousand budgets each, of which 5 % change from one exchange to the
-//! next.
+//! `cargo bench -p submeter-bank --bench engine_cost -- 1000 1000` is a fleet of a thousand members
+//! with a thousand budgets each, 5 % of which change from one exchange to the next.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,10 +18,10 @@ mod demand;
 
 use demand::Demand;
 
-/// How long leases last, and an engine that has just been started learns before it lends.
+/// How long leases last, and how long an engine that has just started learns before it lends.
 const TTL: Duration = Duration::from_secs(15);
 const GRANTS: u64 = 1_000;
-/// How often a member asks then.
+/// The interval between a member's requests at that time to live.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// How long leases last while load moves.
@@ -107,7 +106,7 @@ fn etcd(budget: &Budget) {
     new("cost").set(&limit).expect("it runs");
     until_it_lends(&new("cost"), budget);
     first_grants("etcd", budget, || new("cost"));
-    // Hundreds of processes share that one's value. Of a hundred fleets, few share each.
+    // Hundreds of processes share that one's value. Of a hundred fleets, few processes share each.
     let fleets: Vec<_> = (0..100).map(|at| format!("cost-{at}")).collect();
     fleets.iter().for_each(|fleet| new(fleet).set(&limit).expect("it runs"));
     std::thread::scope(|scope| {
@@ -122,8 +121,8 @@ fn etcd(budget: &Budget) {
     skewed("etcd", || new("skew"));
 }
 
-/// Two members, of which one wishes for nine tenths of a limit and the other for one; then they
-/// change places. Says how much of the limit is used two periods after that.
+/// Two members want nine tenths and one tenth of a limit, and then change places. Prints how much
+/// of the limit is used two periods later.
 fn skewed<B: Operate>(engine: &str, new: impl Fn() -> B) {
     let budget = Budget::new("/skew", "requests").expect("a name");
     let limit = Limit { budget: budget.clone(), most: LIMIT, floors: 0, per_member: None };
@@ -156,7 +155,7 @@ fn skewed<B: Operate>(engine: &str, new: impl Fn() -> B) {
         }
         members.iter().map(|(_, demand, _)| demand.wished.min(demand.limit)).sum::<u64>()
     };
-    // Until one that learns lends.
+    // Until an engine that learns lends.
     pass(0, SHORT * 5);
     let used = [1, 0, 1].map(|hot| pass(hot, SHORT / 3 * 2) * 1000 / LIMIT);
     println!("{engine}: {used:?} of 1000 used, two periods after nine tenths of the load moved");
@@ -167,13 +166,13 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Waits while an engine that has just been started learns.
+/// Waits while an engine that has just started learns.
 fn until_it_lends(bank: &impl Bank, budget: &Budget) {
     let mut holder = Holder::new("waits", 0);
     holder.add(budget.clone(), 10, Outage::Strict);
@@ -188,7 +187,8 @@ fn until_it_lends(bank: &impl Bank, budget: &Budget) {
     }
 }
 
-/// A process that has just started, from its first look to its lease: it connects, too.
+/// The time of a process that has just started, from its first look to its lease, including
+/// connecting.
 fn first_grants<B: Bank>(engine: &str, budget: &Budget, new: impl Fn() -> B) {
     let mut took: Vec<_> = (0..GRANTS)
         .map(|epoch| {
@@ -208,7 +208,7 @@ fn first_grants<B: Bank>(engine: &str, budget: &Budget, new: impl Fn() -> B) {
     println!("{engine}: first grant {p50:?} p50, {p99:?} p99, {GRANTS} processes");
 }
 
-/// The CPU time that the server has taken so far.
+/// The CPU time that the server has used so far.
 fn cpu(url: &str) -> f64 {
     let client = redis::Client::open(url).expect("a URL");
     let mut connection = client.get_connection().expect("it runs");
@@ -220,7 +220,7 @@ fn cpu(url: &str) -> f64 {
     part("used_cpu_sys:") + part("used_cpu_user:")
 }
 
-/// A bank for each member, as each is a process.
+/// Measures a fleet with one bank for each member, as each is a process.
 fn fleet(new: impl Fn() -> RedisBank, url: &str, members: u64, budgets: u64) {
     let names: Vec<_> = (0..budgets)
         .map(|at| Budget::new(&format!("/tenant-{at}"), "memory").expect("a name"))
@@ -232,7 +232,7 @@ fn fleet(new: impl Fn() -> RedisBank, url: &str, members: u64, budgets: u64) {
     let mut rng = fastrand::Rng::with_seed(16);
     let mut fleet: Vec<_> = (0..members)
         .map(|epoch| {
-            // Others than those that were granted something first.
+            // Different ones from those that got the first grants.
             let mut holder = Holder::new("member", GRANTS + epoch);
             names.iter().for_each(|name| holder.add(name.clone(), 10, Outage::Strict));
             (holder, Uses(Vec::new()), new())

@@ -1,4 +1,4 @@
-//! What a charge costs whose limit is leased, beside one whose limit is the process's own.
+//! The cost of a charge whose limit is leased, compared with one whose limit is the process's own.
 //!
 //! `cargo bench -p submeter-fleet --bench charge_cost`
 
@@ -8,10 +8,10 @@ use submeter::{Bytes, Group, Quota, Schema, Tree};
 use submeter_bank::{Budget, InForce, MemoryBank, Outage};
 use submeter_fleet::Driver;
 
-/// As users would have it.
+/// A time to live that users would choose.
 const TTL: Duration = Duration::from_secs(15);
 const LIMIT: u64 = 1 << 30;
-/// How long each variant charges before the other does. A driver looks each 50 ms.
+/// How long each variant charges before the other does. A driver looks every 50 ms.
 const TURN: Duration = Duration::from_millis(60);
 const TURNS: usize = 300;
 
@@ -47,7 +47,7 @@ fn main() {
     let mut driver = Driver::new(&tree, "web-1");
     driver.add_level(&budget, leased_memory, LIMIT / 2, Outage::Strict).expect("a group");
     let fleet = driver.start(bank).expect("threads");
-    // What holds nothing is idle, and returns its lease.
+    // A group that holds nothing is idle, and returns its lease.
     let hold = |group: &Group, memory| loop {
         match group.try_charge(memory, LIMIT / 4) {
             Ok(held) => break held,

@@ -43,7 +43,7 @@ impl Fixture {
         Fixture { tree, metrics, cpu, web }
     }
 
-    /// Requests, errors, aborted, active, durations.
+    /// Returns requests, errors, aborted, active, durations.
     fn counts(&self) -> [u64; 5] {
         let HttpMetrics { requests, errors, aborted, active, duration, .. } = self.metrics;
         let [requests, errors, aborted] = [requests, errors, aborted].map(|key| self.web.sum(key));
@@ -56,7 +56,7 @@ impl Fixture {
         keys.map(|key| self.web.sum(key))
     }
 
-    /// Serves one request: a path is a tenant's.
+    /// Serves one request, whose path is that of a tenant.
     fn serve<B, A, E, F>(
         &self,
         request: Request<B>,
@@ -93,7 +93,7 @@ fn frames<E>(
     StreamBody::new(stream::iter(0..n).map(move |index| frame(index).map(Frame::data)))
 }
 
-/// Both bodies are in the group and counted to the last byte.
+/// Both bodies are in the group, and counted to the last byte.
 #[test]
 fn both_bodies_are_counted_to_the_last_byte() {
     let fixture = Fixture::new();
@@ -129,7 +129,7 @@ fn both_bodies_are_counted_to_the_last_byte() {
     assert_eq!(switch::current(), None);
     assert_eq!(fixture.bytes(), [18, 28]);
     assert_eq!(fixture.counts(), [1, 0, 0, 0, 1]);
-    // What the body's frames used, most of 8 ms, which no handler was running for.
+    // Frames of the body used most of 8 ms, while no handler was running.
     assert!(fixture.web.sum(fixture.cpu) - before > 4_000_000);
     let took = fixture.web.sum_histogram(fixture.metrics.duration).sum();
     assert!(took > 4_000_000, "{took} ns end with the last byte");
@@ -151,7 +151,7 @@ fn a_body_of_known_length_ends_without_a_poll() {
     assert_eq!(fixture.counts(), [2, 0, 0, 0, 2]);
 }
 
-/// Frames of data, then trailers; how long the data is, is known. Tells where it is dropped.
+/// Frames of data, then trailers; the length of the data is known. Reports where it is dropped.
 struct WithTrailers {
     data: usize,
     trailers: bool,
@@ -229,12 +229,12 @@ fn bodies_are_dropped_in_their_group() {
     assert_eq!(switch::current(), None);
 }
 
-/// How a response is counted of which a server asks for `polls` frames: errors, aborted, bytes.
-/// Its frames are `d`ata of four bytes, `0` of none, `t`railers, and errors.
+/// Returns how a response is counted when a server polls it for `polls` frames: errors, aborted,
+/// bytes. Its frames are `d`ata of four bytes, `0` of none, `t`railers, and errors.
 fn counted(method: &Method, head: http::response::Builder, frames: &str, polls: usize) -> [u64; 3] {
     let fixture = Fixture::new();
     let frames: Vec<_> = frames.chars().collect();
-    // Neither knows its length nor sees its end, as bodies made of streams.
+    // A body that neither knows its length nor foresees its end, like bodies made of streams.
     let body = StreamBody::new(stream::iter(frames).map(|frame| match frame {
         'd' => Ok(Frame::data(&b"data"[..])),
         't' => Ok(Frame::trailers(HeaderMap::new())),
@@ -254,7 +254,7 @@ fn counted(method: &Method, head: http::response::Builder, frames: &str, polls: 
     drop(body);
     let [requests, errors, aborted, active, ended] = fixture.counts();
     assert_eq!((requests, active, ended), (1, 0, 1), "once");
-    // Not when the server lets go of the body, which may be later.
+    // Not when the server drops the body, which may be later.
     assert_eq!(before[4], u64::from(aborted == 0), "as of the last byte");
     [errors, aborted, fixture.bytes()[1]]
 }
@@ -331,7 +331,7 @@ fn a_response_is_complete_as_its_head_promises() {
     }
 }
 
-/// A body that says how long it is, and not how much is left or that it is over.
+/// A body that declares its length, but not how much is left or that it is over.
 struct Sized(usize);
 
 impl Body for Sized {
@@ -492,7 +492,7 @@ fn a_throttled_request_is_told_when_to_retry() {
     let requests = schema.rate_limit::<Count>("requests", "Requests");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     let web = tree.create("/web").expect("new");
-    // One an hour is earned: the shortest wait that the test may see is a minute less.
+    // One is earned per hour: the shortest wait that the test may see is a minute less.
     let rate = Rate { burst: 3, ..Rate::new(1, Duration::from_secs(3600)) };
     web.set_rate(requests, Some(rate)).expect("it can be kept");
     web.try_take(requests, 3).expect("a burst");
@@ -508,7 +508,7 @@ fn a_throttled_request_is_told_when_to_retry() {
     assert_eq!(never.headers().get("retry-after"), None);
     assert_eq!(never.body(), "the rate of requests is reached: ask for less at once\n");
 
-    // A fraction of a second is a whole one: an earlier try would be refused again.
+    // A fraction of a second counts as a whole one: an earlier try would be refused again.
     let rate = Rate { burst: 1, ..Rate::new(1, Duration::from_millis(3_599_500)) };
     tree.root().set_rate(requests, Some(rate)).expect("it can be kept");
     tree.root().try_take(requests, 1).expect("a burst");
@@ -518,7 +518,7 @@ fn a_throttled_request_is_told_when_to_retry() {
     let said: u64 = said.to_str().expect("text").parse().expect("s");
     assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
 
-    // As a rate of a fleet is where nothing is leased.
+    // A fleet's rate while nothing is leased.
     tree.root().set_rate(requests, Some(Rate::NOTHING)).expect("it can be kept");
     let nothing = throttled(&tree.root().try_take(requests, 1).expect_err("taken"));
     assert_eq!(nothing.headers().get("retry-after"), None);

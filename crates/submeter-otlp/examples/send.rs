@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let exporter = Exporter::builder(&tree).service("shop").environment()?.start()?;
     tree.get_or_create("/acme")?.add(requests, 3);
 
-    // What was counted since the last interval.
+    // Sends what was counted since the last interval.
     exporter.shutdown()?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A tree's metrics in the registry that a program has already.
+//! A tree's metrics in a registry that the program already has.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

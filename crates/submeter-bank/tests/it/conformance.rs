@@ -1,4 +1,4 @@
-//! What every engine does: the answers of a ledger in memory, to the same requests.
+//! What every engine does: give the answers of a ledger in memory to the same requests.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use submeter_bank::{
     Bank, Budget, Holder, Ledger, Limit, Member, MemoryBank, Operate, Past, Request, Use, Want,
 };
 
-/// Long enough for all requests, so that no lease ends in the midst of them.
+/// Long enough for all requests, so that no lease ends between them.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 const REQUESTS: u64 = 150;
@@ -53,7 +53,7 @@ pub(crate) fn until_it_lends(bank: &impl Bank) {
 }
 
 /// Compares an engine with a ledger. Each call of `new` makes a bank of another fleet, whose leases
-/// last for [`TTL`]; a machine that is busy takes longer than that, and tries another.
+/// last for [`TTL`]; a busy machine may take longer than that, and then tries another fleet.
 pub(crate) fn check<B: Operate>(new: impl Fn(&str) -> B) {
     for fleet in ["a", "b", "c", "d", "e"] {
         let bank = new(fleet);
@@ -74,7 +74,7 @@ fn set(bank: &impl Operate, ledger: &mut Ledger, rng: &mut Rng, at: usize) {
     bank.set(&Limit { budget, most, floors, per_member }).expect("a limit");
 }
 
-/// Returns whether this was in time.
+/// Returns whether it finished in time.
 fn compare(bank: &impl Operate) -> bool {
     let mut rng = Rng::with_seed(16);
     let mut ledger = Ledger::new(TTL, Past::None);

@@ -1,8 +1,8 @@
-//! A member that uses what it wishes for, as far as its lease goes.
+//! A member that uses what it wants, as far as its lease goes.
 
 use submeter_bank::{Budget, Member, Use};
 
-/// A member of which so much is demanded, of a rate per second.
+/// A member with this much demand, of a rate per second.
 #[derive(Default)]
 pub(crate) struct Demand {
     pub(crate) wished: u64,

@@ -36,7 +36,7 @@ impl Server {
     pub(crate) fn start(options: &[String]) -> Option<Server> {
         let start = Instant::now();
         loop {
-            // A disk that others use, too, takes longer to agree than leases last.
+            // On a disk shared with others, agreement takes longer than leases last.
             let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
             let directory = directory.expect("a directory");
             let (ports, options) = ([free_port(), free_port()], options.to_owned());
@@ -74,13 +74,13 @@ impl Server {
         };
     }
 
-    /// Asks it for something that no bank asks for.
+    /// Sends it a request that no bank sends.
     fn post(&self, path: &str, body: &str) -> String {
         post(self.port(), path, body)
     }
 }
 
-/// Asks the server at a port.
+/// Sends a request to the server at a port.
 pub(crate) fn post(port: u16, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -92,8 +92,8 @@ pub(crate) fn post(port: u16, path: &str, body: &str) -> String {
     answer
 }
 
-/// Starts one and waits until it listens. Returns nothing where there is no etcd, and nothing of a
-/// server that has ended instead.
+/// Starts one and waits until it listens. Returns `None` if there is no etcd, and `Some(None)` if
+/// the server has ended instead.
 fn spawn(
     directory: &TempDir,
     [client, peer]: [u16; 2],
@@ -110,7 +110,7 @@ pub(crate) struct Begun {
     told: mpsc::Receiver<()>,
 }
 
-/// Starts a member of a cluster. Returns nothing where there is no etcd.
+/// Starts a member of a cluster. Returns nothing if there is no etcd.
 pub(crate) fn begin(
     name: &str,
     directory: &TempDir,
@@ -145,7 +145,7 @@ pub(crate) fn begin(
 }
 
 impl Begun {
-    /// Waits until it listens; returns nothing of a server that has ended instead.
+    /// Waits until it listens; returns nothing if the server has ended instead.
     pub(crate) fn ready(mut self) -> Option<Child> {
         match self.told.recv_timeout(PATIENCE) {
             Ok(()) => Some(self.child),
@@ -154,7 +154,7 @@ impl Begun {
                 None
             }
             Err(RecvTimeoutError::Timeout) => {
-                // It would outlive the test.
+                // Otherwise it would outlive the test.
                 let _ = self.child.kill();
                 panic!("etcd is not ready");
             }
@@ -164,7 +164,7 @@ impl Begun {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -173,12 +173,12 @@ impl Drop for Server {
 /// Asks for one lease, and returns how much was lent, and whether the bank learns.
 fn ask(bank: &EtcdBank, member: &str, sequence: u64, want: Want) -> (u64, bool) {
     let asked = request(member, 7, sequence, vec![want]);
-    // A machine that is busy answers late: the same request again is the same exchange.
+    // A busy machine answers late: the same request again is the same exchange.
     let answer = (0..30).find_map(|_| bank.exchange(&asked).ok()).expect("an answer in a minute");
     (answer.leases[0].amount, answer.learns)
 }
 
-/// An operator sets limits of etcd and sees who holds what.
+/// An operator sets limits in etcd, and sees who holds what.
 #[test]
 fn an_operator_sets_limits_of_etcd() {
     let Some(server) = Server::start(&[]) else { return };
@@ -191,7 +191,7 @@ fn etcd_answers_as_a_ledger_in_memory_does() {
     crate::conformance::check(|fleet| server.bank(fleet));
 }
 
-/// An etcd that was killed forgets nothing and need not learn.
+/// A killed etcd forgets nothing, and need not learn.
 #[test]
 fn a_killed_etcd_forgets_nothing() {
     let Some(mut server) = Server::start(&[]) else { return };
@@ -206,7 +206,7 @@ fn a_killed_etcd_forgets_nothing() {
     assert!(!error.is_refused());
     server.start_again();
     assert_eq!(ask(&bank, "new", 1, want("/", 0, 100)), (30, false), "the rest, and at once");
-    // What it holds beyond its fair part counts until it says that it uses less.
+    // What it holds beyond its fair part counts until it reports that it uses less.
     ask(&bank, "web", 3, want("/", 70, 90));
     let held = bank.holders(&memory("/")).expect("a list");
     assert_eq!(held.iter().map(|lent| lent.amount).collect::<Vec<_>>(), [30, 70]);
@@ -252,7 +252,7 @@ fn a_cluster_without_the_ledger_learns_first() {
     bank.set(&limit("/", 100)).expect("a limit");
     until_it_lends(&bank);
     assert_eq!(ask(&bank, "web", 2, want("/", 0, 70)), (70, false));
-    // All keys, of which there are others in a cluster that others use.
+    // All keys, since a cluster that others use also has other keys.
     server.post("kv/deleterange", r#"{"key":"AA==","range_end":"AA=="}"#);
     bank.set_if_none(&limit("/", 100)).expect("a limit");
     assert_eq!(ask(&bank, "new", 1, want("/", 0, 30)), (0, true));
@@ -261,8 +261,8 @@ fn a_cluster_without_the_ledger_learns_first() {
     assert_eq!(ask(&bank, "new", 2, want("/", 0, 30)), (30, false));
 }
 
-/// The value of a fleet is lost while leases live that last for [`TTL`], and members that lease for
-/// half of it ask. Returns how much later than the leases began the whole limit is lent again.
+/// The value of a fleet is lost while leases of [`TTL`] are alive, and members with leases of half
+/// of it ask. Returns how much later than the leases began the whole limit is lent again.
 fn lent_again_after(fleet: &str, lose: impl Fn(&Server, &str)) -> Option<Duration> {
     let server = Server::start(&[])?;
     let bank = server.bank(fleet);
@@ -307,7 +307,7 @@ fn another_clusters_value_says_how_long_it_lent() {
         let value = String::from_utf8(value).expect("JSON");
         let (cluster, rest) = value.split_once(',').expect("several fields");
         assert!(cluster.starts_with(r#"{"cluster":"#), "{value}");
-        // As a snapshot has it that is restored: its leases have ended by the time.
+        // As in a restored snapshot: its leases have ended by then.
         let other = STANDARD.encode(format!(r#"{{"cluster":1,{rest}"#));
         server.post("kv/put", &format!(r#"{{"key":"{key}","value":"{other}"}}"#));
         server.post("kv/deleterange", &format!(r#"{{"key":"{holders}","range_end":"{end}"}}"#));
@@ -329,7 +329,7 @@ fn another_lease_time_is_refused() {
     let (one, other) = (TTL.as_micros(), (TTL * 2).as_micros());
     let why = format!("last {one} us, and this member's {other}");
     assert!(error.is_refused() && error.to_string().contains(&why), "{error}");
-    // Another fleet of the same cluster has nothing to do with it.
+    // Another fleet of the same cluster is independent of it.
     let apart = EtcdBank::new(&url, "apart", TTL * 2).expect("a URL");
     apart.set(&limit("/", 100)).expect("a limit");
     apart.exchange(&asked).expect("an answer");
@@ -348,8 +348,8 @@ fn leases_beyond_one_value_are_refused_by_name() {
     bank.exchange(&request("web", 7, 2, vec![want("/", 0, 1)])).expect("nothing has changed");
 }
 
-/// What all members may use at this moment: each says so before it may use more, and after it uses
-/// less.
+/// The sum of what members may use at this moment: each reports before it may use more, and after
+/// it uses less.
 struct Sum(Mutex<Vec<u64>>);
 
 impl Sum {
@@ -371,12 +371,12 @@ impl Member for Counted<'_> {
     fn set(&mut self, _: &Budget, amount: u64) -> Use {
         self.limit = amount;
         self.sum.say(self.at, amount, 100);
-        // Wants more at times, and less at others.
+        // It wants more at times, and less at others.
         Use { used: amount, refused: fastrand::u64(0..40) }
     }
 }
 
-/// Racing clients are all served, and never lent more than there is.
+/// Racing clients are all served, and are never lent more than there is.
 #[test]
 fn racing_clients_are_served_within_the_limit() {
     const CLIENTS: usize = 6;
@@ -416,7 +416,7 @@ fn racing_clients_are_served_within_the_limit() {
     assert!(lent >= 50, "only {lent} of 100 are lent");
 }
 
-/// Returns all that is shown of an error.
+/// Returns everything that is shown of an error.
 pub(crate) fn shown(error: &EtcdError) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     format!("{error} {error:?} {cause:?}")
@@ -441,7 +441,7 @@ fn passwords_of_etcd_are_used_and_never_shown() {
         let error = bank(user).set(&limit("/", 100)).expect_err("not that user");
         assert!(error.is_refused() && !shown(&error).contains("sesame"), "{error:?}");
     }
-    // A token ends after a second without a question, and etcd looks each second for those.
+    // A token expires after a second without a request, and etcd checks every second.
     std::thread::sleep(Duration::from_millis(2_500));
     right.exchange(&request("web", 1, 2, vec![want("/", 0, 1)])).expect("a new token");
 }
@@ -495,7 +495,7 @@ fn a_bad_url_is_refused_without_its_password() {
     assert!(!shown(&error).contains("sesame"), "{error:?}");
 }
 
-/// A member of the cluster that is away is passed over.
+/// A member of the cluster that is away is skipped.
 #[test]
 fn a_member_that_is_away_is_passed_over() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Three etcds, of which one is stopped, and another killed.
+//! Three etcds, one of which is stopped and another killed.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Has ended by itself otherwise. One that is stopped ends, too.
+        // Fails if it has already ended. A stopped one ends, too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -65,7 +65,7 @@ fn cluster() -> Option<Vec<Node>> {
             Some(Node { child: begun.ready()?, port, _directory: directory })
         });
         let nodes: Vec<_> = nodes.collect();
-        // Something else may have taken a port meanwhile.
+        // Another process may have taken a port meanwhile.
         if nodes.len() == 3 {
             return Some(nodes);
         }
@@ -73,7 +73,7 @@ fn cluster() -> Option<Vec<Node>> {
     }
 }
 
-/// Repeats a request until it is answered, which changes nothing where it was answered before.
+/// Repeats a request until it is answered, which changes nothing if it was already answered.
 fn patiently(bank: &EtcdBank, wanted: u64, member: &str, has: u64, sequence: u64) -> Answer {
     let start = Instant::now();
     loop {
@@ -88,8 +88,8 @@ fn patiently(bank: &EtcdBank, wanted: u64, member: &str, has: u64, sequence: u64
 
 /// A cluster grants nothing twice when its leader is stopped and another member killed.
 ///
-/// A member that is stopped answers nobody and closes no connection; when it goes on it takes
-/// itself for the leader for a moment. Neither grants anything twice.
+/// A stopped member answers nothing and closes no connection; when it continues, it takes itself
+/// for the leader for a moment. Neither grants anything twice.
 #[test]
 fn failures_of_members_grant_nothing_twice() {
     let Some(mut nodes) = cluster() else { return };
@@ -124,7 +124,7 @@ fn failures_of_members_grant_nothing_twice() {
     assert!(sum <= 100, "{late:?}: {holders:?}");
     assert!(holders.iter().any(|lent| lent.member == "web" && lent.amount == 70), "{holders:?}");
 
-    // Two of three go on.
+    // Two of three continue.
     drop(nodes.pop());
     patiently(&all, 70, "web", 70, 3);
     let holders = all.holders(&memory("/")).expect("a list");

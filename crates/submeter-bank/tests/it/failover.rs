@@ -1,5 +1,5 @@
-//! Redis with a replica that takes its place: what members may use together is counted by them, and
-//! not by either server.
+//! Redis with a replica that takes its place: what members may use together is counted by the
+//! members, not by either server.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use crate::redis::Server;
 
 const TTL: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 100;
-/// Until one that learns lends: its time passes by a tenth of a lease from one exchange to the
-/// next.
+/// Enough time until a learning server lends: it counts at most a tenth of a lease between two
+/// exchanges.
 const LEARNT: Duration = TTL.saturating_mul(6);
 
 /// A primary and its replica.
@@ -51,7 +51,7 @@ impl Pair {
     }
 }
 
-/// What a member may use, for others to see.
+/// What a member may use, published for the others.
 struct Uses<'a> {
     now: &'a AtomicU64,
     wishes: u64,
@@ -84,7 +84,7 @@ impl<'a> Client<'a> {
 
 fn bank(server: &Server, options: &str) -> RedisBank {
     let bank = RedisBank::new(&format!("{}{options}", server.url()), "test", TTL).expect("a URL");
-    // Where it is away, with the first exchange.
+    // If the server is away, it is set with the first exchange.
     let _ = bank.set_limit(&memory("/"), LIMIT, 0);
     bank
 }
@@ -122,7 +122,7 @@ fn leases(client: &Client) -> bool {
     client.holder.in_force(&memory("/")) == Some(InForce::Lease)
 }
 
-/// Runs each case on a thread of its own: they wait for leases, which takes no CPU.
+/// Runs each case on a thread of its own: cases wait for leases, which takes no CPU.
 fn each<T: Copy + Send>(cases: &[T], run: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for &case in cases {
@@ -147,18 +147,18 @@ fn a_promoted_replica_grants_nothing_twice() {
         let before = work(&mut clients[..1], &counts, start, LEARNT);
         assert!((1..LIMIT / 2).contains(&before), "{before}: {}", clients[0].last_error);
         if options.is_empty() {
-            // Never hears of what is lent from here on.
+            // From here on it never hears what is lent.
             pair.replica.query(&["REPLICAOF", "127.0.0.1", "1"]);
         }
         clients[0].uses.wishes = LIMIT;
         assert_eq!(work(&mut clients[..1], &counts, start, TTL), LIMIT);
         pair.primary.kill();
         pair.promote();
-        // Nobody is left to follow.
+        // No replica is left to wait for.
         for client in &mut clients {
             client.bank = bank(&pair.replica, "");
         }
-        // The one who has nothing asks first.
+        // The member that has nothing asks first.
         let after = work(&mut clients[1..], &counts, start, TTL / 4);
         let after = work(&mut clients, &counts, start, LEARNT).max(after);
         assert!(after <= LIMIT, "{after} of {LIMIT} could be used{options}");
@@ -183,11 +183,11 @@ fn a_primary_again_grants_nothing_twice() {
         let Some(pair) = start() else { return };
         let (counts, start) = (counts(), Instant::now());
         let [one, other] = &counts;
-        // One address for whichever is the primary.
+        // One address for whichever server is the primary.
         let directory = tempfile::tempdir().expect("a directory");
         let address = directory.path().join("primary");
         let point_at = |server: &Server| {
-            // There is none at first.
+            // There is no link at first.
             let _ = std::fs::remove_file(&address);
             let socket = server.url().replace("unix://", "");
             std::os::unix::fs::symlink(socket, &address).expect("a link");
@@ -203,7 +203,7 @@ fn a_primary_again_grants_nothing_twice() {
         work(&mut clients[..1], &counts, start, LEARNT);
         assert!(leases(&clients[0]), "{}", clients[0].last_error);
 
-        // All go to the replica, and the first primary hears of nothing.
+        // All members go to the replica, and the first primary hears of nothing.
         pair.promote();
         point_at(&pair.replica);
         pair.primary.query(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -211,7 +211,7 @@ fn a_primary_again_grants_nothing_twice() {
         let most = work(&mut clients, &counts, start, LEARNT);
         assert!(most <= LIMIT && leases(&clients[1]), "{most}: {}", clients[1].last_error);
 
-        // And back, but for the one who has nearly all, and is cut off.
+        // All go back, except the member that has nearly everything, and is cut off.
         if notices != Notices::Silence {
             pair.primary.query(&["HSET", "submeter:{test}", "followed", "0"]);
         }
@@ -251,7 +251,7 @@ fn both_lend(options: &str) -> Option<(u64, String)> {
     Some((most, clients[0].last_error.clone()))
 }
 
-/// Two primaries grant nothing twice where exchanges wait for the replica.
+/// Two primaries grant nothing twice if exchanges wait for the replica.
 #[test]
 fn two_primaries_that_wait_grant_nothing_twice() {
     let Some((most, error)) = both_lend("?replicas=1") else { return };
@@ -259,9 +259,9 @@ fn two_primaries_that_wait_grant_nothing_twice() {
     assert!(error.contains("0 of 1 replicas have the exchange"), "{error}");
 }
 
-/// Two primaries each grant the limit where exchanges do not wait.
+/// Two primaries each grant the limit if exchanges do not wait.
 ///
-/// What the documentation of `RedisBank` says that Redis does without `?replicas=N`.
+/// This is what the documentation of `RedisBank` says of Redis without `?replicas=N`.
 #[test]
 fn two_primaries_that_do_not_wait_grant_twice() {
     let Some((most, _)) = both_lend("") else { return };

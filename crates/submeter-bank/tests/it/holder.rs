@@ -26,14 +26,14 @@ fn cut_off_after_one_answer(outage: Outage) -> [(u64, Option<InForce>); 2] {
     let request = holder.request(Duration::ZERO, &mut limit);
     let answer = ledger.exchange(Duration::from_secs(1), &request).expect("a request");
     assert!(holder.accept(Duration::from_secs(2), &answer, &mut limit));
-    // From when the request was sent, whenever the answer came.
+    // Counted from when the request was sent, whenever the answer came.
     [7_999, 8_000].map(|ms| {
         holder.tick(Duration::from_millis(ms), &mut limit);
         (limit.0, holder.in_force(&budget))
     })
 }
 
-/// A member without bank does as it declared and says so.
+/// A member without a bank does as it declared, and reports so.
 #[test]
 fn a_member_without_bank_does_as_declared() {
     let lease = Some(InForce::Lease);
@@ -64,7 +64,7 @@ fn a_member_goes_on_without_bank_while_idle() {
     }
 }
 
-/// An answer that comes after its leases have ended is of no use.
+/// An answer that arrives after its leases have ended is useless.
 #[test]
 fn an_answer_after_its_leases_is_of_no_use() {
     let budget = Budget::new("/", "memory").expect("a name");
@@ -78,7 +78,7 @@ fn an_answer_after_its_leases_is_of_no_use() {
     assert_eq!((limit.0, holder.in_force(&budget)), (0, Some(InForce::Strict)));
 }
 
-/// The shortest time from one exchange to the next.
+/// Minimum time from one exchange to the next.
 const URGENT: Duration = Duration::from_millis(50);
 
 /// Exchanges at `now`, and is lent `amount`.
@@ -120,7 +120,7 @@ fn a_refusal_asks_at_once() {
     assert_eq!(holder.next(), in_turn);
 }
 
-/// Returns when so many members know that a ledger on a wall clock, which was started anew, lends.
+/// Returns when this many members know that a restarted ledger on a wall clock lends.
 fn learnt_by(members: u64) -> Duration {
     let budget = Budget::new("/", "memory").expect("a name");
     let mut ledger = Ledger::new(TTL, Past::Unknown).on_wall_clock();

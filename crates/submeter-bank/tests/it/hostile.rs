@@ -1,4 +1,4 @@
-//! What members can do that do not keep to the protocol.
+//! What members can do that break the protocol.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -116,7 +116,7 @@ fn no_requests_take_more_than_cap_or_limit() {
     }
 }
 
-/// A full ledger refuses strangers and serves those whom it knows.
+/// A full ledger refuses strangers, and serves the members that it knows.
 #[test]
 fn a_full_ledger_serves_only_known_members() {
     let mut ledger = ledger(Past::None).with_leases_max(2);
@@ -141,7 +141,7 @@ fn a_full_ledger_serves_only_known_members() {
     // The one without leases has ended, and the other has not.
     ledger.exchange(TTL, &stranger).expect("room");
     assert_eq!(counted(&ledger).len(), 2);
-    // What a member returns is room, too.
+    // Room is also made by what a member returns.
     known.sequence = 3;
     known.wants.clear();
     ledger.exchange(TTL, &known).expect("fewer leases than before");

@@ -69,7 +69,7 @@ fn a_repeated_request_gets_the_same_answer() {
     let (first, mut second) = (request(1, &[("/", 100)]), request(2, &[("/", 100)]));
     assert_eq!(amounts(&mut ledger, &first), [100]);
     assert_eq!(amounts(&mut ledger, &second), [0]);
-    // The member may use the 100 by now, though the request still says that it has nothing.
+    // The member may already use the 100, though the request still says that it has nothing.
     let later = Duration::from_secs(1);
     let again = ledger.exchange(later, &first).expect("the same request");
     assert_eq!(again.leases[0].amount, 100);
@@ -173,7 +173,7 @@ fn floors_beyond_the_limit_are_refused() {
     );
 }
 
-/// The parts of a limit by max-min fairness, unit by unit.
+/// Computes the parts of a limit by max-min fairness, unit by unit.
 fn parts(limit: u64, wishes: &[u64]) -> Vec<u64> {
     let mut parts = vec![0; wishes.len()];
     for _ in 0..limit {
@@ -184,8 +184,8 @@ fn parts(limit: u64, wishes: &[u64]) -> Vec<u64> {
     parts
 }
 
-/// Has members hold as much as they can of a limit, lowers it, and has them renew in some order.
-/// Returns what each holds when all have come down.
+/// Makes members hold as much as they can of a limit, lowers it, and makes them renew in some
+/// order. Returns what each holds when all have come down.
 fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<u64> {
     let mut ledger = ledger(&[("/", held.iter().sum())]);
     let wish = |at: usize| held[at] + held[at].div_ceil(4);
@@ -199,7 +199,7 @@ fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<
         ask(&mut ledger, &mut has, 1, at, wants);
     }
     assert_eq!(has, held);
-    // All wish for more before the limit falls.
+    // All want more before the limit falls.
     for at in 0..held.len() {
         ask(&mut ledger, &mut has, 2, at, wish(at));
     }
@@ -211,7 +211,7 @@ fn lowered(held: &[u64], to: u64, mut order: impl FnMut(usize) -> usize) -> Vec<
         let at = order(held.len());
         let before = has[at];
         ask(&mut ledger, &mut has, sequence, at, wish(at));
-        // The odd unit is anybody's.
+        // Any member may get the odd unit.
         assert!(has[at] + 1 >= before.min(parts[at]), "{held:?} to {to}: {has:?}, of {parts:?}");
         let now: u64 = ledger.lent(&budget("/")).map(|lent| lent.amount).sum();
         assert!(now <= counted.max(to), "{held:?} to {to}: {counted} became {now}");
@@ -240,7 +240,7 @@ fn a_lowered_limit_leaves_each_its_part() {
     }
 }
 
-/// Lowered limits are kept in the end, and sums only fall until then.
+/// Lowered limits are finally kept, and sums only fall until then.
 #[test]
 fn lowered_limits_are_reached_by_falling_sums() {
     let mut rng = fastrand::Rng::with_seed(28);
@@ -248,7 +248,7 @@ fn lowered_limits_are_reached_by_falling_sums() {
         let held: Vec<_> = (0..rng.usize(1..6)).map(|_| rng.u64(0..40)).collect();
         let to = rng.u64(0..=held.iter().sum());
         let (mut turn, mut later) = (0, rng.clone());
-        // Some ask often before others ask at all; all have asked at the end.
+        // Some ask often before others ask at all; in the end all have asked.
         let order = |members: usize| {
             turn += 1;
             if turn > 2 * members { turn % members } else { later.usize(..members) }

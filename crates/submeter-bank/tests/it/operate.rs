@@ -1,4 +1,4 @@
-//! What an operator asks of an engine: the same of each.
+//! What an operator asks of an engine: the same for each.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn limit(path: &str, most: u64, floors: u64, per_member: Option<u64>) -> Limit {
     Limit { budget, most, floors, per_member }
 }
 
-/// Sets and lists limits of a bank that has none, whose leases last two seconds or more.
+/// Sets and lists limits of a bank that has none, and whose leases last two seconds or more.
 pub(crate) fn check<B: Operate>(bank: &B) {
     let (acme, web) = (limit("/acme", 1000, 100, None), limit("/acme/web", 500, 0, Some(50)));
     bank.set(&web).expect("a limit");

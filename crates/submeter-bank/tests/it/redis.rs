@@ -1,6 +1,6 @@
-//! Redis as the ledger, beside the ledger in memory, and what it refuses.
+//! Redis as the ledger, compared with the ledger in memory, and what it refuses.
 //!
-//! A server of its own for each test, on a socket in a directory that is removed.
+//! Each test has a server of its own, on a socket in a directory that is removed.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use crate::conformance::{memory, request, until_it_lends, want};
 
 const TTL: Duration = Duration::from_secs(2);
-/// Short enough that leases end in the midst of random requests.
+/// Short enough that leases end between random requests.
 const SHORT: Duration = Duration::from_millis(200);
-/// How many random requests.
+/// Number of random requests.
 const STEPS: u32 = 1_200;
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 
@@ -76,25 +76,25 @@ fn spawn(directory: &TempDir, options: &[&str]) -> Option<Child> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Repeats a request until it is answered, which changes nothing where it was answered before.
+/// Repeats a request until it is answered, which changes nothing if it was already answered.
 pub(crate) fn patiently(bank: &RedisBank, request: &Request) -> Answer {
     let answer = (0..60).find_map(|_| bank.exchange(request).ok());
     answer.expect("an answer in a minute")
 }
 
-/// Both ledgers, of which the one in memory is told the other's time.
+/// Both ledgers; the one in memory gets the other's time.
 struct Pair {
     server: Server,
     redis: RedisBank,
-    /// Each holder's own, which sends what has changed since its last exchange.
+    /// Each holder's own bank, which sends what has changed since its last exchange.
     holders: BTreeMap<(String, u64), RedisBank>,
-    /// How many lists were of changes.
+    /// Number of lists that were of changes.
     changes: u32,
     memory: Ledger,
     limits: Vec<(Budget, u64, Option<u64>)>,
@@ -132,14 +132,14 @@ impl Pair {
         }
     }
 
-    /// Has Redis believe that it was started again.
+    /// Makes Redis believe that it was restarted.
     fn forget(&mut self) {
         self.server.query(&["HSET", "submeter:{test}", "run", "0"]);
         self.memory = ledger();
         self.apply();
     }
 
-    /// Returns whether the last list of a holder was of changes.
+    /// Returns whether a holder's last list was of changes.
     fn listed_changes(&self, request: &Request) -> bool {
         const BASE: &str = "return string.sub(redis.call('HGET', KEYS[1], '') or '', 33, 48)";
         let key = format!("submeter:{{test}}:holder:{}\0{:016x}", request.member, request.epoch);
@@ -147,7 +147,7 @@ impl Pair {
         !base.trim().is_empty()
     }
 
-    /// Compares who has how much, now.
+    /// Compares who currently has how much.
     fn agree(&mut self, path: &str) {
         let budget = memory(path);
         let lent = self.redis.lent(&budget).expect("it runs");
@@ -162,7 +162,7 @@ impl Pair {
         assert_eq!(lent, expected, "{path}");
     }
 
-    /// Returns what was lent, or nothing where the request was refused.
+    /// Returns what was lent, or `None` if the request was refused.
     fn exchange(&mut self, request: &Request) -> Option<Answer> {
         self.agree("/");
         let began = self.now();
@@ -175,8 +175,8 @@ impl Pair {
             _ => own.exchange(request),
         };
         let now = self.now();
-        // An exchange may look at the clock twice, and each time no more than a tenth of a lease
-        // passes. Where that was a busy machine's doing, both begin anew.
+        // An exchange may read the clock twice, and each time at most a tenth of a lease passes. If
+        // a busy machine took longer, both start over.
         if now.saturating_sub(began) >= SHORT / 10 {
             println!("an exchange took {:?}", now.saturating_sub(began));
             self.forget();
@@ -198,7 +198,7 @@ impl Pair {
     }
 }
 
-/// An operator sets limits of Redis and sees who holds what.
+/// An operator sets limits in Redis, and sees who holds what.
 #[test]
 fn an_operator_sets_limits_of_redis() {
     let Some(server) = Server::start(&[]) else { return };
@@ -213,8 +213,8 @@ fn redis_answers_as_a_ledger_in_memory_does() {
     });
 }
 
-/// What a holder may ask for next: as most do from one exchange to the next, the same of most
-/// budgets, of which it has what was lent, or what it had.
+/// What a holder may ask for next: usually the same of most budgets as in the exchange before, of
+/// which it has what was lent, or what it had.
 fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Want> {
     let number = |rng: &mut Rng| match rng.u8(0..12) {
         0 => 0,
@@ -238,7 +238,7 @@ fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Wan
     wants
 }
 
-/// Redis answers as the ledger in memory does while time passes.
+/// Redis answers as the ledger in memory does, while time passes.
 #[test]
 fn redis_answers_as_the_ledger_in_memory_does() {
     let Some(server) = Server::start(&[]) else { return };
@@ -262,7 +262,7 @@ fn redis_answers_as_the_ledger_in_memory_does() {
         let (member, epoch) = (["a", "ab", "b c"][rng.usize(..3)], rng.u64(0..3));
         let before: Option<&(Request, Vec<Lease>)> = last.get(&(member, epoch));
         let wants = wants_after(before, &mut rng);
-        // Apart, so that no two requests but repeated ones have the same number.
+        // Spaced, so that only repeated requests have the same number.
         sequence += 1_000;
         let asked = match (rng.u8(0..20), before) {
             (0, Some((before, _))) => before.clone(),
@@ -305,12 +305,12 @@ fn what_is_below_a_scarce_budget_is_looked_at() {
     ask("web", 60, 50, 60).expect("an answer");
     ask("web", 60, 50, 60).expect("an answer");
     ask("other", 60, 0, 0).expect("an answer");
-    // Lists the second and the root.
+    // Lists the second budget and the root.
     let answer = ask("web", 60, 51, 60).expect("an answer");
     assert!(answer.leases.iter().all(|lease| lease.amount == 50), "{answer:?}");
 }
 
-/// A value that does not change is looked at where the server learns.
+/// An unchanged value is looked at again while the server learns.
 #[test]
 fn the_unchanged_is_looked_at_by_who_learns() {
     let Some(server) = Server::start(&[]) else { return };
@@ -321,7 +321,7 @@ fn the_unchanged_is_looked_at_by_who_learns() {
         let asked = request("web", 7, sequence, vec![want("/", 0, 70)]);
         assert_eq!(patiently(&bank, &asked).leases[0].amount, amount);
     }
-    // As where it was away while another lent.
+    // As if it was away while another server lent.
     server.query(&["HINCRBY", "submeter:{test}", "learns_until", "60000000"]);
     let answer = patiently(&bank, &request("web", 7, 3, vec![want("/", 0, 70)]));
     assert!(answer.learns);
@@ -374,10 +374,10 @@ fn what_does_not_change_is_not_sent_again() {
         received() - before
     };
     let whole = sent(1, 0);
-    // What was granted is said once, and is not news then.
+    // Granted amounts are reported once, and are then no news.
     let few = [sent(2, 5), sent(3, 5), sent(4, 5)];
     assert!(few.iter().all(|few| few * 10 < whole), "{few:?} of {whole} bytes");
-    // Of a budget that is scarce, and listed as that.
+    // With a budget that is scarce, and listed as such.
     bank.set_limit(&memory("/0"), 50, 0).expect("it runs");
     let ask = |sequence| {
         let wants = |path: &String| want(path, 50, if path == "/0" { 60 } else { 50 });
@@ -386,7 +386,7 @@ fn what_does_not_change_is_not_sent_again() {
         patiently(&bank, &asked);
         received() - before
     };
-    // Once, as limits were set.
+    // Once in full, as limits were set.
     ask(5);
     let few = [ask(6), ask(7)];
     assert!(few.iter().all(|few| few * 10 < whole), "{few:?} of {whole} bytes");
@@ -430,7 +430,7 @@ fn a_restarted_server_learns_before_it_lends() {
     assert_eq!((answer.learns, answer.leases[0].amount), (true, 70));
     let asked = request("new", 8, 1, vec![want("/", 0, 30)]);
     assert_eq!(bank.exchange(&asked).expect("an answer").leases[0].amount, 0);
-    // Another does not.
+    // Another process does not know them.
     server.restart();
     let stranger = server.bank();
     let error = stranger.exchange(&asked).expect_err("nothing to lend");
@@ -449,7 +449,7 @@ fn forgetting_while_learning_learns_longest() {
     assert_eq!(bank.exchange(&asked).expect("an answer").leases[0].amount, 100);
     let shorter = RedisBank::new(&server.url(), "test", TTL / 4).expect("a URL");
     for sequence in 1.. {
-        // By a run of another server, twice.
+        // Twice, by the run of another server.
         if sequence < 3 {
             server.query(&["HSET", "submeter:{test}", "run", "0"]);
         }
@@ -472,7 +472,7 @@ fn members_of_another_lease_time_are_refused() {
     let longer = RedisBank::new(&server.url(), "test", TTL * 2).expect("a URL");
     let error = longer.exchange(&request("web", 7, 1, Vec::new())).expect_err("another ttl");
     assert!(error.to_string().contains("last 2000000 us, and this member's 4000000"), "{error}");
-    // Another fleet on the same server has nothing to do with it.
+    // Another fleet on the same server is independent of it.
     let apart = RedisBank::new(&server.url(), "apart", TTL * 2).expect("a URL");
     apart.set_limit(&memory("/"), 100, 0).expect("it runs");
     apart.exchange(&request("web", 7, 1, Vec::new())).expect("an answer");
@@ -486,7 +486,8 @@ fn a_server_that_may_evict_leases_is_refused() {
     assert!(error.to_string().contains("allkeys-lru") && error.is_refused(), "{error}");
 }
 
-/// What keeps Redis from lending has a remedy of its own, and is no refusal: it may end by itself.
+/// Each cause that keeps Redis from lending has its own remedy, and is no refusal: it may end by
+/// itself.
 #[test]
 fn each_trouble_of_redis_has_its_remedy() {
     let Some(server) = Server::start(&["--maxmemory", "100mb"]) else { return };
@@ -505,7 +506,7 @@ fn each_trouble_of_redis_has_its_remedy() {
     bank.set_limit(&memory("/"), 100, 0).expect("it goes on");
 }
 
-/// Returns all that is shown of an error.
+/// Returns everything that is shown of an error.
 pub(crate) fn shown(error: &submeter_bank::RedisError) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     format!("{error} {error:?} {cause:?}")

@@ -1,4 +1,4 @@
-//! A cluster of real Redis servers, of which one has the fleet's keys.
+//! A cluster of real Redis servers, one of which has the fleet's keys.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl Node {
         let ports = [free_port(), free_port()].map(|port| port.to_string());
         let cluster =
             ["--cluster-enabled", "yes", "--port", &ports[0], "--cluster-port", &ports[1]];
-        // What is left of it answers for its own slots.
+        // The remaining part of it answers for its own slots.
         let cluster = [&cluster[..], &["--cluster-require-full-coverage", "no"]].concat();
         Some(Node { server: Server::start(&cluster)?, ports })
     }
@@ -70,7 +70,7 @@ fn any_node_says_which_has_the_fleets_keys() {
     assert_eq!(ask(&first, "first", 1, 0).leases[0].amount, 70);
     assert_eq!(ask(&second, "second", 1, 0).leases[0].amount, 30, "of one ledger");
 
-    // All goes to the node that was asked at first.
+    // Everything moves to the node that was asked first.
     let slot = asked.server.query(&["CLUSTER", "KEYSLOT", "submeter:{moves}"]).expect("a slot");
     let (from, to) = (has.name(), asked.name());
     asked.server.query(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
@@ -88,7 +88,7 @@ fn any_node_says_which_has_the_fleets_keys() {
     let answer = second.exchange(&request("second", 7, 2, vec![want("/", 30, 70)]));
     let answer = answer.expect("it follows");
     assert_eq!((answer.learns, answer.leases[0].amount), (true, 30), "another server learns");
-    // The first has a connection to the node that had the keys.
+    // The first client has a connection to the node that had the keys.
     has.server.kill();
     assert_eq!(ask(&first, "first", 2, 70).leases[0].amount, 50, "its part of what is wished");
 }

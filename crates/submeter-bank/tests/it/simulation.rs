@@ -1,6 +1,7 @@
 //! The promises of the protocol, over thousands of random schedules of faults.
 //!
-//! `SUBMETER_BANK_SCHEDULES=1000000` asks for more than the usual; `tests/record` has the results.
+//! `SUBMETER_BANK_SCHEDULES=1000000` runs more than the usual number; `tests/record` has the
+//! results.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::thread;
 
 use crate::world::{Violation, Without, World};
 
-/// So many show that a rule is missed, whichever it is.
+/// This many show that a rule is missing, whichever it is.
 const ENOUGH: u64 = 600;
 
 fn schedules() -> u64 {
@@ -30,7 +31,7 @@ fn no_faults_exceed_a_limit_or_strand_a_lease() {
             }
             let mut world = World::new(seed, Without::Nothing);
             if let Err(violation) = world.run() {
-                // The other threads end too.
+                // Makes the other threads end too.
                 next.store(schedules, Ordering::Relaxed);
                 panic!("seed {seed}: {violation:?}");
             }
@@ -40,7 +41,7 @@ fn no_faults_exceed_a_limit_or_strand_a_lease() {
             }
         }
     };
-    // Schedules know nothing of each other, and a million take minutes on each CPU.
+    // Schedules are independent, and a million take minutes on each CPU.
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(run);
@@ -52,7 +53,7 @@ fn no_faults_exceed_a_limit_or_strand_a_lease() {
     assert!(admitted > schedules * 10, "only {admitted} charges were admitted");
 }
 
-/// Looks for a schedule in which the rule is missed, and returns how it was noticed.
+/// Looks for a schedule in which the rule is missing, and returns the violation.
 fn noticed(without: Without) -> Violation {
     (0..ENOUGH)
         .find_map(|seed| World::new(seed, without).run().err())

@@ -30,7 +30,7 @@ impl Fleet {
         Self { ledger, members: members.collect(), budget, now: Duration::ZERO }
     }
 
-    /// Member `hot` wishes for nine tenths of the limit, the others share a tenth.
+    /// Makes member `hot` want nine tenths of the limit; the others share a tenth.
     fn shift_to(&mut self, hot: usize) {
         let others = self.members.len() as u64 - 1;
         for (at, (_, demand)) in self.members.iter_mut().enumerate() {
@@ -87,7 +87,7 @@ fn members_that_want_more_ask_no_more_often() {
         demand.wished = LIMIT;
     }
     fleet.pass(TTL);
-    // Three exchanges in each time to live, and a few that wait less, for what others return.
+    // Three exchanges in each time to live, and a few sooner, to get what others return.
     let exchanges = fleet.pass(TTL * 10);
     assert!(exchanges <= 10 * 10 * 5, "{exchanges} exchanges of 10 members in 10 times to live");
     assert!(fleet.members.iter().all(|(_, demand)| demand.limit == LIMIT / 10));

@@ -64,7 +64,7 @@ impl Host {
     fn send(&self, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).expect("served");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
-        // The server may break off in the middle of what it does not read.
+        // The server may disconnect in the middle of what it does not read.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut line = String::new();
@@ -91,11 +91,11 @@ fn a_socket_exchanges_as_the_ledger_does() {
     let error = bank.exchange(&request("web", 7, 1)).expect_err("an old request");
     assert!(error.is_refused());
     assert!(error.to_string().ends_with("arrived after request 3: send a new one"), "{error}");
-    // And the connection is still of use.
+    // The connection is still usable.
     assert_eq!(bank.exchange(&request("other", 8, 1)).expect("an answer").leases[0].amount, 1);
 }
 
-/// A line that is no request is refused, and nothing of it is kept.
+/// A line that is not a request is refused, and leaves nothing behind.
 #[test]
 fn what_is_no_request_leaves_nothing() {
     let host = host(0o600);
@@ -145,7 +145,7 @@ fn a_socket_has_its_mode_and_leaves_no_file() {
     assert!(left.next().is_none());
 }
 
-/// An operator sets limits over the socket and sees who holds what.
+/// An operator sets limits over the socket, and sees who holds what.
 #[test]
 fn an_operator_sets_limits_and_sees_holders() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -157,7 +157,7 @@ fn an_operator_sets_limits_and_sees_holders() {
 
 /// A user who does not serve the bank sets and lists nothing.
 ///
-/// The test's process asks by the name of another user, which takes root.
+/// The test's process asks as another user, which requires root.
 #[test]
 fn who_does_not_serve_the_bank_sets_nothing() {
     let host = host(0o666);
@@ -167,7 +167,7 @@ fn who_does_not_serve_the_bank_sets_nothing() {
         let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                       s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
         let mut other = Command::new("setpriv");
-        // The system's: one that a user installed may be out of the other user's reach.
+        // The system's Python: one that a user installed may be out of the other user's reach.
         other.args(["--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", script]);
         other.arg(&host.path).arg(line).output()
     };
@@ -189,7 +189,7 @@ fn who_does_not_serve_the_bank_sets_nothing() {
     assert_eq!(host.bank.limits().expect("it cannot fail")[0].most, 1000);
 }
 
-/// Where other users may ask, a member's name is its user.
+/// If other users may ask, a member's name is its user.
 #[test]
 fn where_others_may_ask_names_are_users() {
     if !cfg!(target_os = "linux") {
@@ -198,7 +198,7 @@ fn where_others_may_ask_names_are_users() {
     }
     let host = host(0o666);
     assert_eq!(host.amount(&request("web", 1, 400)), 400);
-    // What calls itself otherwise has the same cap of 600.
+    // A member that gives another name has the same cap of 600.
     assert_eq!(host.amount(&request("other", 2, 400)), 200);
     let lent = host.bank.lent(&memory());
     assert!(lent[0].member.starts_with("user "), "{lent:?}");
@@ -226,9 +226,9 @@ fn a_second_server_only_replaces_a_killed_one() {
     client.exchange(&request("client", 4, 1)).expect("connects again");
 }
 
-/// A server that ends waits for none that has its place, and leaves that one's socket alone.
+/// A server that ends waits for none that has taken its place, and leaves the other's socket alone.
 ///
-/// Such a one can start once somebody has removed the lock.
+/// Such a server can start once the lock has been removed.
 #[test]
 fn an_end_leaves_anothers_socket_alone() {
     let mut host = host(0o600);

@@ -1,4 +1,4 @@
-//! Engines behind TLS: who is trusted, and what an error says.
+//! Engines behind TLS: which authorities are trusted, and what an error says.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(format!("{CERTIFICATES}/{name}")).expect("a file of the sources")
 }
 
-/// Renews what a bank is asked with: first by what is right, then by what is not, which is to
-/// change nothing.
+/// Renews a bank's certificates: first with good ones, then with bad ones, which must change
+/// nothing.
 fn renew<E: std::fmt::Debug>(
     mut renew: impl FnMut(Option<&[u8]>, Option<(&[u8], &[u8])>) -> Result<(), E>,
 ) {
@@ -28,8 +28,8 @@ fn renew<E: std::fmt::Debug>(
     renew(Some(b"none"), Some((&chain, &key))).expect_err("no certificate");
 }
 
-/// A Redis that has a certificate for 127.0.0.1 and localhost, and its port; one that asks its
-/// clients for theirs, if `asks` is yes.
+/// A Redis with a certificate for 127.0.0.1 and localhost, and its port; it asks clients for theirs
+/// if `asks` is yes.
 fn redis(asks: &str) -> Option<(Server, u16)> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.expect("a free port").port();
@@ -86,11 +86,11 @@ fn redis_is_shown_a_certificate_it_asks_for() {
     assert!(!shown(&error).contains("sesame"), "{}", shown(&error));
     let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
-    // As files are renewed of a bank that is asked for long.
+    // As the files of a long-lived bank are renewed.
     let mut renewed = trusting();
     renew(|authority, own| renewed.renew(authority, own));
     assert_eq!(renewed.limits().expect("as it was renewed"), []);
-    // The order in which they are said does not matter.
+    // The order of the calls does not matter.
     let known = bank(port, "").with_certificate(&read("server.pem"), &read("server.key"));
     let known = known.expect("PEM").with_authorities(&read("authority.pem")).expect("PEM");
     assert_eq!(known.limits().expect("a list"), []);
@@ -129,7 +129,7 @@ fn etcd_that_asks_for_a_certificate_is_shown_one() {
     trusting().limits().expect_err("it shows none");
     let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
     assert_eq!(known.expect("PEM").limits().expect("a list"), []);
-    // As files are renewed of a bank that is asked for long.
+    // As the files of a long-lived bank are renewed.
     let mut renewed = trusting();
     renew(|authority, own| renewed.renew(authority, own));
     assert_eq!(renewed.limits().expect("as it was renewed"), []);
@@ -147,19 +147,19 @@ fn etcd_that_asks_for_a_certificate_is_shown_one() {
     assert!(error.expect_err("no TLS").to_string().contains("etcds://"));
 }
 
-/// An authority that did not sign the certificate is one clear error.
+/// An authority that did not sign the certificate gives one clear error.
 #[test]
 fn a_wrong_authority_is_one_clear_error() {
     let Some((_server, port)) = redis("no") else { return };
     for untrusting in [
         bank(port, "").with_authorities(&read("stranger.pem")).expect("certificates"),
-        // The system's know nothing of the tests'.
+        // The system's authorities know nothing of the tests'.
         bank(port, ""),
     ] {
         let error = refused(&untrusting, port);
         assert!(error.to_string().contains("no trusted authority has signed"), "{}", shown(&error));
     }
-    // A way around is none.
+    // There is no way around it.
     let error = refused(&bank(port, "#insecure"), port);
     assert!(shown(&error).contains("insecure"), "{error:?}");
 }
@@ -198,7 +198,7 @@ fn authorities_that_are_none_are_refused() {
     );
 }
 
-/// etcd is asked through TLS only if its authority is trusted.
+/// etcd is reached through TLS only if its authority is trusted.
 #[test]
 fn etcd_needs_a_trusted_authority() {
     let options = ["--cert-file", "server.pem", "--key-file", "server.key"];
@@ -213,7 +213,7 @@ fn etcd_needs_a_trusted_authority() {
         EtcdBank::new(&url, "test", TTL).expect("a URL")
     };
     let trusting = bank().with_authorities(&read("authority.pem")).expect("certificates");
-    // It is reached, and has no users.
+    // It is reached, but has no users.
     let error = trusting.limits().expect_err("no users");
     assert!(error.to_string().contains("authentication is not enabled"), "{error}");
     let url = format!("etcds://localhost:{port}");

@@ -1,7 +1,8 @@
-//! A fleet in virtual time: members, a bank, and a network that loses, doubles and delays.
+//! A fleet in virtual time: members, a bank, and a network that loses, duplicates and delays
+//! messages.
 //!
-//! Everything follows from the seed. This is no simulator of sockets or tasks, such as turmoil or
-//! madsim: the protocol has neither, and a queue of events runs a thousand times as many schedules.
+//! Everything follows from the seed. This does not simulate sockets or tasks, as turmoil or madsim
+//! do: the protocol has neither, and a queue of events runs a thousand times as many schedules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +15,19 @@ use submeter_bank::{
 pub(crate) const TTL_MS: u64 = 2_000;
 const FAULTS_END_MS: u64 = 12_000;
 const END_MS: u64 = FAULTS_END_MS + 4 * TTL_MS;
-/// As the documentation of `Ledger::on_wall_clock` asks.
+/// As the documentation of `Ledger::on_wall_clock` requires.
 const ENGINE_TICK_MS: u64 = TTL_MS / 10;
 const ROOT: usize = 0;
 /// The limits of the root and of its two children.
 const LIMITS: [u64; 3] = [1_000, 700, 500];
 const FLOOR: u64 = 20;
 
-/// A rule of the protocol that a schedule leaves out, by changing what passes between the two.
+/// A rule of the protocol that a schedule leaves out, by changing what passes between the two
+/// sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Without {
     Nothing,
-    /// The member takes any answer, not only that to its last request.
+    /// The member accepts any answer, not only that to its last request.
     LastAnswerOnly,
     /// The member uses its leases for twice as long.
     EarlyEnd,
@@ -33,17 +35,17 @@ pub(crate) enum Without {
     ShrinkFirst,
     /// The ledger counts what it answers, while the member still has more.
     CountOfWhatIsHad,
-    /// The ledger takes old and doubled requests for new ones.
+    /// The ledger treats old and duplicated requests as new ones.
     Sequence,
-    /// A ledger that starts again lends at once.
+    /// A restarted ledger lends at once.
     Learning,
     /// The ledger believes jumps of its clock.
     WallClock,
-    /// The ledger lends what members fall back to.
+    /// The ledger also lends what members fall back to.
     Floors,
 }
 
-/// What went wrong.
+/// A violation of the protocol's promises.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     Overshoot { budget: String, in_use: u64, limit: u64 },
@@ -98,7 +100,7 @@ impl Local {
         self.used[child] -= n;
     }
 
-    /// What a program does at once whose lease has ended.
+    /// What a program does at once when its lease has ended.
     fn give_back(&mut self) {
         for child in [1, 2] {
             self.release(child, self.used[child].saturating_sub(self.limit[child]));
@@ -136,10 +138,10 @@ struct Process {
     epoch: u64,
     up: bool,
     frozen_until: u64,
-    /// Frozen, and its timer has not run since: nothing else of it does before.
+    /// Frozen, and its timer has not run since: nothing else in it runs earlier.
     asleep: bool,
     cut_off_until: u64,
-    /// How eager the program is, of 100.
+    /// How eager the program is, out of 100.
     appetite: u64,
     /// When the next wake-up is due, so that each process has one in the queue.
     wakes_at: u64,
@@ -221,7 +223,7 @@ impl World {
             self.handle(event)?;
             self.check_use()?;
         }
-        // Long after the last fault every member has the bank again.
+        // Long after the last fault, every member has a lease again.
         for (member, process) in self.processes.iter().enumerate() {
             if process.holder.in_force(&self.budgets[ROOT]) != Some(InForce::Lease) {
                 return Err(Violation::NotRecovered { member });
@@ -287,7 +289,7 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
-        // What reaches a stopped process waits for it.
+        // Events for a stopped process wait for it.
         let (Event::Wake { member, .. } | Event::Load { member } | Event::Answer { member, .. }) =
             event
         else {
@@ -300,7 +302,7 @@ impl World {
             return Ok(());
         }
         match event {
-            // Others are what an earlier wake-up has replaced.
+            // Other wake-ups were replaced by an earlier one.
             Event::Wake { epoch, .. }
                 if epoch == process.epoch && process.up && process.wakes_at <= self.now =>
             {
@@ -362,7 +364,7 @@ impl World {
         Ok(())
     }
 
-    /// A process's timer: ends its leases, and asks the bank when it is time.
+    /// Runs a process's timer: ends its leases, and asks the bank when it is time.
     fn act(&mut self, member: usize) {
         let process = &mut self.processes[member];
         let now = process.clock.read(self.now);
@@ -384,7 +386,7 @@ impl World {
         self.wake(member);
     }
 
-    /// Puts a message on its way, or several, or none.
+    /// Sends a message once, several times, or never.
     fn send<T: Clone>(&mut self, member: usize, event: impl Fn(T) -> Event, message: &T) {
         let faulty = self.now < FAULTS_END_MS;
         if self.now < self.processes[member].cut_off_until || (faulty && self.rng.u8(0..10) == 0) {
@@ -398,7 +400,7 @@ impl World {
         }
     }
 
-    /// The program's work: charges and gives back, at either child.
+    /// Does the program's work: charges and gives back, at either child.
     fn load(&mut self, member: usize) {
         let process = &mut self.processes[member];
         if self.rng.u8(0..30) == 0 {
@@ -457,7 +459,7 @@ impl World {
                 process.frozen_until = process.frozen_until.max(self.now + pause);
                 process.asleep = process.up;
                 // The timer is the first to run again. A program that charges before it does so
-                // under an old limit; only the system could prevent that.
+                // under an old limit; only the operating system could prevent that.
                 process.wakes_at = self.now + pause;
                 let epoch = process.epoch;
                 self.after(pause, Event::Wake { member, epoch });
@@ -469,7 +471,7 @@ impl World {
             }
             _ => {
                 let hour = 3_600_000;
-                // One jump in each time to live, of an engine whose clock may jump.
+                // One jump in each time to live, if the engine's clock may jump.
                 if self.wall_clock && self.now >= self.jumped_at + 2 * TTL_MS {
                     self.jumped_at = self.now;
                     let offset = &mut self.engine_clock.offset_ms;
@@ -479,7 +481,7 @@ impl World {
         }
     }
 
-    /// What all members may use, and do use, is within each limit.
+    /// Checks that what all members may use, and do use, is within each limit.
     fn check_use(&self) -> Result<(), Violation> {
         for (at, budget) in self.budgets.iter().enumerate() {
             let awake = |process: &&Process| process.up && !process.asleep;
@@ -496,7 +498,7 @@ impl World {
         Ok(())
     }
 
-    /// The ledger never counts more than there is.
+    /// Checks that the ledger never counts more than there is.
     fn check_counts(&self) -> Result<(), Violation> {
         let Some(engine) = &self.engine else { return Ok(()) };
         for (at, budget) in self.budgets.iter().enumerate() {
@@ -508,7 +510,7 @@ impl World {
         Ok(())
     }
 
-    /// What a crashed process had is free after one time to live, give or take the clock.
+    /// Checks that a crashed process's part is free after one time to live, give or take the clock.
     fn check_stranded(&self) -> Result<(), Violation> {
         let Some(engine) = &self.engine else { return Ok(()) };
         for lent in self.budgets.iter().flat_map(|budget| engine.lent(budget)) {

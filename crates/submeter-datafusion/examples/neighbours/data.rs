@@ -10,9 +10,9 @@ use datafusion::prelude::SessionContext;
 use tpchgen::generators::{CustomerGenerator, LineItemGenerator, OrderGenerator};
 use tpchgen_arrow::{CustomerArrow, LineItemArrow, OrderArrow};
 
-/// How many rows a batch has. DataFusion's 8192 are a good part of the small limits here.
+/// Number of rows in a batch. DataFusion's 8192 are a good part of the small limits here.
 pub(crate) const BATCH_ROWS: usize = 2048;
-/// In how many parts each table is, and each query runs.
+/// Number of partitions of each table and each query.
 pub(crate) const PARTITIONS: usize = 2;
 
 /// Reports and exports: each needs far more memory than its tenant may have.
@@ -30,7 +30,8 @@ pub(crate) const ANALYST: [(&str, &str); 3] = [
     ("distinct", "SELECT count(*) FROM (SELECT DISTINCT l_comment, l_suppkey FROM lineitem)"),
 ];
 
-/// A page's: TPC-H's first, third and sixth query. The third has hash tables, which cannot spill.
+/// The queries of a page: TPC-H's first, third and sixth. The third has hash tables, which cannot
+/// spill.
 pub(crate) const DASHBOARD: [(&str, &str); 3] = [
     (
         "q1",
@@ -60,7 +61,7 @@ pub(crate) const DASHBOARD: [(&str, &str); 3] = [
 pub(crate) struct Tables(Vec<(&'static str, Arc<MemTable>)>);
 
 impl Tables {
-    /// Generates them; at scale 1 `lineitem` has six million rows.
+    /// Generates the tables; at scale 1 `lineitem` has six million rows.
     pub(crate) fn generate(scale: f64) -> Result<Tables> {
         let parts = PARTITIONS as i32;
         let each = |make: &dyn Fn(i32) -> (SchemaRef, Vec<RecordBatch>)| {

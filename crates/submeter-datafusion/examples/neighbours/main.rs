@@ -22,11 +22,11 @@ use data::{ANALYST, Tables};
 use run::{End, Round};
 use variants::{Kind, Tenant};
 
-/// How many operators are registered and idle: eight queries of eight partitions, say, whose
-/// clients are slow.
+/// Number of operators that are registered and idle, such as eight queries of eight partitions with
+/// slow clients.
 const IDLE: usize = 64;
 
-/// How many queries of one tenant run at once, in a crowd.
+/// Number of queries of one tenant that run at once, in a crowd.
 const CROWD: usize = 4;
 
 /// How the queries of a crowd ended.
@@ -49,7 +49,7 @@ struct Options {
 /// A sort beside idle operators.
 pub(crate) struct Sort {
     pub(crate) seconds: f64,
-    /// `None` where it was refused.
+    /// `None` if it was refused.
     pub(crate) spilled_bytes: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the variants in turns, and prints what came of it.
+/// Runs the variants in turn, and prints the results.
 async fn compare(options: &Options) -> Result<()> {
     let bytes = options.megabytes << 20;
     let tables = Arc::new(Tables::generate(options.scale)?);
@@ -116,7 +116,7 @@ async fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the analyst's sort alone, with this many operators of other queries that hold nothing.
+/// Runs the analyst's sort alone, beside this many idle operators of other queries.
 async fn sort(tables: &Tables, kind: Kind, bytes: usize, idle: usize) -> Result<Sort> {
     let pools = kind.make(bytes);
     let other = pools.query(Tenant::Analyst)?;

@@ -13,11 +13,11 @@ use futures::StreamExt;
 use crate::data::{ANALYST, BATCH_ROWS, DASHBOARD, PARTITIONS, Tables};
 use crate::variants::{Pools, Tenant};
 
-/// How long a person looks at a page before the next.
+/// How long a person looks at a page before opening the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Longer than any query takes that goes on. Near a limit, operators may wait for each other for
-/// ever.
+/// Longer than any query takes that makes progress. Near a limit, operators may wait for each other
+/// forever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a query ended.
@@ -25,11 +25,11 @@ pub(crate) enum End {
     Done(Done),
     /// Refused for lack of memory.
     Refused,
-    /// Not at all, and was dropped.
+    /// Did not end, and was dropped.
     Stuck,
 }
 
-/// What a query did.
+/// The results of a query.
 pub(crate) struct Done {
     pub(crate) rows: usize,
     pub(crate) spilled_bytes: usize,
@@ -59,7 +59,7 @@ pub(crate) async fn attempt(tables: &Tables, runtime: Arc<RuntimeEnv>, sql: &str
         Ok(Ok(done)) => Ok(End::Done(done)),
         Ok(Err(error)) => match error.find_root() {
             DataFusionError::ResourcesExhausted(text) => {
-                // Not among the tables: which operator it is differs from run to run.
+                // Kept out of the tables: the operator named differs from run to run.
                 eprintln!("refused: {text}");
                 Ok(End::Refused)
             }
@@ -84,7 +84,8 @@ async fn execute(tables: &Tables, runtime: Arc<RuntimeEnv>, sql: &str) -> Result
     Ok(Done { rows, spilled_bytes: spilled_bytes(&plan) })
 }
 
-/// Lets both tenants work for this time; without the analyst, the dashboard has all to itself.
+/// Lets both tenants work for this time; without the analyst, the dashboard has everything to
+/// itself.
 pub(crate) async fn round(
     tables: &Arc<Tables>,
     pools: Pools,
@@ -100,7 +101,7 @@ pub(crate) async fn round(
     let analyst = with_analyst.then(|| spawn(Tenant::Analyst));
     let dashboard = spawn(Tenant::Dashboard);
     tokio::time::sleep(time).await;
-    // Relaxed: a flag alone; what the tasks did is handed over by `await`.
+    // Relaxed: only a flag; `await` hands over what the tasks did.
     stop.store(true, Ordering::Relaxed);
     let joined = |error: tokio::task::JoinError| DataFusionError::External(Box::new(error));
     let dashboard = dashboard.await.map_err(joined)??;
@@ -111,7 +112,7 @@ pub(crate) async fn round(
     Ok(Round { seconds: start.elapsed().as_secs_f64(), analyst, dashboard, peak: pools.peak() })
 }
 
-/// One query after the other, until it is over.
+/// Runs one query after the other, until the round is over.
 async fn work(tables: &Tables, pools: &Pools, tenant: Tenant, stop: &AtomicBool) -> Result<Work> {
     let queries = match tenant {
         Tenant::Analyst => &ANALYST,
@@ -139,7 +140,7 @@ async fn work(tables: &Tables, pools: &Pools, tenant: Tenant, stop: &AtomicBool)
     Ok(work)
 }
 
-/// What all operators of a plan wrote.
+/// Returns the bytes that all operators of a plan spilled.
 fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0);
     own + plan.children().into_iter().map(spilled_bytes).sum::<usize>()

@@ -6,7 +6,7 @@ use crate::run::Round;
 use crate::variants::Kind;
 use crate::{Crowd, Sort};
 
-/// What the neighbours did to each other.
+/// Prints what the neighbours did to each other.
 pub(crate) fn neighbours(alone: &[Round], rounds: &[Vec<Round>; 4]) {
     let head = |columns: [&str; 8]| {
         let [pool, queries, spilled, not_done, median, p99, of, most] = columns;
@@ -33,7 +33,7 @@ pub(crate) fn neighbours(alone: &[Round], rounds: &[Vec<Round>; 4]) {
     }
 }
 
-/// What a sort costs beside operators that hold nothing.
+/// Prints the cost of a sort beside operators that hold nothing.
 pub(crate) fn idle(sorts: &[[Vec<Sort>; 2]; 4]) {
     println!(
         "{:<19} {:>22} {:>22} {:>11} {:>13}",
@@ -53,7 +53,7 @@ pub(crate) fn idle(sorts: &[[Vec<Sort>; 2]; 4]) {
     }
 }
 
-/// How many queries ended that ran at once.
+/// Prints how many concurrent queries ended.
 pub(crate) fn crowds(crowds: &[Crowd; 4]) {
     println!(
         "{:<19} {:>6} {:>8} {:>6} {:>16}",
@@ -66,7 +66,7 @@ pub(crate) fn crowds(crowds: &[Crowd; 4]) {
     }
 }
 
-/// The machine, in a few words.
+/// Describes the machine in a few words.
 pub(crate) fn machine() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -108,7 +108,7 @@ fn spilled(sorts: &[Sort]) -> String {
     }
 }
 
-/// The median, and the lowest and highest beside it.
+/// Writes the median, with the lowest and highest.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     let values: Vec<f64> = values.collect();
     if values.is_empty() {

@@ -1,10 +1,10 @@
-//! What a refusal says.
+//! The texts of refusals.
 
 use datafusion::execution::memory_pool::{MemoryConsumer, human_readable_size};
 
 use crate::variants::{Kind, Tenant};
 
-/// Has a sort of the analyst take what it can get, and prints what two joins are told after that: a
+/// Makes a sort of the analyst take what it can get, and then prints what two joins are told: a
 /// small one of the dashboard, and a large one of another of the analyst's queries.
 pub(crate) fn print(bytes: usize) {
     for kind in Kind::ALL {

@@ -11,7 +11,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use submeter::{Bytes, Quota, Schema, Tree};
 use submeter_datafusion::TenantPools;
 
-/// Which pool.
+/// The pool to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Greedy,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Group,
 }
 
-/// Who runs a query.
+/// The tenant that runs a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tenant {
     Analyst,
@@ -45,7 +45,8 @@ impl Kind {
         }
     }
 
-    /// `bytes` for both tenants; where tenants have limits, three quarters of it for the analyst.
+    /// `bytes` are for both tenants; if tenants have limits, three quarters of it are the
+    /// analyst's.
     pub(crate) fn make(self, bytes: usize) -> Pools {
         let shared = |pool: Arc<dyn MemoryPool>| {
             Pools::Shared(Arc::new(PeakRecordingPool::new(pool)), RuntimeEnv::default())
@@ -87,7 +88,7 @@ impl Pools {
         }
     }
 
-    /// The most that was reserved at once.
+    /// Returns the most that was reserved at once.
     pub(crate) fn peak(&self) -> u64 {
         match self {
             Pools::Shared(pool, _) => pool.max_reserved() as u64,

@@ -23,7 +23,7 @@ fn claimed_buffers_count_until_the_last_share() {
     assert_eq!(buffers.used(), 0);
 }
 
-/// A reservation follows its buffer and cannot be refused.
+/// A reservation follows its buffer, and cannot be refused.
 #[test]
 fn a_reservation_follows_its_buffer() {
     let world = World::new();

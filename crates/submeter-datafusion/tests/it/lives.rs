@@ -47,7 +47,7 @@ fn queries_are_numbered_and_names_are_checked() {
     pools.query().expect_err("the tenant was killed");
 }
 
-/// A query outlives its tenant's kill and gives all back.
+/// A query outlives its tenant's kill, and gives everything back.
 #[test]
 fn a_query_outlives_its_tenants_kill() {
     let world = World::new();
@@ -76,7 +76,7 @@ fn what_was_made_below_a_query_ends_with_it() {
     assert!(stage.is_killed() && group.is_killed());
 }
 
-/// The group of a pool that the program made lives on.
+/// The group of a pool that the program made outlives the pool.
 #[test]
 fn a_programs_own_group_outlives_its_pool() {
     let world = World::new();

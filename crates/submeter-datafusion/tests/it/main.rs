@@ -1,4 +1,4 @@
-//! Pools beside a naive count of what was reserved, and whole queries.
+//! Pools compared with a naive count of what was reserved, and whole queries.
 
 #[cfg(feature = "arrow")]
 mod buffers;

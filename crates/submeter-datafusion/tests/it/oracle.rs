@@ -1,4 +1,4 @@
-//! Random operations beside a naive count, and many threads.
+//! Random operations compared with a naive count, and many threads.
 
 use std::sync::Arc;
 use std::thread;
@@ -34,7 +34,7 @@ impl Query {
 }
 
 /// Whatever operators do, usage is the sum of reservations at every level; what fits is granted
-/// unless it is asked to spill, and what does not is refused.
+/// unless the operator is asked to spill, and what does not fit is refused.
 #[test]
 fn usage_is_the_sum_of_reservations() {
     for seed in 0..10 {
@@ -78,7 +78,7 @@ fn usage_is_the_sum_of_reservations() {
     }
 }
 
-/// One thing that an operator does.
+/// One operation of an operator.
 fn act(query: &mut Query, left: u64, random: &mut fastrand::Rng) {
     if query.held.is_empty() || random.u32(..10) == 0 {
         let reservation = match random.bool() {
@@ -124,7 +124,7 @@ fn act(query: &mut Query, left: u64, random: &mut fastrand::Rng) {
     }
 }
 
-/// Threads of several queries at their limits: none is exceeded at any moment, and all comes back.
+/// Threads of several queries at their limits never exceed any limit, and everything is given back.
 #[test]
 fn no_limit_is_exceeded_by_many_threads() {
     let world = World::new();
@@ -156,7 +156,8 @@ fn no_limit_is_exceeded_by_many_threads() {
         assert_eq!((usage.current, usage.overdrafts), (0, 0));
         refused += usage.refused;
     }
-    // Each thread alone asks for more than its tenant may have; which level refuses is not said.
+    // Each thread alone asks for more than its tenant may have; which level refuses is not
+    // determined.
     assert!(refused > 0, "no limit was reached");
     assert_eq!(tenants.map(|tenant| tenant.child_count()), [0, 0]);
 }

@@ -1,4 +1,4 @@
-//! Whole queries: right results, spilled, cancelled, panicked or refused.
+//! Whole queries: with correct results, spilled, cancelled, panicked or refused.
 
 use std::sync::Arc;
 
@@ -81,13 +81,13 @@ async fn a_query_at_its_limit_spills() {
     }
 }
 
-/// Each row's values in order, whatever the batches.
+/// Returns each row's values in order, whatever the batches.
 fn rows(batches: &[RecordBatch]) -> Vec<Vec<i64>> {
     let row = |batch: &RecordBatch, at: usize| values(&[batch.slice(at, 1)]);
     batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |at| row(batch, at))).collect()
 }
 
-/// A query that cannot spill is refused and its neighbour is not.
+/// A query that cannot spill is refused, and its neighbour is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_cannot_spill_is_refused_alone() {
     let world = World::new();
@@ -122,7 +122,7 @@ async fn a_query_dropped_half_way_gives_all_back() {
     let first = stream.next().await.expect("a batch").expect("it can spill");
     assert!(first.num_rows() > 0 && world.current(&acme) > 0, "in the middle of it");
     drop((stream, context));
-    // Tasks that are aborted end at their next poll, on threads of the runtime.
+    // Aborted tasks end at their next poll, on threads of the runtime.
     for _ in 0..10_000 {
         if group.is_killed() && world.current(&acme) == 0 {
             return;

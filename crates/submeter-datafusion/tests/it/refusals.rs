@@ -1,4 +1,4 @@
-//! Who is refused, and what the text says.
+//! Which operators are refused, and what the text says.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn a_querys_own_refusal_names_its_operators() {
     );
 }
 
-/// Tenants are refused by their own limits and by the limit of all.
+/// Tenants are refused by their own limits, and by the limit of all.
 #[test]
 fn own_limits_and_that_of_all_refuse() {
     let world = World::new();
@@ -91,7 +91,7 @@ fn a_refusals_text_tells_nothing_of_others() {
     let root = world.tree.root();
     let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));
     let [a, b] = [0, 1].map(|at| query(&pools[at], "q"));
-    // And a group of the program's own, which has no queries.
+    // A group of the program's own has no queries.
     let c: Arc<dyn MemoryPool> = Arc::new(GroupPool::new(&world.tenant("/c", 1000), world.memory));
     let other = fixed("join", &a);
     other.try_grow(777).expect("it fits");
@@ -111,7 +111,7 @@ fn a_refusals_text_tells_nothing_of_others() {
     }
 }
 
-/// A reservation that cannot be refused is an overdraft, and holds up others.
+/// A reservation that cannot be refused is an overdraft, and blocks others.
 #[test]
 fn the_irrefusable_is_an_overdraft() {
     let world = World::new();
@@ -130,7 +130,7 @@ fn the_irrefusable_is_an_overdraft() {
     assert_eq!(acme.usage(world.memory).overdrafts, 1);
 }
 
-/// A limit that is lowered refuses at once and a soft one never.
+/// A lowered limit refuses at once, and a soft one never.
 #[test]
 fn a_lowered_limit_refuses_at_once() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Whom a pool asks to spill.
+//! Which operators a pool asks to spill.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn who_works_shares_and_leaves_room_for_others() {
             let _ = sort.try_grow(1);
         }
     }
-    // Each is asked once and goes on after that, up to the limit: it would have spilled.
+    // Each is asked once and then continues, up to the limit: it would have spilled.
     assert_eq!(pool.reserved(), 9000);
     for sort in &sorts {
         sort.free();
@@ -112,7 +112,7 @@ fn high_is_for_those_that_can_spill() {
     fixed("join", &two).try_grow(6500).expect("above high there is room for what cannot spill");
 }
 
-/// Without limits nobody has to spill.
+/// Without limits no operator has to spill.
 #[test]
 fn without_limits_all_is_granted() {
     let world = World::new();

@@ -35,7 +35,7 @@ fn a_refusal_asks_for_more_until_it_is_granted() {
         exchanges += u32::from(step(&mut driver, &bank));
         group.try_charge(world.memory, 40_000).is_ok()
     });
-    // Twice as much each time, and a few because two budgets alternate.
+    // It doubles each time, with a few more because two budgets alternate.
     assert!(exchanges < 40, "{exchanges} exchanges");
 }
 
@@ -175,7 +175,7 @@ fn a_bank_that_learns_is_known_to() {
     assert_eq!(world.limit("/acme"), Some(0));
     until("it lends", || {
         step(&mut driver, &bank);
-        // Without being refused, it would be idle, and want nothing.
+        // Without refusals it would be idle, and want nothing.
         world.group("/acme").try_charge(world.memory, 20).is_ok()
     });
     assert!(!driver.learns());

@@ -99,7 +99,7 @@ fn two_processes_share_the_rate() {
             .add_rate(&budget, world.requests, [world.answered], 100, Outage::Strict)
             .expect("a group");
     }
-    // All that each can get, one after the other, and then both.
+    // As much as each can get, one after the other, and then both.
     let mut taken = 0;
     for eager in [0..1, 1..2, 0..2] {
         let until = start.elapsed() + Duration::from_secs(2);
@@ -127,7 +127,8 @@ fn two_processes_share_the_rate() {
 fn any_span_grants_the_rate_and_one_second() {
     const PER_SECOND: u64 = 2_000;
     let budget = requests_of("/acme");
-    // None ends, so that what is idle keeps its lease for long enough to save up all that it may.
+    // No lease ends, so that an idle member keeps its lease long enough to save up as much as it
+    // may.
     let bank = bank(LONG, &[(&budget, PER_SECOND)]);
     let worlds = [World::new(), World::new()];
     let mut drivers = worlds.each_ref().map(World::driver);
@@ -137,10 +138,10 @@ fn any_span_grants_the_rate_and_one_second() {
             .expect("a group");
     }
     let start = Instant::now();
-    // Again on a machine that was too busy to grant what was saved up within little time.
+    // Repeated on a machine that was too busy to grant what was saved up within a short time.
     until("something was saved up", || {
         let mut grants = Vec::new();
-        // Each has a part, all save up, and then both want all at once.
+        // Each has a part, all save up, and then both want everything at once.
         for (eager, millis) in [(0..2, 300), (0..0, 1_200), (0..2, 200)] {
             let until = start.elapsed() + Duration::from_millis(millis);
             while start.elapsed() < until {

@@ -66,8 +66,8 @@ fn busy_processes_never_exceed_the_limit() {
                         std::thread::sleep(Duration::from_millis(1));
                         continue;
                     };
-                    // SeqCst, here and below: counted after it was granted and until before it is
-                    // given back, so that the count is never more than what is used.
+                    // SeqCst, here and below: an amount is counted from after its grant until
+                    // before it is given back, so that the count is never more than what is used.
                     let all = used.fetch_add(n, Ordering::SeqCst) + n;
                     assert!(all <= LIMIT, "{all} are used of {LIMIT}");
                     granted.fetch_add(1, Ordering::SeqCst);
@@ -83,7 +83,7 @@ fn busy_processes_never_exceed_the_limit() {
     assert!(granted.load(Ordering::SeqCst) > 10, "a bank that lends nothing keeps every limit");
 }
 
-/// Leases end in time while the bank hangs and return when it goes on.
+/// Leases end in time while the bank hangs, and return when it continues.
 #[test]
 fn leases_end_while_the_bank_hangs() {
     let budget = memory_of("/acme");
@@ -108,7 +108,7 @@ fn a_waiting_charge_asks_for_more_and_has_it() {
     let fleet = start(&world, &budget, 10, Outage::Strict, &bank);
     until("there is a lease", || in_force(&fleet) == InForce::Lease);
     let group = world.group("/acme");
-    // Waits only where the limit could grant it at all.
+    // It waits only if the limit could grant the charge at all.
     let held = group.try_charge(world.memory, 10).expect("10 are lent");
     let waits = group.charge_blocking(world.memory, 10, Duration::from_secs(60));
     assert!(waits.is_ok(), "{waits:?}: {:?}", fleet.status());
@@ -140,7 +140,7 @@ fn a_banks_panicking_client_is_reported() {
     assert_eq!(world.limit("/acme"), Some(5));
 }
 
-/// A bank that notes when it was asked.
+/// A bank that records when it was asked.
 struct Noted(MemoryBank, Sender<Instant>);
 
 impl Bank for Noted {

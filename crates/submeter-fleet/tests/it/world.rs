@@ -7,7 +7,7 @@ use submeter::{Bytes, Count, Counter, Group, Quota, RateLimit, Schema, Tree};
 use submeter_bank::{Bank, Budget, MemoryBank};
 use submeter_fleet::Driver;
 
-/// Long enough that no lease ends while a test runs that does not wait for it.
+/// Long enough that no lease ends during a test that does not wait for it.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Longer than anything takes on a loaded machine; a test that reaches it has failed.
@@ -79,7 +79,7 @@ pub(crate) fn step(driver: &mut Driver, bank: &impl Bank) -> bool {
     true
 }
 
-/// Tries again and again until it holds.
+/// Tries repeatedly until it holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -88,7 +88,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Ends threads of a scope with the test, also when it panics.
+/// Ends a scope's threads with the test, also when it panics.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

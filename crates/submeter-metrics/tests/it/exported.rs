@@ -1,4 +1,4 @@
-//! The text that others read.
+//! The exported text.
 
 use metrics::{Unit, counter, describe_counter, gauge, histogram, with_local_recorder};
 use submeter::Buckets;

@@ -9,7 +9,7 @@ use submeter_metrics::{Recorder, Slot, Slots};
 
 use super::{counted, declared, level, named, recorder};
 
-/// Each tenant's work is charged to it, and all else to the group named.
+/// Each tenant's work is charged to it, and everything else to the named group.
 #[test]
 fn work_is_charged_to_its_tenant_or_the_default() {
     let (tree, recorder) = recorder(Slots::new());
@@ -84,7 +84,7 @@ fn a_metric_without_a_slot_is_still_counted() {
     assert_eq!(declared(&tree, "/acme", "metrics_unplaced_updates"), 999 + 1 + 3);
 }
 
-/// The same labels in another order are the same metric; another value is another one.
+/// The same labels in another order are the same metric; another value makes another one.
 #[test]
 fn the_order_of_labels_does_not_matter() {
     let (tree, recorder) = recorder(Slots::new());

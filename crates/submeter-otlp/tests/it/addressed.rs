@@ -1,4 +1,4 @@
-//! What of an address is sent, and what is shown.
+//! Which parts of an address are sent, and which are shown.
 
 use submeter::{Count, Tree};
 use submeter_otlp::{Builder, Exporter, Protocol};
@@ -13,8 +13,8 @@ fn counted() -> Tree {
     tree
 }
 
-/// The first line of the one request, and its header `authorization`, in lower case as the receiver
-/// keeps them.
+/// The first line of the only request, and its `authorization` header, in lower case as the
+/// receiver keeps them.
 fn asked(receiver: &Receiver, to: impl Fn(Builder) -> Builder) -> (String, Option<String>) {
     let exporter = to(Exporter::builder(&counted())).start().expect("valid");
     exporter.export().expect("accepted");

@@ -18,11 +18,11 @@ use super::{tree, with_histogram};
 /// A collector that writes each point to a file, and is killed when it is dropped.
 struct Collector(Child);
 
-/// How it is spoken to.
+/// The way to talk to it.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     protocol: Protocol,
-    /// TLS, by which both sides show who they are.
+    /// Mutual TLS.
     encrypted: bool,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Collector {
     }
 }
 
-/// A point: metric, group, start, end. One that comes twice is the same request.
+/// A point: metric, group, start, end. One that occurs twice is from the same request.
 type Point = (String, String, String, String);
 
 /// Adds up the counts of each metric in what collectors wrote.
@@ -154,7 +154,7 @@ fn totals(directory: &Path, temporality: Temporality) -> HashMap<String, u64> {
     totals
 }
 
-/// A collector has exactly what was counted over restarts of either side.
+/// A collector has exactly what was counted, over restarts of either side.
 #[test]
 fn counts_are_exact_over_restarts() {
     let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {
@@ -179,7 +179,7 @@ fn counts_are_exact_over_restarts() {
         let mut collector = start(0);
         let mut number = 0;
         for _process in 0..3 {
-            // As a new process has.
+            // As in a new process.
             let (tree, n, size) = with_histogram(8);
             let exporter = way
                 .exporter(&tree, at, &files)
@@ -200,7 +200,7 @@ fn counts_are_exact_over_restarts() {
                     tree.get(&path).expect("live").kill().expect("no children");
                 }
                 if step % 20 == 9 {
-                    // While it is in the middle of something.
+                    // While it is busy.
                     collector = None;
                 }
                 if step % 20 == 14 {

@@ -38,7 +38,7 @@ fn values(metrics: &[Metric]) -> u64 {
     }
 }
 
-/// Exports before there is the set, when there is nothing of it, and twice when there is.
+/// Exports before the set exists, when it has no values, and twice when it has.
 fn story(temporality: Temporality, requests_sent: [&[(&str, i64)]; 3], queries_sent: [i64; 2]) {
     let mut key = None;
     let tree: Tree = tree(|schema| key = Some(schema.counter::<Count>("requests", "Requests")));

@@ -1,4 +1,4 @@
-//! gRPC: what each answer means, and receivers that speak something else.
+//! gRPC: the meaning of each answer, and receivers that speak something else.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
@@ -31,7 +31,7 @@ use super::tree;
 enum Answer {
     No(Status),
     Partly(i64, &'static str),
-    /// It has the request, and answers too late.
+    /// It gets the request, but answers too late.
     Late,
 }
 
@@ -72,7 +72,7 @@ impl MetricsService for Service {
     }
 }
 
-/// A receiver of gRPC that answers as it is told, and then takes everything.
+/// A gRPC receiver that gives the answers it was told, and then accepts everything.
 struct Told {
     address: SocketAddr,
     service: Service,
@@ -129,7 +129,7 @@ impl Drop for Told {
     }
 }
 
-/// An exporter by gRPC that sends only when it is asked to.
+/// A gRPC exporter that sends only on request.
 fn to(url: &str, tree: &Tree) -> Builder {
     let hour = Duration::from_secs(3600);
     Exporter::builder(tree)
@@ -210,7 +210,8 @@ fn retryable_codes_keep_a_request_others_refuse() {
         tree.root().add(n, 1);
         exporter.export().expect("accepted");
         let requests = receiver.requests();
-        // What was kept comes as it was, and then what is new; or else all that is new.
+        // Either what was kept arrives unchanged, followed by what is new, or everything new
+        // arrives at once.
         assert_eq!(requests.len(), if refused { 2 } else { 3 }, "{code:?}");
         assert_eq!(requests[0].1 == requests[1].1, !refused, "{code:?}");
         assert_eq!(sum(&requests[1..]), 2, "{code:?}");
@@ -233,14 +234,14 @@ fn a_receiver_says_when_to_come_again() {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    // Without the hint a retry comes half a second later, or after the interval.
+    // Without the hint a retry would come half a second later, or after the interval.
     let stats = exporter.stats();
     assert_eq!((stats.exports, stats.retries, stats.refused), (1, 2, 0));
     let requests = receiver.requests();
     assert!(requests.windows(2).all(|pair| pair[0].1 == pair[1].1));
 }
 
-/// A gRPC receiver that takes only a part, or takes too long, is reported as such.
+/// A gRPC receiver that accepts only a part, or takes too long, is reported as such.
 #[test]
 fn partial_success_and_timeouts_are_told_apart() {
     let (tree, n) = counted();

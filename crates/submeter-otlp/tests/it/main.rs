@@ -43,7 +43,7 @@ fn with_histogram(end: u8) -> (Tree, Counter<Count>, Histogram<Count>) {
     (tree, n, size)
 }
 
-/// An exporter that sends only when it is asked to.
+/// An exporter that sends only on request.
 fn to(receiver: &Receiver, tree: &Tree) -> Builder {
     let hour = Duration::from_secs(3600);
     Exporter::builder(tree).endpoint(&receiver.url()).interval(hour).timeout(hour)

@@ -1,4 +1,4 @@
-//! A receiver that does as it is told.
+//! A receiver that answers as it is told.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,20 +13,20 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use prost::Message;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// What a receiver answers.
+/// An answer of the receiver.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// It takes the request.
+    /// It accepts the request.
     Accept,
-    /// It takes the request, and the connection ends before the answer.
+    /// It accepts the request, and the connection ends before the answer.
     AcceptAndBreak,
-    /// It does not take it, and answers these bytes.
+    /// It does not accept the request, and answers with these bytes.
     Answer(Vec<u8>),
-    /// It never answers, and closes the connection in the end.
+    /// It never answers, and finally closes the connection.
     Silence,
 }
 
-/// A request as it came.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) head: String,
@@ -51,7 +51,7 @@ pub(crate) fn status(line: &str) -> Reply {
 }
 
 impl Receiver {
-    /// Starts one that answers the n-th request, from 0, as `reply` says.
+    /// Starts one that answers the n-th request, counting from 0, with `reply`.
     pub(crate) fn start(reply: impl FnMut(usize) -> Reply + Send + 'static) -> Receiver {
         Receiver::at("127.0.0.1:0".parse().expect("an address"), reply)
     }
@@ -125,7 +125,7 @@ impl Receiver {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// Returns the metrics of each request that it took; of one that came twice, once.
+    /// Returns the metrics of each request that it accepted; a repeated request counts once.
     pub(crate) fn taken(&self) -> Vec<Vec<Metric>> {
         let mut requests: Vec<_> = self.requests().into_iter().filter(|r| r.taken).collect();
         requests.dedup_by(|a, b| a.body == b.body);
@@ -137,7 +137,7 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the thread.
         self.stop.store(true, Ordering::Release);
-        // Wakes it.
+        // Wakes the thread.
         let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             thread.join().expect("no panic");

@@ -44,7 +44,7 @@ fn one_request_is_kept_while_down() {
     assert!(stats.last_error.is_some());
     let again = Receiver::at(address, |_| Reply::Accept);
     exporter.shutdown().expect("accepted");
-    // The one that was kept, and all that came later.
+    // The request that was kept, and everything that came later.
     let after = again.taken();
     assert_eq!(
         after.iter().map(|m| total(std::slice::from_ref(m), "n")).collect::<Vec<_>>(),
@@ -127,7 +127,7 @@ fn a_mute_receiver_costs_the_timeout() {
 
 #[test]
 fn rejected_points_are_counted_and_not_resent() {
-    // As much as a receiver may say, and more than there is room for in a buffer.
+    // As much as a receiver may say, and more than a buffer has room for.
     let why = "no ".repeat(1 << 20);
     let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: why };
     let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();

@@ -1,4 +1,4 @@
-//! What a request has in it.
+//! The contents of a request.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,7 +16,7 @@ use submeter_otlp::{Exporter, Temporality};
 use super::receiver::{Receiver, Reply, decode, group, metrics};
 use super::{to, tree, with_gauge};
 
-/// The integers of one metric by group; empty where the metric was not sent.
+/// The integers of one metric by group; empty if the metric was not sent.
 pub(super) fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
     let Some(metric) = metrics.iter().find(|metric| metric.name == name) else {
         return BTreeMap::new();
@@ -235,7 +235,7 @@ fn exponential_histograms_hold_all_values() {
     assert!(positive.bucket_counts.len() <= 160, "the size at which others merge buckets");
     let mut expected = vec![0; positive.bucket_counts.len()];
     for value in values.into_iter().filter(|value| *value as f64 > point.zero_threshold) {
-        // A bucket is for what is above its lower bound, up to the upper one.
+        // A bucket is for values above its lower bound, up to the upper one.
         let power = (value - 1).ilog2().cast_signed();
         expected[usize::try_from(power - positive.offset).expect("its")] += 1;
     }
@@ -266,7 +266,7 @@ fn an_exponential_histogram_has_the_same_counts() {
     let point = &sent.data_points[0];
     assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 2, 8.0));
     let positive = point.positive.clone().expect("some");
-    // Above 8 to 16, to 32, to 64, and what is above.
+    // Above 8 to 16, to 32, to 64, and everything above.
     assert_eq!((positive.offset, positive.bucket_counts), (3, vec![2, 1, 0, 1]));
     assert_eq!((point.count, point.sum), (6, Some(151.0)));
 }
@@ -378,7 +378,7 @@ fn unusable_settings_are_named_with_a_remedy() {
     }
 }
 
-/// Events at a limit are sent for the group whose limit it is.
+/// Events at a limit are sent for the group that owns the limit.
 #[test]
 fn events_of_a_limit_are_of_its_group() {
     let mut keys = None;

@@ -1,4 +1,4 @@
-//! Sums are exact, whichever groups come and go and whatever the receiver does.
+//! Sums are exact, whichever groups are created and ended, and whatever the receiver does.
 
 use std::collections::HashMap;
 
@@ -53,7 +53,7 @@ pub(super) fn total(requests: &[Vec<Metric>], name: &str) -> u64 {
     sum + series.values().sum::<u64>()
 }
 
-/// Groups of two levels are created, killed and created again at random; so are answers.
+/// Groups of two levels are created, killed and created again at random, with random answers.
 fn random(temporality: Temporality, request_max: usize, seed: u64) {
     let (tree, n, size) = with_histogram(4);
     let mut chance = fastrand::Rng::with_seed(seed);
@@ -63,7 +63,7 @@ fn random(temporality: Temporality, request_max: usize, seed: u64) {
         let reply = match answers.u8(..8) {
             0 => Reply::AcceptAndBreak,
             1 => status("503 Busy"),
-            // One that would refuse what it has already is one that nobody can tell the truth.
+            // A receiver that refuses what it already has cannot be told the truth.
             2 if !has_it => status("400 Bad Request"),
             _ => Reply::Accept,
         };
@@ -108,7 +108,7 @@ fn series_add_up_to_the_tree_and_never_fall() {
     (0..20).for_each(|seed| random(Temporality::Cumulative, usize::MAX, seed));
 }
 
-/// Of which some parts are taken and others refused.
+/// Sums stay exact if some parts of an export are accepted and others refused.
 #[test]
 fn sums_are_exact_where_exports_are_divided() {
     for temporality in [Temporality::Delta, Temporality::Cumulative] {
@@ -116,7 +116,7 @@ fn sums_are_exact_where_exports_are_divided() {
     }
 }
 
-/// No request is larger than receivers take unless a group is.
+/// No request is larger than receivers accept, unless a single group is.
 #[test]
 fn no_request_is_too_large_unless_a_group_is() {
     let mut keys = None;
@@ -166,7 +166,7 @@ fn restored_counts_are_not_sent_again() {
     }
 }
 
-/// The end of a level is sent again where its part was refused.
+/// A level's final value is sent again if its part was refused.
 #[test]
 fn the_end_of_a_level_is_sent_again_if_refused() {
     let (tree, n, open) = with_gauge();

@@ -60,12 +60,12 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // A directory that somebody has removed already is gone as well.
+        // The directory may have been removed already.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A receiver that only takes what clients with a certificate send.
+/// A receiver that accepts only clients with a certificate.
 fn receiver() -> Receiver {
     let provider = Arc::new(ring::default_provider());
     let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
@@ -107,7 +107,7 @@ fn https_trusts_as_told_and_shows_itself() {
     let answers = thread::spawn(move || {
         let (mut stream, _) = plain.accept().expect("a client");
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("it waits for an answer");
-        // Until the client leaves, which would lose the answer otherwise.
+        // Until the client leaves; otherwise it would lose the answer.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     for (builder, url, remedy) in [
@@ -124,7 +124,7 @@ fn https_trusts_as_told_and_shows_itself() {
     answers.join().expect("no panic");
 }
 
-/// Renewed certificates are used after an export in vain; bad ones change nothing.
+/// Renewed certificates are used after a failed export; bad ones change nothing.
 #[test]
 fn renewed_certificates_are_used() {
     let (mut key, files, receiver) = (None, files("renewed"), receiver());

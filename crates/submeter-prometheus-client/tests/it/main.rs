@@ -72,7 +72,7 @@ fn every_kind_is_written_with_its_unit() {
     drop(held);
 }
 
-/// Each part of a quota has a family and stalls are in seconds.
+/// Each part of a quota has a family, and stalls are in seconds.
 #[test]
 fn each_part_of_a_quota_has_a_family() {
     let mut schema = Schema::builder();

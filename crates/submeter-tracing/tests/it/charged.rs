@@ -36,7 +36,7 @@ fn a_span_is_in_its_tenants_group() {
     });
 }
 
-/// A span has its parent's group where the parent is not entered.
+/// A span has its parent's group even if the parent is not entered.
 #[test]
 fn a_span_has_its_parents_group() {
     let tree = tree();

@@ -47,7 +47,7 @@ fn too_many_tenants_share_other() {
     assert_eq!((layer.refused(), layer.folded()), (0, 3));
 }
 
-/// Neither a parent that is gone nor a second layer makes it panic.
+/// Neither a vanished parent nor a second layer makes it panic.
 #[test]
 fn gone_parents_and_second_layers_do_not_panic() {
     let tree = tree();

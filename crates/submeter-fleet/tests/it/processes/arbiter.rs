@@ -1,4 +1,4 @@
-//! What all members together use, as they say.
+//! Counts what all members use together, as they report it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -26,13 +26,13 @@ struct Counts {
 
 #[derive(Default)]
 struct Count {
-    /// Of each limit.
+    /// One entry for each limit.
     used: [u64; LIMITS.len()],
     granted: u64,
     is: Is,
 }
 
-/// A process that is stopped for longer than its lease holds what it holds beside what others were
+/// A process that is stopped for longer than its lease holds memory in addition to what others were
 /// lent, until it has looked and given it back.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Is {
@@ -74,14 +74,14 @@ impl Arbiter {
         self.directory.path().join("arbiter")
     }
 
-    /// Before the process is stopped.
+    /// Called before the process is stopped.
     pub(super) fn stops(&self, pid: u32) {
         if let Some(member) = self.counts.lock().members.get_mut(&pid) {
             member.is = Is::Stopped;
         }
     }
 
-    /// Before the process goes on.
+    /// Called before the process continues.
     pub(super) fn goes_on(&self, pid: u32) {
         if let Some(member) = self.counts.lock().members.get_mut(&pid) {
             member.is = Is::GoingOn;
@@ -92,7 +92,7 @@ impl Arbiter {
         self.counts.lock().granted
     }
 
-    /// Waits until each of so many members was granted so many charges more.
+    /// Waits until each of this many members was granted this many more charges.
     pub(super) fn until_each_was_granted(&self, members: usize, charges: u64) {
         self.counts.lock().members.values_mut().for_each(|member| member.granted = 0);
         until("each member was granted charges", || {
@@ -109,7 +109,7 @@ impl Arbiter {
 }
 
 /// Messages are `hold WHICH N`, `give WHICH N` and `awake`, after the process's number; each is
-/// answered, so that it is counted before the member goes on.
+/// answered, so that it is counted before the member continues.
 fn serve(stream: &UnixStream, counts: &Mutex<Counts>) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let Some(pid) = lines.next().and_then(|line| line.parse().ok()) else { return };
@@ -148,7 +148,7 @@ fn number(n: &str) -> u64 {
     n.parse().expect("a number")
 }
 
-/// What is used of the child is used of the root.
+/// Use of the child is also use of the root.
 fn change(used: &mut [u64; 2], which: &str, change: impl Fn(u64) -> u64) {
     used[0] = change(used[0]);
     if which == "/acme" {
@@ -166,7 +166,7 @@ impl Teller {
         Teller(BufReader::new(stream))
     }
 
-    /// Returns whether the test has counted it; it has ended otherwise.
+    /// Returns whether the test has counted it; otherwise the test has ended.
     pub(super) fn tell(&mut self, what: &str) -> bool {
         let mut answer = String::new();
         let told = writeln!(self.0.get_mut(), "{what}");

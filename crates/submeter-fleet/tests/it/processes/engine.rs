@@ -16,7 +16,7 @@ use super::{FLOORS, LIMITS, TTL, again, end, stop_for};
 use crate::world::{memory_of, until};
 
 pub(super) trait Engine {
-    /// What the member connects to.
+    /// Returns the URL that the member connects to.
     fn url(&self, member: usize) -> String;
 
     fn stop_for(&mut self, time: Duration);
@@ -24,22 +24,22 @@ pub(super) trait Engine {
     /// Kills it, and starts it again after a while.
     fn restart(&mut self, after: Duration);
 
-    /// Drops what passes between it and one member.
+    /// Drops all traffic between it and one member.
     fn cut_off(&mut self, member: usize, time: Duration);
 
-    /// It never counted more than there is, and lent most of it.
+    /// Asserts that it never counted more than there is, and that it lent most of it.
     fn assert_no_excess(&mut self);
 }
 
-/// Asks a bank.
+/// A function that asks a bank.
 type Client = Box<dyn Fn(&Request) -> Option<Answer>>;
 
-/// Returns what asks the bank of a URL.
+/// Returns a client of the bank at a URL.
 pub(super) fn client(url: &str) -> Client {
     if url.starts_with("redis:") {
         let bank = RedisBank::new(url, "test", TTL).expect("a URL");
         for (path, limit) in LIMITS {
-            // Set later by the first exchange where the server is away.
+            // If the server is away, the first exchange sets it later.
             let _ = bank.set_limit(&memory_of(path), limit, FLOORS);
         }
         return Box::new(move |request| bank.exchange(request).ok());
@@ -52,7 +52,7 @@ pub(super) fn client(url: &str) -> Client {
     Box::new(move |request| bank.exchange(request).ok())
 }
 
-/// The most that was ever lent of each limit is within it, and most of it.
+/// Asserts that the most ever lent of each limit is within it, and most of it.
 pub(super) fn assert_lent(most: [u64; LIMITS.len()]) {
     for ((path, limit), most) in LIMITS.into_iter().zip(most) {
         assert!(most <= limit - FLOORS, "{most} were lent of {path}");
@@ -100,7 +100,7 @@ impl Engine for Host {
         self.child = Self::spawn(&self.directory);
     }
 
-    /// Nothing is between a process and a socket of its host.
+    /// There is nothing between a process and a socket of its host, so the bank is stopped.
     fn cut_off(&mut self, _: usize, time: Duration) {
         self.stop_for(time);
     }
@@ -117,17 +117,17 @@ impl Engine for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Is the bank's process where the variable is set, and nothing where it is not.
+/// Runs the bank's process if the variable is set, and does nothing otherwise.
 #[test]
 fn bank_of_a_fleet() {
     let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else { return };
-    // What the one before has lent is unknown.
+    // What the previous process lent is unknown.
     let mut ledger = Ledger::new(TTL, Past::Unknown);
     for (path, limit) in LIMITS {
         ledger.set_limit(&memory_of(path), limit, FLOORS).expect("floors below the limit");

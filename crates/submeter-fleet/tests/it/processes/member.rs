@@ -16,7 +16,7 @@ use crate::world::{World, memory_of};
 
 const TEST: &str = "processes::member::member_of_a_fleet";
 const VARIABLE: &str = "SUBMETER_FLEET_MEMBER";
-/// A pause that is taken for a stop.
+/// A pause that counts as a stop.
 const STOPPED: Duration = Duration::from_millis(300);
 
 pub(super) struct Member {
@@ -50,7 +50,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -61,7 +61,7 @@ fn spawn(name: &str, arbiter: &Arbiter, bank: &str) -> Child {
     again(TEST, VARIABLE, &value).spawn().expect("the test's own program")
 }
 
-/// Is the member's process where the variable is set, and nothing where it is not.
+/// Runs the member's process if the variable is set, and does nothing otherwise.
 #[test]
 fn member_of_a_fleet() {
     let Ok(value) = std::env::var(VARIABLE) else { return };
@@ -76,7 +76,7 @@ fn member_of_a_fleet() {
     work(&world, driver, bank, Teller::connect(Path::new(arbiter)));
 }
 
-/// The thread that waits for the bank, so that the other need not.
+/// Starts the thread that waits for the bank, so that the other need not.
 fn asker(url: &str) -> (Sender<Request>, Receiver<Option<Answer>>) {
     let (requests, asked) = channel::<Request>();
     let (answers, answered) = channel();
@@ -130,7 +130,7 @@ fn work(world: &World, mut driver: Driver, bank: &str, mut teller: Teller) {
         let group = &groups[rng.usize(..2)];
         let n = rng.u64(1..60);
         let told = if rng.u8(0..100) < appetite {
-            // Refused charges are what asks for more.
+            // Refused charges are what makes it ask for more.
             group.try_charge(world.memory, n).map_or(true, |charge| {
                 held.push((group.clone(), charge));
                 teller.tell(&format!("hold {} {n}", group.path()))

@@ -1,8 +1,8 @@
 //! Fleets of real processes, which are killed and stopped, as is their bank.
 //!
-//! Two count what is used. The bank's process looks at what it has lent. The test is told by each
-//! member what it was granted, after it was granted, and what it gives back, before it does: the
-//! sum is never more than what is used, so that an excess is one.
+//! Use is counted twice. The bank's process watches what it has lent. Each member tells the test
+//! what it was granted, after the grant, and what it gives back, before doing so: the sum is never
+//! more than what is used, so that an excess is a real one.
 
 mod arbiter;
 mod engine;
@@ -47,19 +47,19 @@ fn stop_for(child: &Child, time: Duration) {
     signal(child.id(), "-CONT");
 }
 
-/// Kills a process, as nothing that it could prepare for.
+/// Kills a process, which cannot prepare for it.
 fn end(child: &mut Child) {
     child.kill().expect("a child");
     child.wait().expect("a child");
 }
 
-/// For how many seconds a long run stops a member, and then its bank, before anything else.
+/// How long a long run stops a member, and then its bank, before anything else.
 fn long_stop() -> Option<Duration> {
     let seconds = std::env::var("SUBMETER_FLEET_STOP").ok()?;
     Some(Duration::from_secs(seconds.parse().expect("SUBMETER_FLEET_STOP is in seconds")))
 }
 
-/// Lets a fleet work, with faults for a while: some five of them, and three times as many in a long
+/// Lets a fleet work, with faults for a while: some five of them, or three times as many in a long
 /// run.
 fn run(mut engine: impl Engine, seed: u64) {
     let faults = Duration::from_secs(if long_stop().is_some() { 35 } else { 12 });
@@ -94,7 +94,7 @@ fn run(mut engine: impl Engine, seed: u64) {
         std::thread::sleep(Duration::from_millis(rng.u64(0..1_000)));
         arbiter.assert_no_excess();
     }
-    // Each gets on again by itself.
+    // Each recovers by itself.
     arbiter.until_each_was_granted(MEMBERS, 20);
     arbiter.assert_no_excess();
     engine.assert_no_excess();

@@ -1,4 +1,4 @@
-//! What stands between a member and its bank, and drops what passes when told to.
+//! A proxy between a member and its bank, which drops traffic when told to.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -49,7 +49,7 @@ fn connect(member: TcpStream, to: SocketAddr, drops: &Arc<AtomicBool>) {
     let _ = back.join();
 }
 
-/// Passes on what comes, or swallows it: a member waits for an answer that it never gets.
+/// Passes on the traffic, or swallows it: a member then waits for an answer that never comes.
 fn pass(mut from: impl Read, mut to: impl Write, drops: &AtomicBool) {
     let mut bytes = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut bytes) {

@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::{FLOORS, LIMITS, MEMBERS, TTL, end, stop_for};
 use crate::world::{memory_of, until};
 
-/// Looks at who holds what of a budget.
+/// A function that returns who holds what of a budget.
 type Holders = Box<dyn Fn(&Budget) -> Vec<Lent> + Send>;
 
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(super) struct Server {
     child: Child,
     proxies: [Proxy; MEMBERS],
     ends: Arc<AtomicBool>,
-    /// Looks at what is lent, and returns the most of each limit.
+    /// Watches what is lent, and returns the most of each limit.
     looks: Option<JoinHandle<[u64; LIMITS.len()]>>,
 }
 
@@ -76,7 +76,7 @@ impl Kind {
         Some(child)
     }
 
-    /// Has it keep the limits, and returns what looks at who holds what.
+    /// Makes it keep the limits, and returns the function that reads who holds what.
     fn operate(self, address: SocketAddr) -> Holders {
         let url = self.url(address);
         match self {
@@ -136,7 +136,7 @@ impl Engine for Server {
 
     fn cut_off(&mut self, member: usize, time: Duration) {
         self.proxies[member].drops(true);
-        // Long enough for its leases to end and be lent to others.
+        // Long enough for the member's leases to end and be lent to others.
         std::thread::sleep(time + TTL);
         self.proxies[member].drops(false);
     }
@@ -152,7 +152,7 @@ impl Engine for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What the page shows can be seen, by day and in the dark.
+//! Everything that the page shows is visible, by day and in the dark.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn colours(start: &str) -> Colours {
     declarations.filter_map(|(name, hex)| Some((name, rgb(hex)?))).collect()
 }
 
-/// Reads `rgb` or `rrggbb`; with a fourth part it is transparent, and no colour by itself.
+/// Reads `rgb` or `rrggbb`; with a fourth component it is transparent, and not a colour on its own.
 fn rgb(hex: &str) -> Option<[f64; 3]> {
     let width = match hex.len() {
         3 => 1,
@@ -40,8 +40,8 @@ fn text_and_bars_stand_out_in_both_themes() {
     const BEHIND: [&str; 5] = ["--bg", "--surface", "--raised", "--hover", "--chosen"];
     let dark = colours(":root[data-theme=\"dark\"] {");
     for (theme, colours) in [("light", colours(":root {")), ("dark", dark)] {
-        // The guidelines ask 4.5 of text, 3 of signs and lines. Bars of the past are behind those
-        // of the present, and stand on nothing but a panel.
+        // The guidelines require 4.5 for text, 3 for signs and lines. Bars of the past are behind
+        // those of the present, and only ever on a panel.
         for (least, behind, names) in [
             (4.5, &BEHIND[..], &["--text", "--soft", "--faint", "--accent", "--warn", "--bad"][..]),
             (3.0, &BEHIND, &["--second", "--good"]),

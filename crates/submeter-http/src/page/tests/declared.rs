@@ -9,7 +9,7 @@ use super::super::views::{View, Views};
 use super::stream::Events;
 use super::{PATIENCE, World};
 
-/// What a library counts.
+/// The metrics of a library.
 struct Db {
     queries: Counter<Count>,
     latency: Histogram<Nanoseconds>,
@@ -33,7 +33,7 @@ fn keys(views: &Value) -> Vec<&str> {
     views.iter().map(|view| view["key"].as_str().expect("a key")).collect()
 }
 
-/// A viewer is sent everything anew, and then what changes.
+/// A viewer is sent everything again, and then the changes.
 #[test]
 fn who_watches_is_sent_everything_anew() {
     let world = World::start();
@@ -65,7 +65,7 @@ fn every_answer_has_what_was_added() {
     world.jobs("/acme/web", 1);
     let db: Db = world.tree().declare().expect("new names");
     use_some(&world, &db);
-    // Of this moment, beside rates of a sample that may be older than the set.
+    // The schema is current, although the rates are of a sample that may be older than the set.
     let tree = world.json("/api/tree");
     assert_eq!(tree["schema"][5]["name"], "db_queries");
     assert_eq!(tree["groups"][2]["values"]["db_queries"], 5);

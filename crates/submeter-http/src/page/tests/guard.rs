@@ -1,4 +1,4 @@
-//! Requests that a page of another site made a browser send.
+//! Requests that another site's page made a browser send.
 
 use super::{Answer, World};
 use crate::Token;
@@ -19,7 +19,7 @@ const ROUTES: [(&str, &str); 10] = [
     ("GET", "/nothing"),
 ];
 
-/// Returns whether the request was refused without telling the page anything.
+/// Returns whether the request was refused without revealing anything to the page.
 fn is_refused(answer: &Answer) -> bool {
     // A request without `Host` is not HTTP/1.1, which the parser may find first.
     matches!(answer.status, 400 | 403) && !answer.body.contains("acme")
@@ -106,7 +106,7 @@ fn counting_events_is_no_get() {
         connection.send(&format!(
             "{method} /api/stat?e=task-clock&g= HTTP/1.1\r\nHost: localhost\r\n{HEADER}\r\n\r\n"
         ));
-        // Read the head only: if the request counted, its body would not end.
+        // Reads only the head: if the request counted, its body would not end.
         let answer = connection.head();
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{method}");
     }
@@ -127,7 +127,7 @@ fn any_address_or_name_of_the_server_is_answered() {
         &[&host, &page],
         &[&host, &page, "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors"],
         &["Host: localhost", "Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"],
-        // A link on another site's page that somebody follows.
+        // A person follows a link on another site's page.
         &["Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"],
     ] {
         let answer = world.request_with("GET", "/api/tree", headers);
@@ -167,7 +167,7 @@ fn every_route_but_health_asks_for_a_token() {
         let tree = world.request_with("GET", "/api/tree", &with);
         assert_eq!(tree.status, 200, "{shown}");
         assert!(tree.body.contains(r#""asks_token":true"#), "copied commands have it");
-        // A browser sends it for a page of another site too.
+        // A browser also sends it for a page of another site.
         let crossed = [&with[..], &["Sec-Fetch-Site: cross-site"]].concat();
         assert_eq!(world.request_with("GET", "/api/tree", &crossed).status, 403, "{shown}");
     }

@@ -1,4 +1,4 @@
-//! What each address answers.
+//! The answer of each address.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -228,7 +228,7 @@ fn hostile_names_arrive_as_they_are() {
     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
 }
 
-/// Metrics are of the groups that the program chose.
+/// Metrics cover the groups that the program chose.
 #[test]
 fn metrics_are_of_the_groups_chosen() {
     let world = World::with(|shown| shown.version("").export(|export| export.depth(1)));
@@ -298,7 +298,7 @@ fn what_else_a_request_asks_for_is_passed_over() {
         assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
         assert!(answer.header("content-range").is_none() && answer.body.contains("/acme"));
     }
-    // A length that is none, or two, would let one request hide in another.
+    // An invalid length, or two of them, would let one request hide in another.
     for lines in [
         &["Content-Length: x"][..],
         &["Content-Length: +1"],
@@ -325,7 +325,7 @@ fn a_body_that_is_waited_for_is_asked_for() {
     assert_eq!(connection.line().as_deref(), Some("/a=1k"));
 }
 
-/// A limit of one group takes the header, the group, and what the program thinks of it.
+/// A limit of one group takes the header, the group, and the program's consent.
 #[test]
 fn a_limit_of_one_group_takes_header_and_consent() {
     let set = async |path: String, limits: String| match limits.as_str() {
@@ -400,7 +400,7 @@ fn every_route_says_which_methods_it_has() {
     }
 }
 
-/// One client too many is told so and the others stay.
+/// A client that finds no place is told so, and the others stay.
 #[test]
 fn a_client_too_many_is_told_so() {
     let world = World::start();
@@ -435,7 +435,7 @@ fn silent_or_tokenless_clients_keep_nobody_out() {
 #[test]
 fn a_server_full_of_slow_clients_says_it_runs() {
     let world = World::start();
-    // More than there are places, and than are heard beside those.
+    // More than there are places, and than are heard beyond those.
     let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.let_in()).collect();
     slow.extend((0..100).map(|_| world.connect()));
     for client in &mut slow[..CONNECTIONS_MAX] {

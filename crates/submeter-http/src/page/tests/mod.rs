@@ -1,4 +1,4 @@
-//! The web server on a real socket, over a program whose tenants the test makes itself.
+//! The web server on a real socket, over a program whose tenants the test creates.
 
 mod colours;
 mod declared;
@@ -27,7 +27,7 @@ use super::Dashboard;
 /// How long an operation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program with five metrics, which is no cache.
+/// A program with five metrics that is not a cache.
 pub(super) struct Program {
     tree: Tree,
     jobs: Counter<Count>,
@@ -123,7 +123,7 @@ impl World {
         Connection { reader: BufReader::new(stream) }
     }
 
-    /// Returns a connection whose first request was answered, which keeps its place.
+    /// Returns a connection whose first request was answered, and which therefore keeps its place.
     fn let_in(&self) -> Connection {
         let mut connection = self.connect();
         connection.send("HEAD /api/totals HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -141,7 +141,7 @@ impl World {
         answer
     }
 
-    /// Returns the body apart, as it may be no text.
+    /// Returns the body separately, as it may not be text.
     fn request_bytes(&self, method: &str, target: &str, headers: &[&str]) -> (Answer, Vec<u8>) {
         let mut connection = self.connect();
         let headers = headers.join("\r\n");

@@ -72,7 +72,7 @@ async fn over_http_2_the_host_is_that_of_the_target() {
     }
 }
 
-/// Where another server listens, names are refused and addresses are not.
+/// Where another server listens, foreign names are refused and addresses are not.
 #[tokio::test]
 async fn names_are_refused_where_another_listens() {
     let app = router(Program::new().shown().host("ops.lan"));
@@ -165,7 +165,7 @@ async fn sampling_ends_with_the_last_router() {
     tokio::task::yield_now().await;
     assert_eq!(tasks(), before + 1, "one router is left");
     drop(mounted);
-    // Bounded, generously: at once, but for a sample that is under way.
+    // Bounded, generously: at once, except for a sample in progress.
     for _ in 0..6000 {
         if tasks() == before {
             return;
@@ -175,7 +175,7 @@ async fn sampling_ends_with_the_last_router() {
     panic!("the sampler outlives its routers");
 }
 
-/// Any name is shown as it is and begins metrics as it may.
+/// Any name is shown as it is, and begins metrics in a legal form.
 #[test]
 fn any_name_is_shown_as_it_is() {
     let tree = Program::new().tree;

@@ -1,4 +1,4 @@
-//! What the page says of who hurts whom, run by node.
+//! What the page says of who harms whom, run by node.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ fn a_page_told_of_other_metrics_loads_anew() {
         ");
 }
 
-/// A spike does not flatten its line and a burst that lasts is not cut.
+/// A spike does not flatten its line, and a burst that lasts is not cut.
 #[test]
 fn a_spike_flattens_no_line() {
     run(r"
@@ -134,7 +134,7 @@ fn a_line_has_a_point_for_each_second() {
 #[test]
 fn names_are_shown_as_the_library_shows_them() {
     use submeter::{is_hidden, visible};
-    // Whatever does not stay as it is, alone between letters.
+    // Every character that does not stay as it is, alone between letters.
     let all = (0..=0x10_ffff).filter_map(char::from_u32);
     let changed = all.filter(|c| visible(&format!("a{c}b")).to_string() != format!("a{c}b"));
     let changed: Vec<(u32, bool)> = changed.map(|c| (c.into(), is_hidden(c))).collect();
@@ -162,7 +162,7 @@ fn names_are_shown_as_the_library_shows_them() {
     ));
 }
 
-/// A name turns no sentence around and none looks like another.
+/// A name reverses no sentence, and no two look alike.
 #[test]
 fn a_name_turns_no_sentence_around() {
     run(r"
@@ -192,7 +192,7 @@ fn a_name_turns_no_sentence_around() {
         ");
 }
 
-/// A copied command has the token's header where one is asked for.
+/// A copied command has the token's header if one is required.
 #[test]
 fn a_copied_command_has_the_tokens_header() {
     run(r#"

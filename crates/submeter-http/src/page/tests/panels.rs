@@ -1,4 +1,4 @@
-//! Tables of what is not in the tree.
+//! Tables of things that are not in the tree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ fn a_notice_is_there_for_as_long_as_it_is_so() {
     let is_so = Arc::new(AtomicBool::new(false));
     let shown = is_so.clone();
     let world = World::with(move |dashboard| {
-        // Relaxed, as below: a flag, and no more.
+        // Relaxed, as below: only a flag.
         let learns = move || shown.load(Ordering::Relaxed).then(|| "The bank learns.".to_owned());
         dashboard.notice(|| Some("Metering is off.".to_owned())).notice(learns)
     });

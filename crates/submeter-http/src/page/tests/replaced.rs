@@ -1,4 +1,4 @@
-//! Groups that are killed and made again between two looks.
+//! Groups that are killed and created again between two looks.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::super::sampler::Sampler;
 use super::super::wire::{Figure, GroupDoc, TreeDoc};
 use super::Program;
 
-/// Has a new group of a path do some jobs, and returns how many.
+/// Makes a new group of a path do some jobs.
 fn work(program: &Program, jobs: u64) {
     let group = program.tree.create("/a").expect("the name is free");
     group.add(program.jobs, jobs);
@@ -35,7 +35,7 @@ fn a_group_made_again_has_counted_since_nothing() {
     }
 }
 
-/// A group that was made again after the sample has no rates yet.
+/// A group that was created again after the sample has no rates yet.
 #[tokio::test]
 async fn a_group_made_after_the_sample_has_no_rates() {
     let program = Program::new();

@@ -68,7 +68,7 @@ fn one_count_too_many_is_refused_until_one_ends() {
     let most = format!("{COUNTS_MAX} counts");
     assert!(refused.body.contains(&most) && refused.body.ends_with('\n'), "{}", refused.body);
     listeners.pop();
-    // The server learns of it when it next writes.
+    // The server notices when it next writes.
     let since = Instant::now();
     while listen(&world).0 != 200 {
         assert!(since.elapsed() < PATIENCE, "a count outlives its listener");

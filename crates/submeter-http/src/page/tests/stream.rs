@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Connection, PATIENCE, World};
 
-/// Reads events off a chunked answer.
+/// Reads events from a chunked answer.
 pub(super) struct Events {
     connection: Connection,
-    /// Bytes that arrived and are not read as lines yet.
+    /// Bytes that arrived and are not yet read as lines.
     pending: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl Events {
         }
     }
 
-    /// Waits for an event of which `wanted` returns something.
+    /// Waits for an event for which `wanted` returns something.
     pub(super) fn find<T>(&mut self, mut wanted: impl FnMut(&str, &Value) -> Option<T>) -> T {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -76,7 +76,7 @@ fn id_of(list: &Value, name: &str) -> Option<u64> {
     group[0].as_u64()
 }
 
-/// The first event is everything and the next what changed.
+/// The first event is everything, and the next the changes.
 #[test]
 fn the_first_event_is_everything() {
     let world = World::start();
@@ -116,7 +116,7 @@ fn a_client_that_does_not_read_delays_nobody() {
     for n in 0..500 {
         world.tenant(&format!("/tenant{n}"));
     }
-    // These never read, and their events are large.
+    // These clients never read, and their events are large.
     let _stalled: Vec<Events> = (0..8).map(|_| Events::join(&world)).collect();
     let mut events = Events::join(&world);
     let (_, first) = events.next().expect("an event");

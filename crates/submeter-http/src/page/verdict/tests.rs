@@ -1,4 +1,4 @@
-//! Scenes: what each tenant does second by second, and the sentences that must be said of it.
+//! Scenes: what each tenant does second by second, and the sentences that must describe it.
 
 mod hour;
 mod limits;
@@ -48,7 +48,7 @@ struct Server {
     start: Instant,
     seconds: u64,
     names: Vec<&'static str>,
-    /// What the root's own rate refuses.
+    /// The refusals by the root's own rate.
     own_refusals: f64,
     remedy: Option<Remedy>,
 }
@@ -58,7 +58,7 @@ impl Server {
         Server::of(names, |wait| wait.wait_for("work"))
     }
 
-    /// Makes one that does not know how long its requests wait.
+    /// Makes one that does not measure how long its requests wait.
     fn without_waits<const N: usize>(names: [&'static str; N]) -> Server {
         Server::of(names, |wait| wait)
     }
@@ -102,13 +102,13 @@ impl Server {
         Server { views, history, verdicts, start, seconds: 0, names, own_refusals, remedy }
     }
 
-    /// Starts anew, as a program does that knows nothing of before.
+    /// Starts over, as a program that knows nothing of the past.
     fn restart(&mut self) {
         self.history = History::new(self.views.clone());
         self.verdicts = Verdicts::default();
     }
 
-    /// Lets a second pass.
+    /// Lets one second pass.
     fn second(&mut self, tenants: &[Second]) {
         self.seconds += 1;
         let of = |n: f64| Figure(Some(n));
@@ -135,7 +135,7 @@ impl Server {
             let tenants = names.iter().zip(tenants).filter(|(name, _)| is_below(name, level));
             tenants.filter(|(name, _)| !is_level(name)).map(|(_, s)| part(s)).sum::<f64>()
         };
-        // What a level is given is of itself, and counts above it.
+        // What a level is given is its own, and also counts above it.
         let refused = |part: fn(&Second) -> f64, level: &str| {
             let below = names.iter().zip(tenants).filter(|(name, _)| is_below(name, level));
             below.map(|(_, s)| part(s)).sum::<f64>()
@@ -185,7 +185,7 @@ impl Server {
     }
 }
 
-/// A burst is named with whom it takes from and who recovers is not blamed.
+/// A burst is named with its victim, and a tenant that recovers is not blamed.
 #[test]
 fn a_burst_is_named_with_whom_it_takes_from() {
     let mut server = Server::new(["/a", "/b", "/c"]);
@@ -248,7 +248,7 @@ fn who_fills_room_that_was_left_took_nothing() {
 fn other_work_of_the_machine_blames_no_tenant() {
     let said = |all: f64| {
         let mut server = Server::new(["/large", "/a", "/b"]);
-        // It holds most, too, which keeps nobody waiting.
+        // It also holds most, which keeps no other waiting.
         let of = |part: f64| Second { cores: part, memory: part * 1e8, ..busy(1000.0) };
         server.seconds(20, &[0.6, 0.2, 0.2].map(of));
         let slow = |part: f64| Second { cores: part * all, wait_ms: 900.0, ..of(part) };
@@ -451,7 +451,7 @@ fn idle_all_day_and_half_at_night_is_a_burst() {
     assert!(said[1].starts_with("/a gets less"), "{said:?}");
 }
 
-/// A level whose tenants together take most is named and not for what it does to its own.
+/// A level whose tenants together take most is named, but not for what it does to its own.
 #[test]
 fn a_level_that_takes_most_in_sum_is_named() {
     const NAMES: [&str; 8] =
@@ -509,7 +509,7 @@ fn a_partial_figure_is_never_shown_as_all() {
     assert!(said[0].starts_with("/hog takes most: 99.9 % of all requests"), "{said:?}");
 }
 
-/// Every verdict has its metric also where nothing is said.
+/// Every verdict has its metric, even if there is nothing to report.
 #[test]
 fn every_verdict_has_its_metric() {
     use submeter::export::Format;

@@ -1,4 +1,4 @@
-//! Views over a program that is no cache.
+//! Views over a program that is not a cache.
 
 use submeter::{Buckets, Bytes, Count, Group, Nanoseconds, Rate, Schema, Snapshot, Tree};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A program that is no cache.
+/// A program that is not a cache.
 struct Program {
     tree: Tree,
     jobs: Counter<Count>,
@@ -93,7 +93,7 @@ fn refusals_show_where_the_limit_is_and_above() {
         web.try_charge(program.disk, n).expect_err("its own limit");
     }
     acme.try_charge(program.disk, 11).expect_err("its limit");
-    // What is refused for want of room above it is the level's.
+    // A refusal for lack of room above it is the level's.
     let held = acme.try_charge(program.disk, 9).expect("it fits");
     web.try_charge(program.disk, 4).expect_err("the limit above");
     let second = program.tree.snapshot();
@@ -223,7 +223,7 @@ fn undeclared_views_are_what_metrics_suggest() {
     assert!(figures[8].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
 }
 
-/// A rate limit is shown with what it refuses and its time is nobody's CPU time.
+/// A rate limit is shown with its refusals, and its time is not shown as CPU time.
 #[test]
 fn a_rate_limit_is_shown_with_what_it_refuses() {
     let mut s = Schema::builder();

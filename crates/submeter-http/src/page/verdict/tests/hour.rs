@@ -1,9 +1,9 @@
-//! Hours of loads as production has them: whom verdicts accuse, and whether it was so.
+//! Hours of loads as in production: whom verdicts accuse, and whether they are right.
 //!
-//! The requests are put to a [model](super::model) of a server, which says of each second who is
-//! harmed and who is to blame. The judge sees what the page's sampler would.
+//! The requests are given to a [model](super::model) of a server, which says for each second who is
+//! harmed and who is to blame. The judge sees what the page's sampler would see.
 //!
-//! With `SUBMETER_VERDICT_SEEDS=0..40` hours of other seeds than the usual are tried, as `.ci/proof
+//! With `SUBMETER_VERDICT_SEEDS=0..40` other seeds are tried than the usual ones, as `.ci/proof
 //! verdicts` does in a release build.
 
 use std::collections::VecDeque;
@@ -18,35 +18,35 @@ use super::model::{Demand, Model, Truth, normal};
 const HOUR: usize = 3600;
 
 /// One hour of each load: of seeds 0 to 2, the one with the most to report. The judge was never
-/// changed for what it did in these three.
+/// changed for its results in these three.
 const SEEDS: Range<u64> = 2..3;
 
-/// A verdict is said from its second second on, and for three more when it is over.
+/// A verdict is reported from its second second on, and for three more after it is over.
 const LATE: usize = 6;
 
-/// Who is to blame must be named after so many seconds.
+/// A tenant to blame must be named after this many seconds.
 const SOON: usize = 4;
 
-/// An accusation that is back within so many seconds flaps: who reads it takes it for news.
+/// An accusation that returns within this many seconds flaps: a reader takes it for news.
 const FLAPS: usize = 5;
 
 /// What the tenants of an hour do.
 struct Load {
     name: &'static str,
     tenants: usize,
-    /// Says what a tenant does in a second, before chance has its part.
+    /// Returns what a tenant does in a second, before chance is applied.
     of: fn(tenant: usize, second: usize, seed: u64) -> Demand,
-    /// The second in which the server starts again, with nothing in its memory.
+    /// The second in which the server restarts, with an empty memory.
     restarts: Option<usize>,
 }
 
-/// The same chance for the same seed and two whole numbers.
+/// Returns the same randomness for the same seed and two integers.
 fn chance(seed: u64, [a, b]: [usize; 2]) -> Rng {
     Rng::with_seed((seed << 32) ^ ((a as u64) << 16) ^ b as u64)
 }
 
-/// A day in an hour. A few tenants do most, each at its own time of day, now and then all customers
-/// of one come at once, and some ask once a second for all that they need.
+/// A day in an hour. A few tenants do most, each at its own time of day. Now and then all customers
+/// of one come at once, and some tenants request everything that they need once a second.
 fn day(n: usize, second: usize, seed: u64) -> Demand {
     let skew = [0.8, 1.1, 1.6][seed as usize % 3];
     let share = 1.0 / ((n + 1) as f64).powf(skew);
@@ -63,8 +63,8 @@ fn day(n: usize, second: usize, seed: u64) -> Demand {
     demand
 }
 
-/// Jobs that begin at the minute, each as fast as answers come. Some have few requests in flight
-/// and do no harm, some have hundreds, and some store items that no client asks for.
+/// Jobs that start at the minute, each as fast as answers come. Some have few requests in flight
+/// and do no harm, some have hundreds, and some store items that no client requests.
 fn jobs(n: usize, second: usize, seed: u64) -> Demand {
     if n < 8 {
         let mut job = Demand::new(0.0, 5e7);
@@ -83,8 +83,8 @@ fn jobs(n: usize, second: usize, seed: u64) -> Demand {
     Demand::new(24_000.0 / (n - 6) as f64, 4e8 / (n - 6) as f64)
 }
 
-/// Deploys: a tenant's clients are gone for some seconds, come back all at once, and ask for other
-/// keys; or it has its items deleted. Every tenant has some of them in an hour.
+/// Deploys: a tenant's clients are gone for some seconds, return all at once, and request other
+/// keys; or its items are deleted. Every tenant has some of these in an hour.
 fn deploys(n: usize, second: usize, seed: u64) -> Demand {
     let share = 1.0 / ((n + 1) as f64).powf([0.7, 1.0, 1.5][seed as usize % 3]);
     let mut demand =
@@ -102,28 +102,28 @@ fn deploys(n: usize, second: usize, seed: u64) -> Demand {
     demand
 }
 
-/// What an hour has shown.
+/// The results of an hour.
 #[derive(Debug, Default)]
 struct Shown {
-    /// Accusations, one a second, and those of them that were so.
+    /// Accusations, one a second, and those of them that were right.
     accused: usize,
     rightly: usize,
-    /// Seconds in which somebody was harmed and somebody to blame for some seconds, and those of
+    /// Seconds in which a tenant was harmed and another to blame for some seconds, and those of
     /// them in which one to blame was named.
     harmed: usize,
     named: usize,
-    /// Accusations that began, and those of them that began again.
+    /// Accusations that began, and those of them that flapped.
     began: usize,
     flapped: usize,
     /// The second in which each tenant was last accused, if it was.
     last: Vec<Option<usize>>,
-    /// What was said wrongly, and what beside a miss.
+    /// Wrong accusations, and what was reported at each miss.
     wrong: Vec<String>,
     missed: Vec<String>,
 }
 
 impl Shown {
-    /// Compares what is said with what is so, now and in the seconds before, the newest first.
+    /// Compares the verdicts with the truth, now and in the seconds before, newest first.
     fn compare(&mut self, server: &Server, past: &VecDeque<Vec<Truth>>, second: usize, at: &str) {
         let accused = server.verdicts.marks.iter().filter(|(_, kind)| kind.is_blame());
         let accused: Vec<usize> = accused.map(|(id, _)| *id as usize - 1).collect();
@@ -174,7 +174,7 @@ fn hour(load: &Load, seed: u64) -> Shown {
     shown.last = vec![None; tenants];
     let mut drift = vec![0.0; tenants];
     let mut past: VecDeque<Vec<Truth>> = VecDeque::new();
-    // Which part of their time the workers are given, and for how many seconds more.
+    // The part of their time that the workers are given, and for how many more seconds.
     let mut given = (1.0, 0);
     for second in 0..HOUR {
         if restarts == Some(second) {
@@ -206,9 +206,10 @@ fn hour(load: &Load, seed: u64) -> Shown {
     shown
 }
 
-/// Accuses nobody wrongly in hours of some seeds, and names one to blame in at least a part of the
-/// seconds in which there is one. Some have no name: who takes a fifth of all in an overload that
-/// all others together make is left alone. Of other seeds a fifth fewer need a name.
+/// Asserts that no tenant is accused wrongly in hours of some seeds, and that one to blame is named
+/// in at least a part of the seconds in which there is one. Some are not named: a tenant that takes
+/// a fifth of all in an overload that all others together make is left alone. With other seeds, a
+/// fifth fewer need a name.
 fn expect(load: Load, named: f64) {
     let mut all = Shown::default();
     let asked = seeds();

@@ -1,4 +1,4 @@
-//! Scenes of limits: who is at one, and who can be why another is.
+//! Scenes of limits: which tenant is at one, and which can be why another is.
 
 use super::{Second, Server, busy};
 
@@ -29,7 +29,7 @@ fn who_waits_for_itself_accuses_nobody() {
     assert!(server.seconds(3, &[waits, busy(0.0)]).is_empty(), "behind what it sent itself");
 }
 
-/// A level's refusals by its own limit are said of it, and of none below.
+/// A level's refusals by its own limit are reported for it, and for none below.
 #[test]
 fn a_levels_refusals_are_said_of_none_below() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b"]);
@@ -41,11 +41,11 @@ fn a_levels_refusals_are_said_of_none_below() {
     assert_eq!(said, ["/acme/a is refused 70 times a second: over its rate."]);
 }
 
-/// A tenant that takes most of the server, and a level with a limit of its own: one of its two
-/// waits.
+/// A tenant that takes most of the server, and a level with a limit of its own, one of whose two
+/// tenants waits.
 const NAMES: [&str; 5] = ["/large", "/acme", "/acme/noisy", "/acme/web", "/quiet"];
 
-/// What `NAMES` do in a second, and what is said of it from the second second on.
+/// What `NAMES` do in a second, and what is reported from the second second on.
 fn said(large: f64, level: Second, noisy: f64, [web, quiet]: [Second; 2]) -> Vec<String> {
     Server::new(NAMES).seconds(3, &[busy(large), level, busy(noisy), web, quiet])
 }
@@ -60,12 +60,12 @@ fn waits_for_a_levels_rate_blame_none_outside() {
     let refused = "/acme is refused 500 times a second: over its rate of 1000/s.";
     let calm = busy(100.0);
     assert_eq!(said(90_000.0, level, 900.0, [waits(), calm]), [refused]);
-    // Another below it takes most of what all have, and with it of the rate.
+    // Another below it takes most of the server, and with it of the rate.
     let takes = "/acme/noisy takes most: 87 % of all requests and 87 % of CPU.";
     let is_late = "/acme/web waits 9.00 ms a request, 900 times as long as its work.";
     let noisy = said(9000.0, level, 60_000.0, [waits(), calm]);
     assert_eq!(noisy, [takes, is_late, refused]);
-    // Where one that has no limit waits too, the server is too busy.
+    // If a tenant without a limit waits too, the server is too busy.
     let takes = "/large takes most: 99 % of all requests and 99 % of CPU.";
     let is_late = "/quiet waits 9.00 ms a request, 900 times as long as its work.";
     let busy = said(90_000.0, level, 900.0, [waits(), waits()]);
@@ -88,7 +88,7 @@ fn a_wait_for_an_own_limit_blames_nobody() {
     let over_limit = Second { over_limit: 40.0, limit: Some(1e6), ..waits() };
     let refused = "/acme/web is refused 40 times a second: over its memory of 977 KiB.";
     assert_eq!(said(9000.0, Second::default(), 60_000.0, [over_limit, calm]), [refused]);
-    // For room of which nobody knows at which limit.
+    // For room at an unknown limit.
     let stalls = Second { stalled: 0.2, ..waits() };
     let room = "/acme/web waits for room: 20 % of the last 10 s.";
     assert_eq!(said(9000.0, Second::default(), 60_000.0, [stalls, calm]), [room]);
@@ -97,7 +97,7 @@ fn a_wait_for_an_own_limit_blames_nobody() {
 #[test]
 fn a_wait_for_a_limit_of_all_blames_the_largest() {
     let mut server = Server::new(["/large", "/web"]);
-    // Of the root's own limit no tenant counts what it refuses.
+    // No tenant counts the refusals of the root's own limit.
     server.own_refusals = 500.0;
     let said = server.seconds(3, &[busy(90_000.0), waits()]);
     assert_eq!(said[0], "/large takes most: 99.9 % of all requests and 99.9 % of CPU.");
@@ -118,7 +118,7 @@ fn the_nearest_limit_is_why_its_tenants_wait() {
     assert_eq!(both, "/a is refused 50 times a second: over its rate; 1 more is refused.");
 }
 
-/// Several that wait for the limit of a level say nothing of the server.
+/// Several that wait for a level's limit say nothing of the server.
 #[test]
 fn waits_at_a_level_say_nothing_of_the_server() {
     let mut server = Server::new(["/acme", "/acme/a", "/acme/b", "/other"]);
@@ -140,7 +140,7 @@ fn waits_for_own_limits_hide_no_others_queue() {
     assert!(said[0].starts_with("/large takes most"), "{said:?}");
 }
 
-/// A tenant that is slow, or gets less, at a limit accuses none that has no part in it.
+/// A tenant that is slow, or gets less, at a limit accuses none that has no part in that limit.
 #[test]
 fn slow_at_a_limit_accuses_none_outside_of_it() {
     let calm = [3000.0, 0.0, 400.0, 300.0].map(busy);
@@ -163,7 +163,7 @@ fn what_a_new_limit_takes_none_outside_took() {
         let mut server = Server::new(["/other", "/acme", "/acme/web"]);
         server.seconds(20, &[memory(1e7, 0.9), Second::default(), memory(5e7, 0.95)]);
         for held in [4e7, 3e7, 2e7, 1e7] {
-            // What it may hold no longer another fills.
+            // Another fills what it may no longer hold.
             let web = Second { memory: held, hits: Some(0.4), ..web };
             server.second(&[memory(6e7 - held, 0.9), level, web]);
         }

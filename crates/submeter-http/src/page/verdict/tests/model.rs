@@ -1,9 +1,9 @@
-//! A model of a cache server, which knows what a server that shares fairly would have done.
+//! A model of a cache server that knows what a fair server would have done.
 //!
 //! Requests of all tenants wait in one queue for the workers, and items of all tenants are dropped
-//! from one memory, those first that nobody asked for in the longest time. Beside it the same
-//! requests are put to a server that gives each tenant its part of the workers' time: who waits
-//! here and would not wait there is harmed, and who would wait there as well asked for too much.
+//! from one memory, least recently used first. The same requests are also given to a server that
+//! gives each tenant its part of the workers' time: a tenant that waits here and would not wait
+//! there is harmed, and one that would also wait there asked for too much.
 
 use std::collections::VecDeque;
 
@@ -13,35 +13,36 @@ use super::Second;
 
 const WORKERS: f64 = 2.0;
 
-/// What all items may take.
+/// Maximum size of all items together.
 const MEMORY: f64 = 1e9;
 
-/// Steps of a second.
+/// Steps per second.
 const STEPS: usize = 20;
 const STEP: f64 = 1.0 / STEPS as f64;
 
-/// What a request takes on its way, during which its client asks for no other.
+/// Time that a request spends on its way, during which its client sends no other.
 const ROUND_TRIP: f64 = 1e-4;
 
-/// After which clients give up.
+/// Time after which clients give up.
 const PATIENCE: f64 = 1.0;
 
-/// For how long what a tenant lost or gained can be why it finds less.
+/// For how long a loss or gain can be why a tenant finds less.
 const LATELY: usize = 120;
 
-/// What is felt, as the documents of waits and hit ratios say.
+/// What is felt, as the documentation of waits and hit ratios defines it.
 const FELT_WAIT: f64 = 1e-3;
 const FELT_TIMES: f64 = 10.0;
 const FELT_LOST: f64 = 0.3;
 
-/// Who gains such a part of all memory takes what others lose.
+/// A gain of this part of all memory takes what others lose.
 const TAKEN: f64 = 0.1;
 
-/// Beside what is felt is what may be: between them both answers are right.
+/// Factors on what is felt: above the first it is certain, below the second excluded, and between
+/// them both answers are right.
 const SURELY: f64 = 1.5;
 const PERHAPS: f64 = 0.6;
 
-/// Returns a number with mean 0 and deviation 1, as good as normal.
+/// Returns a number with mean 0 and deviation 1, roughly normal.
 pub(super) fn normal(chance: &mut Rng) -> f64 {
     ((0..4).map(|_| chance.f64()).sum::<f64>() - 2.0) * 3f64.sqrt()
 }
@@ -51,17 +52,17 @@ pub(super) fn normal(chance: &mut Rng) -> f64 {
 pub(super) struct Demand {
     /// Requests a second of clients that do not wait for answers.
     pub(super) rate: f64,
-    /// Requests that are always in flight, of clients that do.
+    /// Requests that are always in flight, from clients that do.
     pub(super) in_flight: f64,
-    /// Whether all requests of the second come at its beginning.
+    /// Whether all requests of the second come at its start.
     pub(super) at_once: bool,
     pub(super) work_s: f64,
-    /// Bytes of all items that it asks for, and of one of them.
+    /// Bytes of all items that it requests, and of one item.
     pub(super) keys: f64,
     pub(super) item: f64,
-    /// Stores what it never asks for.
+    /// Whether it stores what it never requests.
     pub(super) scans: bool,
-    /// Other keys than before, or none of them any longer.
+    /// Whether it requests other keys than before, or no longer has any.
     pub(super) renews: bool,
     pub(super) flushes: bool,
 }
@@ -82,7 +83,7 @@ impl Demand {
     }
 }
 
-/// What is true of a tenant in a second, surely and perhaps.
+/// The truth about a tenant in one second, for certain and perhaps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Truth {
     pub(super) is_harmed: bool,
@@ -93,18 +94,17 @@ pub(super) struct Truth {
 
 #[derive(Clone, Debug, Default)]
 struct Tenant {
-    /// Bytes of items that are asked for, and of those that no longer are.
+    /// Bytes of items that are still requested, and of those that no longer are.
     live: f64,
     stale: f64,
-    /// Bytes a second that are asked for, or stored for nothing.
+    /// Bytes per second that are requested, or stored for nothing.
     touched: f64,
-    /// Whether it asked for too much since all queues were empty.
+    /// Whether it has asked for too much since all queues were last empty.
     filled_queues: bool,
-    /// Seconds of work that wait, here and on a server that shares fairly.
+    /// Seconds of work in the queue, here and on a server that shares fairly.
     queued: f64,
     queued_fairly: f64,
-    /// What it found, what it held, what it lost to others and what it asked for in the seconds
-    /// before.
+    /// What it found, held, lost to others and asked for in the seconds before.
     past: VecDeque<[f64; 4]>,
 }
 
@@ -146,7 +146,7 @@ impl Model {
         let found = self.remember(demands, &had);
         let wait = self.tenants.iter().map(|tenant| tenant.queued).sum::<f64>();
         for (tenant, had) in self.tenants.iter_mut().zip(&had) {
-            // The queue that it made outlasts what it asked for.
+            // The queue that it made outlasts its requests.
             tenant.filled_queues =
                 wait > FELT_WAIT && (tenant.filled_queues || had.wanted_too_much > 0.0);
         }
@@ -160,16 +160,16 @@ impl Model {
             work_us: demand.work_s * 1e6,
             ..Second::default()
         });
-        // Queues grow long before all of the time is taken.
+        // Queues grow long before the whole time is taken.
         let excess = had.iter().map(|had| had.asked_s).sum::<f64>() - WORKERS * given * 0.9;
         let truths = had.iter().zip(demands).zip(&self.tenants);
         let truths = truths.map(|((had, demand), tenant)| truth(had, demand, tenant, excess));
         seconds.zip(truths).collect()
     }
 
-    /// Lets a step of a second pass at the workers.
+    /// Lets the workers run for a step of a second.
     fn step(&mut self, step: usize, demands: &[Demand], workers: f64, had: &mut [Had]) {
-        // What comes by itself.
+        // Requests that come on their own.
         let came: Vec<f64> = demands
             .iter()
             .map(|demand| {
@@ -183,7 +183,7 @@ impl Model {
             .collect();
         let open: f64 = came.iter().zip(demands).map(|(came, demand)| came * demand.work_s).sum();
         // Clients that wait for answers make a queue as long as what they have in flight: the wait
-        // is that at which as much comes as is done.
+        // at which as much arrives as is done.
         let closed = |demand: &Demand, wait: f64| {
             demand.in_flight / (wait + demand.work_s + ROUND_TRIP) * STEP
         };
@@ -206,7 +206,7 @@ impl Model {
         let work: f64 = came.iter().zip(demands).map(|(came, demand)| came * demand.work_s).sum();
         let busy = (work / (workers * STEP)).min(0.95);
         let mean_s = work / came.iter().sum::<f64>().max(1.0);
-        // The queue at the beginning and at the end of the step, and that of chance meetings.
+        // The queue at the start and at the end of the step, and that of chance collisions.
         let wait = f64::midpoint(queued / workers, wait) + mean_s * busy * busy / (1.0 - busy);
         let at_once: f64 = demands
             .iter()
@@ -229,7 +229,7 @@ impl Model {
 
     /// Serves the same requests as a fair server would, with the time that the machine gives.
     fn share(&mut self, came: &[f64], demands: &[Demand], workers: f64, had: &mut [Had]) {
-        // Who has many requests in flight would have as much as is left.
+        // A tenant with many requests in flight would take whatever is left.
         let asks = |n: usize| {
             let Demand { in_flight, work_s, .. } = demands[n];
             (came[n] * work_s).max(in_flight / (work_s + ROUND_TRIP) * work_s * STEP)
@@ -242,7 +242,7 @@ impl Model {
             let (demand, had) = (demands[n], &mut had[n]);
             let waits = if demand.in_flight > 0.0 { 0.0 } else { wanted[n] - served[n] };
             tenant.queued_fairly = waits.min(PATIENCE);
-            // What comes at once waits for itself, however fair the server is.
+            // Requests that come at once wait for each other, however fair the server is.
             let own = if demand.at_once { came[n] * demand.work_s / 2.0 } else { 0.0 };
             let pace = (served[n] / STEP).max(WORKERS / 2.0);
             had.waited_fairly += came[n] * (waits + own) / pace;
@@ -271,7 +271,7 @@ impl Model {
                 found.push(None);
                 continue;
             }
-            // What is asked for most is held first.
+            // The most requested items are held first.
             let part = (tenant.live / demand.keys).min(1.0).powf(0.3) * 0.98;
             let lookups = (requests * 0.9).floor();
             let noise = (part * (1.0 - part) / lookups.max(1.0)).sqrt() * normal(&mut self.chance);
@@ -295,12 +295,11 @@ impl Model {
         found
     }
 
-    /// Drops the oldest items of all until there is room. Returns how much each lost.
+    /// Drops the oldest items of all tenants until there is room. Returns how much each lost.
     fn evict(&mut self) -> Vec<f64> {
         let held: f64 = self.tenants.iter().map(|tenant| tenant.live + tenant.stale).sum();
-        // Queues grow long before all of the time is taken.
         let excess = (held - MEMORY).max(0.0);
-        // By size and age: what is never asked for grows as old as nothing else does.
+        // By size and age: items that are never requested grow older than anything else.
         let old = |tenant: &Tenant| {
             let age = (tenant.live / tenant.touched.max(1.0)).clamp(1.0, 600.0);
             [tenant.live * age, tenant.stale * 600.0]
@@ -317,7 +316,7 @@ impl Model {
     }
 }
 
-/// Divides time: who needs less than its part leaves the rest to the others.
+/// Divides time: a tenant that needs less than its part leaves the rest to the others.
 fn fairly(wanted: &[f64], time: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
@@ -329,8 +328,8 @@ fn fairly(wanted: &[f64], time: f64) -> Vec<f64> {
     served
 }
 
-/// Says what a fair server would have done otherwise. `excess` is the work that is too much for the
-/// workers.
+/// Says what a fair server would have done differently. `excess` is the work beyond what the
+/// workers can do.
 fn truth(had: &Had, demand: &Demand, tenant: &Tenant, excess: f64) -> Truth {
     let mean = |waited: f64| if had.came > 0.0 { waited / had.came } else { 0.0 };
     let too_much = had.wanted_too_much * STEP;
@@ -348,8 +347,8 @@ fn truth(had: &Had, demand: &Demand, tenant: &Tenant, excess: f64) -> Truth {
     let lost: f64 = past(2).sum::<f64>() / most.max(1.0);
     let misses = |so: f64| lost > FELT_LOST * so && found < usual(0) * (1.0 - FELT_LOST * so);
     let gained = |so: f64| held - least > TAKEN * so * MEMORY;
-    // Without what is more than usual, half of what is too much would not be; or without all that
-    // it asks for, the workers would be idle for a good part of their time.
+    // Without its increase over the usual, half of the excess would be gone; or without all of its
+    // requests, the workers would be idle for a good part of their time.
     let is_why = || {
         let more = had.asked_s - usual(3);
         more > had.asked_s / 3.0 && more > excess / 2.0 || had.asked_s > excess + WORKERS * 0.4

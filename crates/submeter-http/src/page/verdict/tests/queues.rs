@@ -1,4 +1,4 @@
-//! Scenes of queues: who made one, and who only waited in it.
+//! Scenes of queues: which tenant made one, and which only waited in it.
 
 use super::{Second, Server, busy};
 
@@ -14,7 +14,7 @@ impl Crowd {
         Crowd(Server::new(NAMES))
     }
 
-    /// Lets seconds pass in which each has so many requests, and all wait alike.
+    /// Lets seconds pass in which each has this many requests, and all wait alike.
     fn seconds(&mut self, n: u64, [large, other, small]: [f64; 3], wait_ms: f64) -> String {
         let mut all = [small; 24];
         (all[0], all[1]) = (large, other);
@@ -22,7 +22,7 @@ impl Crowd {
     }
 }
 
-/// A tenant that is large as always is not why there is a queue while another bursts.
+/// A tenant that is as large as always is not why there is a queue while another bursts.
 #[test]
 fn as_large_as_always_is_no_reason_for_a_queue() {
     let mut crowd = Crowd::new();
@@ -32,7 +32,7 @@ fn as_large_as_always_is_no_reason_for_a_queue() {
         let said = crowd.seconds(1, [74e3, 140e3, 2e3], wait_ms);
         assert!(said.contains("/other bursts") && !said.contains("/large"), "{said}");
     }
-    // Who was to blame before is so still.
+    // A tenant that was to blame before stays so.
     let mut crowd = Crowd::new();
     let said = crowd.seconds(20, [140e3, 2700.0, 2700.0], 300.0);
     assert!(said.contains("/large takes most"), "{said}");
@@ -45,7 +45,8 @@ fn who_is_served_late_is_not_why_it_waited() {
     let mut crowd = Crowd::new();
     let said = crowd.seconds(20, [40e3, 140e3, 2700.0], 100.0);
     assert!(said.contains("/other takes most"), "{said}");
-    // The other ends. What waited behind it is served, and is a good part of what is done.
+    // The other ends. Its victims' waiting requests are served, and are a good part of what is
+    // done.
     for (large, other, wait_ms) in [(75e3, 74e3, 60.0), (78e3, 25e3, 10.0), (60e3, 15e3, 0.01)] {
         let said = crowd.seconds(1, [large, other, 4e3], wait_ms);
         assert!(said.contains("/other takes most") && !said.contains("/large"), "{said}");
@@ -56,7 +57,7 @@ fn who_is_served_late_is_not_why_it_waited() {
     assert!(said.contains("/large bursts"), "where there is a queue again: {said}");
 }
 
-/// While a queue shrinks that is known to be another's, nobody new is to blame.
+/// While a queue shrinks that is known to be another's, no new tenant is to blame.
 #[test]
 fn a_shrinking_queue_blames_nobody_new() {
     let said = |waits_ms: [f64; 5]| {
@@ -71,7 +72,7 @@ fn a_shrinking_queue_blames_nobody_new() {
     assert!(stays.contains("/other bursts"), "{stays}");
 }
 
-/// A tenant that comes back to the rest of a queue accuses none that has waited in it.
+/// A tenant that returns to the rest of a queue accuses none that has waited in it.
 #[test]
 fn who_returns_to_a_queue_accuses_no_waiter() {
     let said = |rest_ms: f64| {
@@ -89,7 +90,8 @@ fn who_returns_to_a_queue_accuses_no_waiter() {
     assert!(said(79.0).contains("/large bursts"), "a queue that stays: {}", said(79.0));
 }
 
-/// While one sends all at once, a burst is not why others wait for moments.
+/// While a tenant sends all its requests at once, another's burst is not why others wait for
+/// moments.
 #[test]
 fn a_burst_is_not_why_others_wait_for_moments() {
     let said = |at_once: Second| {
