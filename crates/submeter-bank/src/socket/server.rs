@@ -331,14 +331,14 @@ impl Caller {
         Ok(Caller { name, is_operator, user: user.as_raw() })
     }
 
-    /// No other user is let in: see [`SocketServer::start`].
+    /// No other user is admitted: see [`SocketServer::start`].
     #[cfg(not(target_os = "linux"))]
     fn of(_: &UnixStream, _: bool) -> io::Result<Caller> {
         Ok(Caller { name: None, is_operator: true, user: 0 })
     }
 }
 
-/// Answers what is asked, and calls `asks` for each request.
+/// Answers requests, and calls `asks` for each.
 fn answer<B: Operate>(
     mut stream: UnixStream,
     bank: &B,
@@ -390,7 +390,7 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
-        // Not by closing it: a child of a fork may have a copy.
+        // Not by closing it: a forked child may have a copy.
         let _ = self.stop.shutdown(Shutdown::Both);
         let _ = self.accepts.take().map(JoinHandle::join);
         // Whatever fails here leaves a file behind, which the next server replaces.
@@ -420,14 +420,14 @@ impl std::fmt::Debug for SocketServer {
 mod tests {
     use super::*;
 
-    /// No user keeps others out, whatever it asks, and none that is silent keeps anybody out.
+    /// No user keeps others out, whatever it asks, and no silent process keeps any out.
     #[test]
     fn a_full_bank_gives_each_user_a_part() {
         let seats = |asked: &[(u32, u64)]| -> Vec<_> {
             (0..).zip(asked).map(|(id, &(user, asked))| (id, user, asked)).collect()
         };
         let silent = seats(&[(1, 9), (2, 0), (1, 0), (1, 3)]);
-        // Users who come again and again take no place of one who has just come.
+        // A user that connects again and again takes no place of one that has just come.
         assert_eq!([1, 2, 3].map(|user| displaced(&silent, user)), [2, 1, 2].map(Some));
         let greedy = seats(&[(1, 9), (2, 1), (1, 7), (1, 8)]);
         assert_eq!([1, 2, 3].map(|user| displaced(&greedy, user)), [None, Some(2), Some(2)]);

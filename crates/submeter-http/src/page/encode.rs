@@ -51,7 +51,7 @@ struct Changed<'a, N, R> {
     new: N,
     rows: R,
     process: Figure,
-    /// What everybody must know now.
+    /// The notices of this moment.
     notice: Option<String>,
     panels: Vec<PanelDoc>,
     verdicts: Vec<VerdictDoc>,

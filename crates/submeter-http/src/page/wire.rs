@@ -58,9 +58,9 @@ pub struct ServerDoc {
     pub listen: String,
     /// When it started, in ms since 1970.
     pub started_ms: u64,
-    /// Processors of the machine, to read figures of CPU time by.
+    /// Processors of the machine, as the scale for figures of CPU time.
     pub cpus: usize,
-    /// The notices for everybody.
+    /// The notices of this moment.
     pub notice: Option<String>,
     /// What to do while there are no groups but the root.
     pub first_steps: Option<FirstStepsDoc>,

@@ -10,8 +10,8 @@ use crate::page::wire::VerdictKind;
 const STALLED: f64 = 0.01;
 
 impl Scene<'_> {
-    /// Returns the groups that a limit refuses or keeps waiting, through nobody's fault but their
-    /// own. What a level's own limit refuses is not counted by the groups below it.
+    /// Returns the groups that a limit refuses or keeps waiting, through no fault but their own.
+    /// What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for &(view, ref own) in &self.refusals {
@@ -60,10 +60,10 @@ impl Scene<'_> {
         figures.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Returns, for each row, the group within which somebody can be why it waits or does less: the
-    /// nearest one on the way to the root whose own limit refuses, or else the root. A tenant at
-    /// its own limit has itself to blame. So has one that waits for room, as it is not known at
-    /// which limit it waits.
+    /// Returns, for each row, the group within which another tenant can be why it waits or does
+    /// less: the nearest one on the way to the root whose own limit refuses, or else the root. A
+    /// tenant at its own limit has itself to blame. So has one that waits for room, as it is not
+    /// known at which limit it waits.
     pub(super) fn shares(&self) -> Vec<usize> {
         let mut is_limited = vec![false; self.rows.len()];
         for (_, own) in &self.refusals {
@@ -81,8 +81,9 @@ impl Scene<'_> {
         shares
     }
 
-    /// Returns the group within which somebody can have taken what a tenant held: the nearest one
-    /// on the way to the root that lately held more than its limit allows now, or else the root.
+    /// Returns the group within which another tenant can have taken what this one held: the nearest
+    /// one on the way to the root that lately held more than its limit allows now, or else the
+    /// root.
     pub(super) fn shares_held(&self, row: usize, view: usize) -> usize {
         let is_cut = |&row: &usize| {
             let limit = self.views.limit(view).and_then(|limit| self.figure(row, limit));
