@@ -1,4 +1,4 @@
-//! The words of a thread.
+//! A thread's words.
 
 use std::cell::Cell;
 
@@ -30,7 +30,7 @@ pub struct Counts {
     pub freed_blocks: u64,
 }
 
-/// In one line of the cache: a count is written with each block.
+/// In one cache line, because each block writes a count.
 #[repr(align(32))]
 struct Words {
     allocated_bytes: Cell<u64>,
@@ -40,8 +40,8 @@ struct Words {
 }
 
 thread_local! {
-    /// Constant and without a destructor: such a value is there from the first instruction of its
-    /// thread to the last, and the first access registers nothing, which would allocate.
+    /// Constant and without a destructor: such a value exists from its thread's first instruction
+    /// to the last, and the first access registers no destructor, which would allocate.
     static WORDS: Words = const {
         Words {
             allocated_bytes: Cell::new(0),
@@ -66,7 +66,7 @@ pub(crate) fn allocated(size: usize) {
         add(&words.allocated_bytes, size as u64);
         add(&words.allocated_blocks, 1);
     };
-    // It never fails, as there is no destructor; `with` would have code for a panic.
+    // It never fails because there is no destructor; `with` would contain code for a panic.
     let _ = WORDS.try_with(count);
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn freed(size: usize) {
     let _ = WORDS.try_with(count);
 }
 
-/// Returns what the calling thread has allocated and freed since it began: 0 of everything where
+/// Returns what the calling thread has allocated and freed since it began: all 0 where
 /// [`Metered`](crate::Metered) is not the global allocator. Costs four loads.
 #[must_use]
 pub fn thread_counts() -> Counts {

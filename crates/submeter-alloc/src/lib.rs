@@ -2,40 +2,41 @@
 //!
 //! # What the counts mean
 //! - **Whose**: a block counts as allocated in the group that its thread works for at that moment,
-//!   and as freed in the group that frees it, which may be another one. So these are rates of work:
-//!   who allocates much, and who keeps the allocator busy. Allocated less freed is what a group
-//!   holds only where its blocks are freed in it as well.
+//!   and as freed in the group that frees it, which may be another one. The counts are therefore
+//!   rates of work: who allocates much, and who keeps the allocator busy. Allocated minus freed is
+//!   what a group holds only if the group also frees its own blocks.
 //! - **How much**: the sizes that the program asked for, not what the allocator rounds them up to.
 //!   A block that grows or shrinks counts as freed with its old size and allocated with its new
-//!   one, wherever it lies then. What is refused does not count, but for a block of less than 4 KiB
-//!   that there is no memory for: most programs end with it.
+//!   one, whether or not it moves. A refused allocation does not count, except one of less than 4
+//!   KiB for which there is no memory: most programs end there.
 //! - **When**: a thread's counts are charged when it leaves its group, enters another or
-//!   [parks](submeter::switch::park), and are exact then. What a thread that is in a group has
-//!   allocated since is charged at its next switch, as CPU time is.
-//! - **Nobody's**: what threads do outside of all groups, or after the end of their thread-local
-//!   values.
-//! - **Not seen**: what C code allocates by itself, what `mmap` maps, stacks.
+//!   [parks](submeter::switch::park), and are exact then. What a thread in a group has allocated
+//!   since is charged at its next switch, as CPU time is.
+//! - **Not charged**: what threads do outside all groups, or after their thread-local values are
+//!   gone.
+//! - **Not seen**: what C code allocates on its own, what `mmap` maps, stacks.
 //!
 //! # What it costs
-//! Two additions to words of the thread for each block allocated or freed, with or without a tree,
-//! and 32 bytes for each thread. At each switch of groups of a tree that declares [`Volume`], a
-//! call, and an update for each count that has risen. Trees that declare none pay nothing.
+//! Each block allocated or freed costs two additions to the thread's words, with or without a tree,
+//! and each thread takes 32 bytes. Each switch between groups of a tree that declares [`Volume`]
+//! costs a call, and an update for each count that has risen. Trees that do not declare it pay
+//! nothing.
 //!
-//! # Where it is right
+//! # Where it is safe to use
 //! The wrapper adds to plain thread-local words that have no destructor, before or after it calls
-//! the allocator. It never allocates, locks, logs, fails or panics, so that it may run wherever the
+//! the allocator. It never allocates, locks, logs, fails or panics, so it may run wherever the
 //! allocator itself may: before `main`, in the destructors of thread-local values, when a thread
-//! ends, in a forked child, in the group of a tenant that was killed. A signal handler that
-//! allocates (if the allocator permits it) is counted; where it interrupts the allocator itself,
-//! its own count may be lost, and never that of its thread.
+//! ends, in a forked child, in the group of a killed tenant. A signal handler that allocates (if
+//! the allocator permits it) is counted; where it interrupts the allocator itself, its own count
+//! may be lost, but never its thread's.
 //!
-//! It needs a target that has thread-local words of its own: all of Linux, macOS and Windows do.
+//! The target needs native thread-local storage: Linux, macOS and Windows have it.
 //!
 //! # When not to use it
-//! With jemalloc, whose threads count for themselves: implement
-//! [`ThreadMeter`](submeter::switch::ThreadMeter) by what `thread.allocatedp` and
-//! `thread.deallocatedp` point to, and declare its counters by
-//! [`thread_count`](submeter::SchemaBuilder::thread_count). Then nothing is added to a block.
+//! With jemalloc, whose threads keep counts themselves: implement
+//! [`ThreadMeter`](submeter::switch::ThreadMeter) with what `thread.allocatedp` and
+//! `thread.deallocatedp` point to, and declare its counters with
+//! [`thread_count`](submeter::SchemaBuilder::thread_count). Blocks then cost nothing extra.
 
 mod chosen;
 mod counts;

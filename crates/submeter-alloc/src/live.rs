@@ -1,4 +1,4 @@
-//! What the ways to know live bytes share.
+//! What `exact` and `sampled` share.
 
 use std::fmt;
 use std::io;
@@ -22,9 +22,9 @@ impl Metrics for Live {
 }
 
 impl Live {
-    /// Returns whether this is what `tree` calls so.
+    /// Returns whether `tree` has this gauge under its name.
     pub(crate) fn is_of(self, tree: &Tree) -> bool {
-        // A tree that has the gauge declares the same again, and nothing is added.
+        // In a tree that has the gauge, declaring it again adds nothing.
         let known = tree.schema().metric(NAME).and_then(|_| tree.declare::<Live>().ok());
         known.is_some_and(|known| known.bytes == self.bytes)
     }
@@ -34,14 +34,14 @@ impl Live {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The program's global allocator is not the one that this `Heap` is of, such as
-    /// [`Exact`](crate::Exact), nor a [`Chosen`](crate::Chosen) one.
+    /// The program's global allocator is neither the one that this `Heap` belongs to, such as
+    /// [`Exact`](crate::Exact), nor a [`Chosen`](crate::Chosen).
     NotLinked,
     /// The [`Live`] was declared for another tree.
     OtherTree,
     /// The process has a `Heap`, or had one: blocks know their owners by its numbers.
     Twice,
-    /// The system gives no addresses to [`Sampled`](crate::Sampled).
+    /// The system refuses the address space for [`Sampled`](crate::Sampled).
     NoAddresses(io::Error),
 }
 

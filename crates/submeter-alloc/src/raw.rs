@@ -6,15 +6,15 @@ use std::alloc::{GlobalAlloc, Layout};
 use crate::counts;
 
 /// Blocks of at least this size are counted after they are allocated: a program that asks for too
-/// much is refused and may go on. Smaller ones are counted before: if there is no memory for one,
-/// the program ends as a rule, and work after the call needs a stack frame, which costs as much
-/// again as the counts.
+/// much is refused and may continue. Smaller ones are counted before: if there is no memory for
+/// one, the program usually ends, and work after the call would need a stack frame, which costs as
+/// much again as the counts.
 const LARGE: usize = 4 << 10;
 
-/// An allocator that counts for each thread what it allocates and frees by another.
+/// A wrapper around an allocator that counts what each thread allocates and frees.
 ///
-/// Each call is passed on as it is, so that memory is where and what the inner allocator makes it:
-/// no block grows, and what one of the two allocated the other may free.
+/// Each call is passed on unchanged, so memory is exactly what the inner allocator returns: no
+/// block grows, and each of the two may free what the other allocated.
 ///
 /// # Examples
 /// ```
@@ -37,7 +37,7 @@ impl<A> Metered<A> {
         Metered { inner }
     }
 
-    /// Returns the allocator that is counted, as for its statistics.
+    /// Returns the inner allocator, for example to read its statistics.
     pub const fn inner(&self) -> &A {
         &self.inner
     }
@@ -67,7 +67,7 @@ impl<A: GlobalAlloc> Metered<A> {
         unsafe { self.bare(layout, zeroed) }
     }
 
-    /// Allocates a large block and counts it if there is one.
+    /// Allocates a large block and counts it on success.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
@@ -82,23 +82,24 @@ impl<A: GlobalAlloc> Metered<A> {
     }
 }
 
-// SAFETY: 1. Every block is one of `inner`, which is an allocator, and goes back to it with the
-// layout that it came with: each call passes on its arguments, and returns what was returned.
-// 2. Nothing unwinds: what is added beside is in `counts`, whose sums wrap around, and whose
-// thread-local words have no destructor to be found run. 3. Nothing is called again from within:
-// `counts` neither allocates nor frees.
+// SAFETY: 1. Every block is one of `inner`, which is an allocator, and is freed there with the
+// layout that it was allocated with: each call passes on its arguments, and returns what was
+// returned.
+// 2. Nothing unwinds: the extra work is in `counts`, whose sums wrap around, and whose thread-local
+// words have no destructor that could have run. 3. Nothing re-enters: `counts` neither allocates
+// nor frees.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
+        // SAFETY: 1. The caller's promise is for the same method: the layout is not of size 0.
         unsafe { self.make(layout, false) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         counts::freed(layout.size());
-        // SAFETY: 1. The caller's promise is of the same method: this block is in use, with this
-        // layout. 2. It is one of `inner`, as every block.
+        // SAFETY: 1. The caller's promise is for the same method: this block is in use, with this
+        // layout. 2. It is one of `inner`, like every block.
         unsafe { self.inner.dealloc(block, layout) }
     }
 
@@ -110,11 +111,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: 1. The caller's promise is of the same method: this block is in use, with this
+        // SAFETY: 1. The caller's promise is for the same method: this block is in use, with this
         // layout, and the new size is neither 0 nor too large for the alignment. 2. It is one of
-        // `inner`, as every block.
+        // `inner`, like every block.
         let moved = unsafe { self.inner.realloc(block, layout, size) };
-        // Otherwise the block is what it was.
+        // Otherwise the block is unchanged.
         if !moved.is_null() {
             counts::freed(layout.size());
             counts::allocated(size);

@@ -9,7 +9,7 @@ use crate::counts::{Counts, thread_counts};
 
 /// Counters of what threads allocate and free while they work for a group.
 ///
-/// A schema has them once: `let heap: Volume = schema.declare();`. Their names are
+/// Declare them once in a schema: `let heap: Volume = schema.declare();`. Their names are
 /// `heap_allocated_bytes`, `heap_allocated_blocks`, `heap_freed_bytes` and `heap_freed_blocks`.
 ///
 /// # Examples
@@ -78,7 +78,7 @@ impl Metrics for Volume {
     }
 }
 
-/// What every thread counts anyway.
+/// The counts that every thread keeps anyway.
 struct ThreadCounts;
 
 impl ThreadMeter for ThreadCounts {
@@ -90,14 +90,14 @@ impl ThreadMeter for ThreadCounts {
     }
 }
 
-/// Returns whether the global allocator of this program is a [`Metered`](crate::Metered) one:
-/// whether a block that is allocated here is counted. Where it is not, every [`Volume`] stays 0.
+/// Returns whether the global allocator of this program is a [`Metered`](crate::Metered), so that a
+/// block allocated here is counted. If it is not, every [`Volume`] stays 0.
 ///
-/// Ask it at the start: another crate may have set the program's allocator, or nobody.
+/// Check it at start-up: another crate may have set the program's allocator, or none has.
 #[must_use]
 pub fn is_linked() -> bool {
     let before = thread_counts();
-    // Not left out, as the compiler may do with a block that nobody looks at.
+    // `black_box` keeps the compiler from removing a block that nothing reads.
     drop(black_box(Box::new(black_box(0_u8))));
     thread_counts().allocated_blocks != before.allocated_blocks
 }

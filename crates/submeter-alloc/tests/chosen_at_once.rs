@@ -1,4 +1,4 @@
-//! An allocator for which two `Heap`s are begun at once.
+//! An allocator for which two `Heap`s are started at once.
 
 use std::alloc::System;
 use std::env;
@@ -13,12 +13,12 @@ use submeter_alloc::{Chosen, Live, StartError, exact, sampled};
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
-/// Set in a process that is to begin them, which each can once: by how much one is later.
+/// Set in a process that starts both, which a process can do only once: how much later one starts.
 const BEGINS: &str = "SUBMETER_TEST_BEGINS";
 
 #[test]
 fn of_two_at_once_each_is_first_or_second() {
-    // Miri starts none.
+    // Miri starts no processes.
     const PROCESSES: usize = if cfg!(miri) { 0 } else { 40 };
     if let Ok(later) = env::var(BEGINS) {
         return begin_both(later.parse().expect("a number"));
@@ -33,19 +33,19 @@ fn of_two_at_once_each_is_first_or_second() {
     }
 }
 
-/// Begins one, and the other so much later.
+/// Starts one heap, and the other `later` spins after it.
 fn begin_both(later: usize) {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let live: Live = tree.declare().expect("room");
     let of_samples: sampled::Live = tree.declare().expect("room");
     let other = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
-    // Reserves the addresses, which takes longer than all the rest.
+    // Reserves the address space, which takes longer than everything else.
     let error = sampled::Heap::start(&other, of_samples).expect_err("not its gauge");
     assert!(matches!(error, StartError::OtherTree), "{error}");
-    // Both run when it is 2: to be woken would take longer than to begin.
+    // Both run when it is 2: being woken would take longer than starting a heap.
     let ready = AtomicUsize::new(0);
     let wait = || {
-        // Relaxed, here and below: a count alone.
+        // Relaxed, here and below: only a count.
         ready.fetch_add(1, Ordering::Relaxed);
         while ready.load(Ordering::Relaxed) < 2 {
             spin_loop();

@@ -14,7 +14,7 @@ use across::across;
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
-/// Blocks from before the choice are nobody's and those after it exact.
+/// Blocks from before the choice have no owner, and those after it are counted exactly.
 #[test]
 fn blocks_before_the_choice_are_nobodys() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");

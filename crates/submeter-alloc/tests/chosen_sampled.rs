@@ -1,4 +1,4 @@
-//! An allocator that samples from some moment on.
+//! An allocator that starts to sample at some moment.
 
 use std::alloc::System;
 
@@ -15,7 +15,7 @@ use across::across;
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
-/// Blocks from before the choice are nobody's and those after it known or sampled.
+/// Blocks from before the choice have no owner, and those after it are known or sampled.
 #[test]
 fn blocks_before_the_choice_are_nobodys() {
     const SMALL: usize = 2_000;

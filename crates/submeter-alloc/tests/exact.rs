@@ -1,4 +1,4 @@
-//! Who holds what, beside a ledger that knows each block.
+//! Compares who holds what with a ledger that knows each block.
 
 use std::alloc::System;
 use std::cell::RefCell;
@@ -56,7 +56,7 @@ fn a_block_is_its_groups_wherever_it_is_freed() {
     books.must_balance();
 }
 
-/// A size that no layout has, once it is aligned, is refused.
+/// A size that is no valid layout once it is aligned is refused.
 #[test]
 fn a_size_beyond_any_layout_is_refused() {
     let (books, _alone) = books();
@@ -97,7 +97,7 @@ fn what_a_switch_makes_is_not_the_last_groups() {
 fn nobodys_block_in_a_groups_place_stays_so() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/was").expect("room");
-    // Miri uses no more than every other place again.
+    // Miri reuses at most every other address.
     let (sizes, tries, blocks): (&[usize], _, _) = match cfg!(miri) {
         true => (&[16, 1_000], 12, 10),
         false => (&[1, 16, 17, 64, 1_000, 100_000], 3, 50),
@@ -117,7 +117,7 @@ fn nobodys_block_in_a_groups_place_stays_so() {
                     None
                 }
                 _ => {
-                    // What moves leaves its place to others.
+                    // A block that moves leaves its place to others.
                     block.reserve_exact(50 * size);
                     assert_eq!(books.of(&a), block.capacity() as i64);
                     Some(block)
@@ -132,7 +132,7 @@ fn nobodys_block_in_a_groups_place_stays_so() {
     }
 }
 
-/// Memory of the usual types is their group's from whichever thread.
+/// Memory of common types belongs to their group, whichever thread frees it.
 #[test]
 fn the_usual_types_are_held_by_their_groups() {
     let (books, _alone) = books();
@@ -151,7 +151,7 @@ fn the_usual_types_are_held_by_their_groups() {
     assert_eq!((books.of(&a), books.of(&b)), (0, 0));
 }
 
-/// Memory that outlives its tenant is the parent's until it is freed.
+/// Memory that outlives its tenant belongs to the parent until it is freed.
 #[test]
 fn memory_that_outlives_its_tenant_goes_up() {
     let (books, _alone) = books();
@@ -164,7 +164,7 @@ fn memory_that_outlives_its_tenant_goes_up() {
     let later = below.run(|| vec![0_u8; 77]);
     drop(below);
     assert_eq!(books.of(&top), 5_377);
-    // A new one of the same name has nothing to do with it.
+    // A new group of the same name has nothing to do with it.
     let again = books.tree.create("/outlives/tenant").expect("new");
     let own = again.run(|| vec![0_u8; 9]);
     assert_eq!(books.of(&again), 9);
@@ -179,7 +179,7 @@ fn memory_that_outlives_its_tenant_goes_up() {
 /// A group and its blocks.
 type Tenant = (Group, [Vec<u8>; 3]);
 
-/// The numbers of ended groups come back and those beyond one byte count as well.
+/// The numbers of ended groups are reused, and those beyond one byte count as well.
 #[test]
 fn numbers_of_ended_groups_come_back() {
     const TENANTS: usize = if cfg!(miri) { 2 } else { 700 };
@@ -187,7 +187,7 @@ fn numbers_of_ended_groups_come_back() {
     let many = books.tree.create("/many").expect("new");
     let mut numbers = Vec::new();
     for round in 0..3 {
-        // More than a byte can name, and in all more than there would be without reuse.
+        // More than a byte can name, and in total more than there would be without reuse.
         let mut held: Vec<Tenant> = Vec::with_capacity(TENANTS);
         for tenant in 0..TENANTS {
             let group = books.tree.create(&format!("/many/t{tenant}")).expect("new");
@@ -197,7 +197,7 @@ fn numbers_of_ended_groups_come_back() {
         assert_eq!(books.of(&many), 119 * TENANTS as i64);
         for (group, blocks) in &mut held {
             assert_eq!(group.sum(books.live.bytes), 119, "round {round}");
-            // Narrow, wide, and narrow again, in nobody's time.
+            // Narrow, wide, and narrow again, outside all groups.
             blocks[0].reserve_exact(30);
             blocks[0].shrink_to_fit();
             blocks[2].truncate(4);
@@ -239,7 +239,7 @@ thread_local! {
     static LAST: Late = const { Late(RefCell::new(None)) };
 }
 
-/// Destructors of thread-local values allocate for whom the thread works or nobody.
+/// Destructors of thread-local values allocate for the thread's group, or for none.
 #[test]
 fn destructors_of_thread_locals_have_an_owner() {
     let (books, _alone) = books();
@@ -284,7 +284,7 @@ fn change_one(own: &mut Vec<Block>, at: usize, random: &mut fastrand::Rng) {
     }
 }
 
-/// Threads that free what others allocated are exact while their groups are killed.
+/// Counts are exact when threads free what others allocated while groups are killed.
 #[test]
 fn frees_by_other_threads_are_exact_stress() {
     let (books, _alone) = books();

@@ -1,4 +1,4 @@
-//! The end of the books, of which a process has no others.
+//! The end of the books, in a separate process because a process has only one.
 
 use std::alloc::System;
 use std::thread;
@@ -10,7 +10,7 @@ use submeter_alloc::{Live, StartError};
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
-/// A thread counts for nobody once the heap is gone and what there was is taken off still.
+/// Once the heap is gone a thread counts for no group, and earlier blocks are still taken off.
 #[test]
 fn no_thread_counts_once_the_heap_is_gone() {
     let mut schema = Schema::builder();
@@ -24,10 +24,10 @@ fn no_thread_counts_once_the_heap_is_gone() {
     let held = |group| exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
     let mut entered = a.enter();
     let before = vec![0_u8; 5_000];
-    // What observers are there is a list, which is made anew.
+    // The list of observers is rebuilt.
     let let_go = thread::spawn(|| drop(heap)); // this thread's own blocks of it are in its group
     let_go.join().expect("no panic");
-    // A thread is let go at its next switch.
+    // A thread is released at its next switch.
     entered.switch_to(&b);
     let after = vec![0_u8; 300];
     drop(entered);

@@ -1,4 +1,4 @@
-//! Each part of the books, by a case that needs it.
+//! Tests each part of the books by a case that needs it.
 
 use std::alloc::System;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,14 +17,15 @@ use books::{Books, books};
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
-/// Enters a group and works there, beside a thread that says what the books have of it: what
-/// others have posted, with no allocation by the one that asks.
+/// Enters a group and works there, beside a thread that reports what the books have of the group:
+/// what other threads have posted, without an allocation by the asking thread.
 fn watched(books: &Books, group: &Group, work: impl FnOnce(&dyn Fn() -> u64)) {
     const ASKED: u64 = u64::MAX;
     const OVER: u64 = u64::MAX - 1;
     books.heap.set_limit(group, Some(0)).expect("a number");
     let word = AtomicU64::new(0);
-    // Relaxed, all: one word, and each of its values is waited for. The books' own order is theirs.
+    // Relaxed, all: one word, each of whose values is waited for. The books provide their own
+    // ordering.
     let ask = || {
         word.store(ASKED, Ordering::Relaxed);
         loop {
@@ -112,8 +113,7 @@ fn a_group_numbered_beside_others_has_its_number() {
     let (start, over) = (Barrier::new(4), AtomicBool::new(false));
     let blocks: Vec<Vec<Vec<u8>>> = thread::scope(|scope| {
         let (start, over) = (&start, &over);
-        // One that has the numbers again and again.
-        // Relaxed, here and below: it ends the loop.
+        // A thread that locks the numbers repeatedly. Relaxed, here and below: it ends the loop.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let _ = books.heap.numbers();

@@ -1,4 +1,4 @@
-//! A tenant that is over its heap limit ends, and no other.
+//! A tenant over its heap limit ends, and no other does.
 
 use std::alloc::System;
 use std::future::{Future, poll_fn};
@@ -29,7 +29,7 @@ fn limited(books: &Books, path: &str) -> Group {
     group
 }
 
-/// Writes to another variable of its future, also when that is dropped, as guards do.
+/// Writes to another variable of its future, even when the future is dropped, as guards do.
 struct Ends<'a>(&'a mut u32);
 
 impl Ends<'_> {
@@ -44,7 +44,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Takes a block of so many bytes at each poll, `polls` times.
+/// Allocates a block of `size` bytes at each poll, `polls` times.
 async fn takes(size: usize, polls: usize) -> usize {
     let mut ends = 0;
     let mut guard = Ends(&mut ends);
@@ -60,7 +60,7 @@ async fn takes(size: usize, polls: usize) -> usize {
     poll_fn(poll).await
 }
 
-/// A runaway tenant ends with the poll that crosses its limit and its neighbour never.
+/// A runaway tenant ends with the poll that crosses its limit; its neighbour does not.
 #[test]
 fn a_runaway_ends_with_the_poll_over_its_limit() {
     const POLL: usize = 100_000;
@@ -80,7 +80,7 @@ fn a_runaway_ends_with_the_poll_over_its_limit() {
     };
     assert_eq!((over.path.as_str(), over.limit), ("/runaway", LIMIT));
     assert!(over.bytes > LIMIT && over.bytes < LIMIT + POLL as u64 + 1_000, "{over}");
-    // Dropped with the poll that has found it, and before the future that holds it.
+    // Dropped with the poll that found the excess, and before the outer future.
     assert_eq!(books.of(&a), 0);
     let done = loop {
         if let Poll::Ready(done) = neighbour.as_mut().poll(&mut context) {
@@ -115,7 +115,7 @@ fn a_long_poll_finds_at_once_its_group_is_over() {
     let blocks = a.run(|| {
         let mut blocks = Vec::with_capacity(100);
         while exact::check().is_ok() {
-            // Less than a thread keeps to itself.
+            // Less than a thread keeps before it posts.
             blocks.push(vec![0_u8; 30_000]);
             assert!(blocks.len() < 100, "{:?}", exact::check());
         }
@@ -123,7 +123,7 @@ fn a_long_poll_finds_at_once_its_group_is_over() {
         blocks
     });
     assert_eq!(blocks.len(), LIMIT.div_ceil(30_000) as usize);
-    // Nobody's blocks are in no limit.
+    // Blocks without an owner count for no limit.
     books.heap.set_limit(&a, None).expect("a number");
     assert_eq!(exact::admit(&a), Ok(()));
     books.heap.set_limit(&a, Some(0)).expect("a number");
@@ -144,8 +144,8 @@ fn a_group_of_another_tree_has_no_limit() {
     assert_eq!(exact::admit(other.root()), Ok(()));
 }
 
-/// Never more than 400,000 bytes are held of 1,000,000, however much comes and goes while a look
-/// loses its CPU.
+/// Never more than 400,000 of 1,000,000 bytes are held, however much is allocated and freed while a
+/// check is preempted.
 #[test]
 fn what_comes_and_goes_is_never_refused_stress() {
     const THREADS: usize = 4;
@@ -157,7 +157,7 @@ fn what_comes_and_goes_is_never_refused_stress() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let _in_group = group.enter();
-                // Relaxed: it only ends this.
+                // Relaxed: it only ends this loop.
                 while !is_over.load(Ordering::Relaxed) {
                     drop(black_box(vec![0_u8; LIMIT as usize / 10]));
                 }

@@ -1,4 +1,4 @@
-//! What is estimated, beside a ledger that knows each block.
+//! Compares the estimates with a ledger that knows each block.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -26,7 +26,7 @@ fn block(size: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(size))
 }
 
-/// Takes a capacity that it has, or none.
+/// Gives a block this capacity, or none.
 fn resize(block: &mut Vec<u8>, size: usize) {
     if size > block.capacity() {
         block.reserve_exact(size);
@@ -36,7 +36,7 @@ fn resize(block: &mut Vec<u8>, size: usize) {
     assert_eq!(block.capacity(), size);
 }
 
-/// A process has one heap of the allocator that is linked.
+/// A process has one heap, for the linked allocator.
 #[test]
 fn a_process_has_one_heap_as_linked() {
     let (samples, _alone) = samples();
@@ -84,7 +84,7 @@ fn a_block_is_known_as_long_as_it_is_large() {
     assert_eq!((samples.of(&a), samples.count(&a)), (0, 0));
 }
 
-/// Small blocks of every size are near and gone when they are.
+/// Estimates of small blocks of every size are close, and end when the blocks are freed.
 #[test]
 fn small_blocks_are_near_and_gone_when_they_are() {
     const BYTES: usize = if cfg!(miri) { 100_000 } else { 20_000_000 };
@@ -115,7 +115,7 @@ fn a_block_that_grows_is_shared_by_its_askers() {
     let blocks = if cfg!(miri) { 20 } else { 20_000 };
     let mut all: Vec<Vec<u8>> = (0..blocks).map(|_| a.run(|| block(500))).collect();
     b.run(|| all.iter_mut().for_each(|block| resize(block, 1_500)));
-    // To first order: a sample of the 500 has the 1,000 as well, and stands for a whole interval.
+    // To first order: a sample of the 500 also covers the 1,000, and stands for a whole interval.
     samples.must_be_near(&a, blocks * 500);
     samples.must_be_near(&b, blocks * 1_000);
     b.run(|| all.iter_mut().for_each(|block| resize(block, 100)));
@@ -160,7 +160,7 @@ fn bytes_stay_the_same_wherever_a_block_goes() {
     }
 }
 
-/// Memory that outlives its tenant is the parent's until it is freed.
+/// Memory that outlives its tenant belongs to the parent until it is freed.
 #[test]
 fn memory_that_outlives_its_tenant_goes_up() {
     let (samples, _alone) = samples();
@@ -239,7 +239,7 @@ fn frees_by_other_threads_leave_nothing_stress() {
     let top = samples.tree.get_or_create("/storm").expect("room");
     let change = (HELD, change_one as ChangeOne);
     let (blocks, _) = storm(&samples.tree, || samples.heap.flush(), change, operations(400));
-    // All that is left is of the groups, and everything comes off again.
+    // Everything left belongs to the groups, and all of it is taken off again.
     let truth: i64 = blocks.iter().map(|(block, _)| block.capacity() as i64).sum();
     samples.must_be_near(&top, truth);
     samples.must_balance();

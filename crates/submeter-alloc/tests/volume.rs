@@ -1,4 +1,4 @@
-//! What is counted, beside a ledger that knows each block.
+//! Compares the counts with a ledger that knows each block.
 
 use std::alloc::System;
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ fn the_intended_allocator_is_linked() {
     assert!(submeter_alloc::is_linked());
 }
 
-/// A group is charged what was asked for in it and nothing that was not.
+/// A group is charged exactly what was requested in it.
 #[test]
 fn a_group_is_charged_what_was_asked_for_in_it() {
     let (tree, heap) = tree();
@@ -69,7 +69,7 @@ fn a_resize_frees_the_old_and_allocates_the_new() {
     assert_eq!(sums(tree.root(), heap), [16 + 4_096 + 1, 16 + 4_096 + 1, 3, 3]);
 }
 
-/// Miri ends where its memory does, and refuses nothing.
+/// Miri ends when its memory does, and refuses nothing.
 #[cfg(not(miri))]
 #[test]
 fn what_is_refused_does_not_count() {
@@ -89,7 +89,7 @@ fn a_thread_that_stays_is_charged_when_it_parks() {
     let (tree, heap) = tree();
     let turn = Barrier::new(2);
     let read = thread::scope(|scope| {
-        // By another thread, as a read may allocate.
+        // Done by another thread, because a read may allocate.
         let reader = scope.spawn(|| {
             [(), (), ()].map(|()| {
                 turn.wait();
@@ -163,7 +163,7 @@ fn the_usual_types_count_from_any_thread() {
             sender.send((shared, more)).expect("it is received");
         });
         let (shared, more) = receiver.recv().expect("it is sent");
-        // An `Arc` has two counts beside its value.
+        // An `Arc` has two counts besides its value.
         assert_eq!(sums(&group, heap), [(48 + 16) + 100 + 20 + 24, 0, 4, 0]);
         let other = tree.create("/b").expect("created");
         other.run(|| drop((shared, more)));
@@ -183,7 +183,7 @@ fn memory_that_outlives_its_tenant_stays_above() {
     assert_eq!(sums(&top, heap), [530, 30, 2, 1]);
 }
 
-/// Allocates when its thread ends: before or after the switch's own values end.
+/// Allocates when its thread ends, before or after the switch's own values end.
 struct Late(RefCell<Option<Arc<AtomicU64>>>);
 
 impl Drop for Late {
@@ -217,7 +217,7 @@ fn destructors_of_thread_locals_are_counted() {
     thread.join().expect("no panic");
     // Relaxed: the thread was joined.
     assert_eq!(told.load(Ordering::Relaxed), 2 * 77, "the words outlive every destructor");
-    // One destructor runs before the thread's values end, which are in the group, and one after.
+    // One destructor runs before the thread's values end, in the group, and one after.
     assert!(sums(&group, heap)[0] >= 77);
 }
 
@@ -228,13 +228,13 @@ fn enter_into(ledger: &mut Ledger, more: Ledger) {
     ledger.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
 }
 
-/// Threads allocate in groups that live and die, and free what others allocated; each group that
-/// there ever was is charged as its ledger says.
+/// Makes threads allocate in groups that live and die, and free what others allocated. Each group
+/// that ever existed must be charged as its ledger says.
 fn storm(threads: usize, operations: usize) {
     const ROUND: usize = if cfg!(miri) { 40 } else { 100 };
-    /// One round in so many ends with its group.
+    /// One in this many rounds ends with its group.
     const LIVES: u32 = if cfg!(miri) { 5 } else { 50 };
-    /// No list of blocks grows beyond it: that would be counted too.
+    /// No list of blocks grows beyond this: growing would be counted too.
     const HELD: usize = 1_000;
     let (tree, heap) = tree();
     let lists: Vec<Mutex<Vec<Vec<u8>>>> =
@@ -284,7 +284,7 @@ fn storm(threads: usize, operations: usize) {
     assert_eq!(sums(tree.root(), heap), all, "and all of them, dead and alive");
 }
 
-/// Threads that free what others allocated are exact while their groups are killed.
+/// Counts are exact when threads free what others allocated while groups are killed.
 #[test]
 fn frees_by_other_threads_are_exact_stress() {
     storm(4, operations(480));

@@ -1,26 +1,26 @@
 //! Perf events that follow groups of work, multiplexed onto a limited number of counters.
 //!
-//! Depend on `submeter` instead, whose module `perf` has what users need; this crate may change
-//! with every minor release.
+//! Depend on `submeter` instead, whose module `perf` has everything that users need; this crate may
+//! change with every minor release.
 //!
 //! A [`Scheduler`] belongs to one thread. Event groups are attached to it, for one group of work or
 //! for all; when the thread switches to another group, the scheduler takes the events of the groups
-//! that are left off their counters, and puts on those of the groups that are entered. The rules
-//! are perf's:
+//! being left off their counters, and puts those of the groups being entered on. The rules are
+//! perf's:
 //!
 //! - An event group counts as a whole or not at all.
 //! - *Pinned* event groups come first, and must always count: if an entered group has any, every
-//!   flexible one is taken off before they are placed. A pinned one that finds no counter is in
-//!   [`State::Error`] from then on.
-//! - *Flexible* ones take turns: a rotation moves the first one in line to the end, once it has
-//!   counted. The times for which each could have counted and did count are kept, so that values
-//!   can be scaled.
+//!   flexible one is taken off before they are placed. A pinned event group that finds no counter
+//!   stays in [`State::Error`].
+//! - *Flexible* event groups take turns: a rotation moves the first in line to the end, once it has
+//!   counted. The scheduler keeps how long each could have counted and how long it did, so that
+//!   values can be scaled.
 //! - An event of a group also counts for its descendants.
-//! - A switch does not touch an event for all groups, unless pinned ones need its counter.
+//! - A switch does not touch an event for all groups, unless pinned events need its counter.
 //!
 //! # Differences from Linux
-//! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes off
-//! all of a thread's group events, and those for the whole system with them.
+//! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes all
+//! of a thread's group events off, and with them those for the whole system.
 
 #![forbid(unsafe_code)]
 

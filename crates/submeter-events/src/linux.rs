@@ -7,8 +7,8 @@
 //! The kernel would multiplex hardware counters by itself, and then the difference of two readings
 //! would be an estimate. Hardware events are therefore opened pinned: one without a counter reads
 //! as an error at once, and the scheduler above, which knows the groups, multiplexes them. An event
-//! that is no longer counted keeps its counter until another needs it. Events of the kernel need no
-//! counter, and count from when they are opened until they are closed.
+//! that is no longer counted keeps its counter until another needs it. Kernel events need no
+//! counter, and count from open to close.
 
 mod opened;
 
@@ -22,10 +22,10 @@ use opened::{Opened, Way};
 use crate::event::Event;
 use crate::pmu::{Handle, NotSupportedError, Pmu};
 
-/// The counters of the thread that created it: the kernel's events and the hardware's.
+/// The counters of the thread that created it, for kernel and hardware events.
 ///
-/// Costs a file descriptor for each different event, one more for all events of the kernel
-/// together, and at each moment when it is read:
+/// Costs a file descriptor for each different event, one more for all kernel events together, and
+/// at each moment when it is read:
 ///
 /// - an instruction for an event of the CPU if user mode may read counters, otherwise a system
 ///   call;
@@ -37,7 +37,7 @@ use crate::pmu::{Handle, NotSupportedError, Pmu};
 /// forked child all events are opened again for the child's thread.
 #[derive(Debug)]
 pub struct LinuxPmu {
-    /// By handle: the index in `opened`.
+    /// The index in `opened`, by handle.
     prepared: Vec<Option<usize>>,
     opened: Vec<Option<Opened>>,
     /// The number of the current moment; 0 before the first one, when no reading is cached.
@@ -45,7 +45,7 @@ pub struct LinuxPmu {
     /// The reader of the events of [`Way::Together`].
     together: Option<Together>,
     switches: Option<Switches>,
-    /// How many context switches were noticed.
+    /// Number of context switches noticed.
     noticed: u64,
     /// [`fork::generation`] of the process whose thread is counted.
     generation: u32,
@@ -304,8 +304,8 @@ mod tests {
     use super::*;
     use crate::parse;
 
-    /// An event that is off its counter, as those of the hardware are until they are placed. It is
-    /// one of the kernel's: not every machine lets its counters be used.
+    /// Returns an event that is off its counter, as hardware events are until they are placed. It
+    /// is a kernel event, because not every machine allows use of its counters.
     fn off_its_counter() -> Option<(LinuxPmu, Handle)> {
         let event = parse("page-faults:u").expect("valid")[0].events()[0];
         let mut pmu = LinuxPmu::new();
@@ -322,7 +322,7 @@ mod tests {
         Some((pmu, handle))
     }
 
-    /// Placing an event starts it, also one that was taken off its counter.
+    /// Placing an event starts it, even one that was taken off its counter.
     #[test]
     fn a_placed_event_is_started() {
         let Some((mut pmu, handle)) = off_its_counter() else { return };

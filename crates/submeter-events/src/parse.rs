@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::event::{Event, EventGroup, EventKind, NAMES};
 
-/// The maximum of events in one list: more than any CPU counts, few enough for a thread to read at
-/// a switch.
+/// Maximum number of events in one list: more than any CPU counts, few enough for a thread to read
+/// at a switch.
 ///
 /// # Examples
 /// ```
@@ -150,7 +150,7 @@ fn names() -> String {
 }
 
 fn wrong(part: &str, what: String) -> ParseError {
-    /// Enough to recognise it in a terminal.
+    /// Enough to recognise the text in a terminal.
     const SHOWN: usize = 40;
     let mut shown: String = part.chars().take(SHOWN).collect();
     if shown.len() < part.len() {

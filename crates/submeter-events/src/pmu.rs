@@ -65,7 +65,7 @@ impl NotSupportedError {
         NotSupportedError { event: event.to_string(), reason: reason.into() }
     }
 
-    /// Refuses an event group without events, which nothing could place.
+    /// Refuses an event group without events, which could never be placed.
     #[must_use]
     pub fn empty(group: &EventGroup) -> Option<NotSupportedError> {
         group.events().is_empty().then(|| {

@@ -66,8 +66,8 @@ impl Published {
                 break;
             }
         }
-        // If every attempt was overtaken, the words are from moments a few switches apart; no word
-        // goes back.
+        // If every attempt was overtaken, the words are from moments a few switches apart. No word
+        // ever goes back.
         copied
     }
 

@@ -48,7 +48,7 @@ impl Thread {
     }
 }
 
-/// What children count, and what is the parent's own, is what the parent counts.
+/// A parent counts what its children count, plus its own part.
 #[test]
 fn a_parent_counts_its_own_and_its_childrens() {
     let mut t = Thread::new(8);
@@ -88,7 +88,7 @@ fn events_for_all_are_not_touched_by_switches() {
     assert_eq!(t.events.pmu().operations() - before, 4);
 }
 
-/// Pinned and flexible events count in their group alone.
+/// Pinned and flexible events count only in their own group.
 #[test]
 fn events_count_in_their_group_alone() {
     let mut t = Thread::new(8);
@@ -159,7 +159,7 @@ fn software_events_need_no_counter() {
     assert_eq!(t.state(late), State::Active, "not behind one that waits for a counter");
 }
 
-/// Pinned events go first and flexible ones leave for them.
+/// Pinned events are placed first, and flexible ones make room for them.
 #[test]
 fn pinned_events_go_first_flexible_ones_leave() {
     let mut t = Thread::new(2);

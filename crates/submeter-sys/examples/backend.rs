@@ -1,5 +1,5 @@
-//! Prints which backend this process gets, and why, in one line: what a boot of another kernel
-//! shows first.
+//! Prints in one line which backend this process gets, and why: the first thing that a boot of
+//! another kernel shows.
 //!
 //! Run with `cargo run -p submeter-sys --example backend`.
 

@@ -20,16 +20,14 @@ fn rows() -> Option<&'static (Rseq, Reservation)> {
     ROWS.get_or_init(make).as_ref()
 }
 
-/// Adds 1 on the running CPU. Returns 1 if that was done, 0 if not, -1 where there are no
-/// sequences.
-// SAFETY: 1. No other symbol begins with `submeter_unloadable_`: this file is the only one that
-// makes such names.
+/// Adds 1 on the running CPU. Returns 1 if that was done, 0 if not, -1 if there are no sequences.
+// SAFETY: 1. No other symbol begins with `submeter_unloadable_`: only this file defines such names.
 #[unsafe(no_mangle)]
 pub extern "C" fn submeter_unloadable_add() -> i32 {
     let Some((rseq, rows)) = rows() else { return if inert_sequences_refuse() { -1 } else { 0 } };
     let adopted = rseq.row().is_some() || rseq.adopt_thread();
-    // SAFETY: 1. Word 0 of rows `0..cpus` is reserved for good: `ROWS` keeps it. 2. Only sequences
-    // write it.
+    // SAFETY: 1. Word 0 of rows `0..cpus` is reserved permanently: `ROWS` keeps it. 2. Only
+    // sequences write it.
     i32::from(adopted && unsafe { rseq.add(rows.base().as_ptr().cast(), 1) })
 }
 
@@ -38,7 +36,7 @@ fn inert_sequences_refuse() -> bool {
     let (inert, mut word, none) = (Rseq::inert(), 0_i64, 0_u32);
     inert.rest();
     let (at, marks) = (&raw mut word, [0_u64; 1]);
-    // SAFETY: 1. Words `0..0` of the rows need not be there: inert sequences have no rows.
+    // SAFETY: 1. Words `0..0` of the rows need not exist: inert sequences have no rows.
     let done = unsafe {
         [
             inert.add(at, 2),

@@ -6,41 +6,42 @@ use std::ptr::NonNull;
 use crate::rseq::has_no_area;
 use crate::{Rseq, arch};
 
-/// Rows of words, one for each CPU, and the sequences that add to them. A block of words keeps them
-/// to find the running CPU's.
+/// Rows of words, one for each CPU, and the sequences that add to them. A block of words keeps one
+/// to find the running CPU's words.
 ///
-/// Sequences that are given it load what they need by themselves. Where a word is used again and
-/// again, an address that was worked out once is cheaper: see [`Rseq`].
+/// A sequence that is given one loads what it needs itself. For a word that is used repeatedly, an
+/// address that was computed once is cheaper: see [`Rseq`].
 #[derive(Clone, Copy, Debug)]
 pub struct CpuRows {
-    /// Of row 0.
+    /// The start of row 0.
     base: NonNull<u8>,
     rseq: Rseq,
 }
 
-// SAFETY: 1. The address is dereferenced in unsafe functions only, whose callers answer for it.
+// SAFETY: 1. The address is dereferenced only in unsafe functions, whose callers are responsible
+// for it.
 unsafe impl Send for CpuRows {}
-// SAFETY: 1. As for `Send`; it has no interior.
+// SAFETY: 1. As for `Send`; there is no interior mutability.
 unsafe impl Sync for CpuRows {}
 
 #[allow(dead_code, reason = "each instruction set has its own way to the fields, or none")]
 impl CpuRows {
-    /// How many words share a mark: those of 64 bytes, which is what CPUs pass around.
+    /// Number of words that share a mark: those of one 64-byte cache line.
     pub const LINE_WORDS: usize = 8;
 
-    // Where a sequence loads them from.
+    // Offsets from which a sequence loads the fields.
     pub(crate) const BASE_AT: usize = offset_of!(CpuRows, base);
     pub(crate) const OFFSET_AT: usize = offset_of!(CpuRows, rseq) + Rseq::OFFSET_AT;
     pub(crate) const CPUS_AT: usize = offset_of!(CpuRows, rseq) + Rseq::CPUS_AT;
 
-    /// Names rows: as many as `rseq` asks for, from `base` on, [`STRIDE`](crate::STRIDE) bytes
-    /// apart. They need not be there unless a word is added to.
+    /// Describes rows: as many as `rseq` requires, from `base` on, [`STRIDE`](crate::STRIDE) bytes
+    /// apart. The memory need not exist until a word is added to.
     #[must_use]
     pub const fn new(base: NonNull<u8>, rseq: Rseq) -> CpuRows {
         CpuRows { base, rseq }
     }
 
-    /// Returns rows that no sequence adds to, as they are none.
+    /// Returns zero rows, so that no sequence adds to them.
     #[must_use]
     pub fn inert() -> CpuRows {
         CpuRows::new(NonNull::dangling(), Rseq::inert())
@@ -65,15 +66,16 @@ impl CpuRows {
     /// marks, which begin `MARKS_AT` bytes into each row; a line is `index / LINE_WORDS`. Returns
     /// whether it was done.
     ///
-    /// Costs five instructions more than [`Rseq::add_marked_within`] by itself, and four registers
-    /// less, which are more than five instructions where it is inlined into a caller with values of
-    /// its own.
+    /// Costs five instructions more than [`Rseq::add_marked_within`] on its own, but four registers
+    /// less, which is worth more than five instructions when it is inlined into a caller with
+    /// values of its own.
     ///
     /// # Safety
-    /// As [`Rseq::add_marked_within`], for that word and that word of the marks of each row.
+    /// The same as [`Rseq::add_marked_within`], for that word and the word of marks that it names
+    /// in each row.
     ///
     /// # Ordering
-    /// None, as [`Rseq::add`].
+    /// None, like [`Rseq::add`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked_within<const MARKS_AT: usize>(
@@ -85,12 +87,12 @@ impl CpuRows {
         if has_no_area(self.rseq.offset()) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_indexed_within::<MARKS_AT>(self, index, n, mask) }
     }
 
-    /// Returns the addresses, in row 0, of a word and of the marks that have its line's, and the
-    /// line.
+    /// Returns the addresses, in row 0, of a word and of the word of marks that contains its line's
+    /// mark, and the line.
     #[inline(always)]
     pub(crate) fn find<const MARKS_AT: usize>(&self, index: u32) -> (*mut i64, *const u64, u32) {
         let (base, line) = (self.base.as_ptr(), index / Self::LINE_WORDS as u32);

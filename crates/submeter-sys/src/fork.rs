@@ -1,9 +1,9 @@
 //! Tells a forked child from its parent, without a system call.
 //!
-//! By a page that the kernel wipes in each child, however the child was made: handlers of the C
-//! library's run in `fork` alone, and not in a child of `_Fork` or a bare `clone`, which has to
-//! know just as well that pages of perf events are not there. Where the kernel cannot wipe (Linux
-//! before 4.14, other systems), the handler serves. Windows has no forks.
+//! It uses a page that the kernel wipes in each child, however the child was created. Handlers of
+//! the C library run only in `fork`, and not in a child of `_Fork` or a bare `clone`, which must
+//! also know that pages of perf events are missing. Where the kernel cannot wipe (Linux before
+//! 4.14, other systems), the handlers are used. Windows has no forks.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::memory::Reservation;
 use crate::os;
 
-/// The number of this process; 0 in a child that was not asked yet. In a page that forks wipe,
-/// or `EARLY`.
+/// The number of this process; 0 in a child that has not been asked yet. It is in a page that forks
+/// wipe, or is `EARLY`.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const EARLY).cast_mut());
 
-/// Serves until there is a page.
+/// Used until there is a page.
 static EARLY: AtomicU32 = AtomicU32::new(1);
 
-/// The largest number that was given in this process or those above it.
+/// The largest number assigned in this process or its ancestors.
 static LAST: AtomicU32 = AtomicU32::new(1);
 
 /// The parent's number, as of its last fork.
@@ -27,32 +27,32 @@ static FORKED: AtomicU32 = AtomicU32::new(0);
 /// Whether the handlers are in place; see `watch`.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of this process, which those that it was forked from do not have. Never 0.
+/// Returns the number of this process, which its ancestors do not have. Never 0.
 ///
-/// A lock's note of its holder: a holder of another generation does not exist in this process, and
-/// never lets go. Not a process number: that is a system call, and repeats. A child of `vfork`, or
-/// another that shares the memory, cannot be told apart.
+/// A lock records it with its holder: a holder of another generation does not exist in this
+/// process, and never releases the lock. A process id would not do: it costs a system call, and ids
+/// are reused. A child of `vfork`, or any other child that shares the memory, cannot be told apart.
 #[inline]
 #[must_use]
 pub fn generation() -> u32 {
-    // Relaxed: written once in a process, before the first comparison; the number is all there is
-    // to see.
+    // Relaxed: written once in a process, before the first comparison; only the number itself
+    // matters.
     let generation = word().load(Ordering::Relaxed);
     if generation == 0 { born() } else { generation }
 }
 
-/// Returns whether this is the process that [`generation`] named so: a comparison less than asking
-/// for it.
+/// Returns whether this is the process to which [`generation`] gave that number: one comparison
+/// less than asking for the number.
 #[inline(always)]
 #[must_use]
 pub fn is(generation: u32) -> bool {
-    // Relaxed: as in `generation`. A child that has no number yet has 0, which is no process's
+    // Relaxed: as in `generation`. A child without a number yet has 0, which no process has as its
     // number.
     word().load(Ordering::Relaxed) == generation
 }
 
-/// The process that made it. Answers whether that is still this one with one load less than
-/// [`is`].
+/// The process that created it. Tells whether this is still the same process, with one load less
+/// than [`is`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
     word: &'static AtomicU32,
@@ -60,7 +60,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Names this process, and notices its forks from now on.
+    /// Records this process, and notices its forks from now on.
     pub(crate) fn new() -> Home {
         watch();
         Home { generation: generation(), word: word() }
@@ -73,14 +73,14 @@ impl Home {
     }
 }
 
-/// Makes [`generation`] work from now on. Costs a load when it does already.
+/// Makes [`generation`] work from now on. Costs a load if it does already.
 ///
-/// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks
-/// go unnoticed.
+/// If neither the kernel can wipe a page nor the C library register a handler (out of memory),
+/// forks go unnoticed.
 pub fn watch() {
     // Acquire: pairs with the Release below, so that a thread that finds forks watched finds the
-    // page too, if there was memory for one: `Home` keeps its word. Two threads that are first
-    // together register two handlers, which does no harm.
+    // page too, if there was memory for one: `Home` keeps its word. If two threads come first
+    // together, they register the handlers twice, which is harmless.
     if WATCHED.load(Ordering::Acquire) == 0 {
         os::fork::note_handlers(in_parent, in_child);
         if let Ok(page) = wiped_page() {
@@ -96,18 +96,18 @@ fn word() -> &'static AtomicU32 {
     // Acquire: pairs with the Release in `use_page`, so that the page has its number.
     let word = WORD.load(Ordering::Acquire);
     // SAFETY: 1. The word is never freed: it is a static, or in a page that `use_page` forgot.
-    // 2. It is accessed atomically only: this module has no other access.
+    // 2. It is only accessed atomically: this module has no other access.
     unsafe { &*word }
 }
 
-/// Names a child that has no name yet.
+/// Gives a number to a child that has none yet.
 #[cold]
 #[inline(never)]
 fn born() -> u32 {
-    // Relaxed: only uniqueness matters. Before the exchange: if this process forks between the two,
-    // the child finds this number taken.
+    // Relaxed: only uniqueness matters. It comes before the exchange: if this process forks between
+    // the two, the child finds this number taken.
     let name = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    // Relaxed: the number is all there is to see. Another thread of the child may have been first.
+    // Relaxed: only the number itself matters. Another thread of the child may have been first.
     match word().compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => name,
         Err(other) => other,
@@ -116,15 +116,14 @@ fn born() -> u32 {
 
 fn use_page(page: Reservation) {
     let word = page.base().cast::<AtomicU32>();
-    // Relaxed: published by what follows.
-    // SAFETY: 1. The word is inside the page, and aligned: it is the page's first. 2. No other
-    // code knows the page: `wiped_page` has just made it.
+    // Relaxed: published by what follows. SAFETY: 1. The word is inside the page, and aligned: it
+    // is the page's first. 2. No other code knows the page: `wiped_page` has just made it.
     unsafe { word.as_ref() }.store(EARLY.load(Ordering::Relaxed), Ordering::Relaxed);
     let early = (&raw const EARLY).cast_mut();
     // Release: pairs with the Acquire in `word`. Relaxed on failure: another thread's page serves.
     let won = WORD.compare_exchange(early, word.as_ptr(), Ordering::Release, Ordering::Relaxed);
     if won.is_ok() {
-        // Never given back: it is asked until the process ends.
+        // Never unmapped: it is read until the process ends.
         std::mem::forget(page);
     }
 }
@@ -156,7 +155,7 @@ extern "C" fn in_child() {
 pub(crate) mod tests {
     use super::*;
 
-    /// Runs `child` in a child that `make` makes, and returns how that ended.
+    /// Runs `child` in a child process that `make` creates, and returns how that ended.
     fn status_of(make: impl Fn() -> libc::c_long, child: impl Fn() -> bool) -> i32 {
         let made = make();
         assert!(made >= 0, "{}", io::Error::last_os_error());
@@ -172,18 +171,19 @@ pub(crate) mod tests {
     }
 
     fn fork() -> libc::c_long {
-        // SAFETY: 1. The child does only what a child of threads may: it loads, stores, and ends.
+        // SAFETY: 1. The child does only what a child of a threaded process may: it loads, stores,
+        // and ends.
         unsafe { libc::fork() }.into()
     }
 
-    /// As `_Fork`: no handler runs.
+    /// Forks like `_Fork`: no handler runs.
     fn bare_clone() -> libc::c_long {
         // SAFETY: 1. As for `fork`. 2. The child's memory and stack are copies: no flag shares
         // them.
         unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }
     }
 
-    /// The page, and not the handler, is what makes a bare clone known.
+    /// Returns whether the page, not the handler, reveals a bare clone.
     pub(crate) fn pages_are_wiped() -> bool {
         let wiped = wiped_page().is_ok();
         if !wiped {
@@ -204,7 +204,7 @@ pub(crate) mod tests {
         assert_eq!(status, 0);
     }
 
-    /// A child, however it is made, is of another generation, and so is its own child.
+    /// A child, however created, is of another generation, and so is its own child.
     #[test]
     fn every_child_is_another_generation() {
         watch();
@@ -219,7 +219,7 @@ pub(crate) mod tests {
             let status = status_of(way, || {
                 let child = generation();
                 let differs = !is(parent) && child != parent && is(child) && child == generation();
-                // Of a child that was asked, and of one that was not.
+                // The grandchild of a child that was asked, and of one that was not.
                 differs && status_of(way, || ![parent, child, 0].contains(&generation())) == 0
             });
             assert_eq!((status, generation()), (0, parent));

@@ -1,10 +1,10 @@
-//! Delays inside the sequences, for tests. Compiled with `--cfg submeter_inject` only; no release
+//! Delays inside the sequences, for tests. Compiled only with `--cfg submeter_inject`; no release
 //! has it.
 //!
 //! Each sequence has four numbered points. While a point's delay is not zero, every sequence that
-//! passes it says so and counts down before it goes on, so that a test can migrate, interrupt or
-//! restart the thread *there*. The delay is a number of rounds, never a condition: a test that dies
-//! leaves no thread waiting.
+//! passes it records that and counts down before it continues, so that a test can migrate,
+//! interrupt or restart the thread *there*. The delay is a number of rounds, never a condition, so
+//! a test that dies leaves no thread waiting.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ pub enum Point {
     AfterArming = 0,
     /// After the CPU number was read, before it is checked.
     AfterCpu = 1,
-    /// After the check, before the word's address is made.
+    /// After the check, before the word's address is computed.
     AfterCheck = 2,
     /// After everything but the committing store.
     BeforeCommit = 3,
@@ -27,7 +27,8 @@ impl Point {
         [Point::AfterArming, Point::AfterCpu, Point::AfterCheck, Point::BeforeCommit];
 }
 
-/// Lets every later pass of `point` take `rounds` rounds (a CPU cycle or so each); 0 ends it.
+/// Delays every later pass of `point` by `rounds` rounds (about a CPU cycle each); 0 ends the
+/// delay.
 pub fn delay(point: Point, rounds: u32) {
     // Relaxed: a sequence may see it late; tests wait for `entered`.
     TABLE.rounds[point as usize].store(rounds, Ordering::Relaxed);

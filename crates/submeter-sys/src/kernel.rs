@@ -1,17 +1,17 @@
-//! Which kernel this is, and whether its barrier can be relied on.
+//! Identifies the kernel, and whether its barrier can be relied on.
 //!
 //! [`rseq_barrier`](crate::membarrier::rseq_barrier) asks each CPU by an interrupt to restart the
-//! sequence that it is in. From 5.10, the first Linux to have it, until October 2025 that interrupt
-//! could meet the kernel between reading and clearing what it had noted for a thread; the request
-//! was lost, and the sequence committed after the barrier. Linux commit 6eb350a22331 ("rseq:
-//! Protect event mask against membarrier IPI") corrects it.
+//! sequence that it is in. From 5.10, the first Linux to have it, until October 2025, that
+//! interrupt could arrive between the kernel's reading and clearing of its pending requests for a
+//! thread. The request was lost, and the sequence committed after the barrier. Linux commit
+//! 6eb350a22331 ("rseq: Protect event mask against membarrier IPI") fixes this.
 //!
-//! No test tells the two kinds apart: the gap is an instruction wide, and a kernel that was never
-//! seen to lose a restart may lose the next. Two barriers in a row may both be lost. So the release
-//! decides, and what is not known to be corrected counts as not corrected: there sequences are
-//! waited for by [visits](crate::Barrier::Visits).
+//! No test can tell the two kinds apart: the gap is one instruction wide, and a kernel that was
+//! never seen to lose a restart may lose the next one. Two barriers in a row may both be lost.
+//! Therefore the release decides, and a kernel that is not known to be fixed counts as not fixed:
+//! there sequences are waited for by [visits](crate::Barrier::Visits).
 
-/// Returns the running kernel's release, as `uname -r` prints it; the system's name where it is not
+/// Returns the running kernel's release, as `uname -r` prints it, or the system's name if it is not
 /// Linux.
 #[must_use]
 pub fn release() -> String {
@@ -36,16 +36,16 @@ pub struct Version {
     pub major: u32,
     /// The second.
     pub minor: u32,
-    /// The third, 0 where there is none.
+    /// The third, 0 if there is none.
     pub patch: u32,
 }
 
-/// The first release with the correction.
+/// The first release with the fix.
 const CORRECTED: (u32, u32) = (6, 18);
 
-/// The series before that received it, and from which patch on, as the shortlogs of these four
-/// releases say (all of 19 October 2025). For 5.15 the stable maintainers announced on 15 October
-/// that it does not apply; of 5.15 and 5.10 no corrected release is known, and the series in
+/// The earlier series that received it, and from which patch on, according to the shortlogs of
+/// these four releases (all of 19 October 2025). For 5.15 the stable maintainers announced on 15
+/// October that it does not apply. No fixed release is known for 5.15 and 5.10, and the series in
 /// between had ended.
 const CORRECTED_SERIES: [Version; 4] = [
     Version { major: 6, minor: 1, patch: 157 },
@@ -54,26 +54,28 @@ const CORRECTED_SERIES: [Version; 4] = [
     Version { major: 6, minor: 17, patch: 4 },
 ];
 
-/// Says in an error or an advice which kernels are corrected.
+/// The fixed kernels, for errors and advice.
 pub const CORRECTED_RELEASES: &str = "6.1.157, 6.6.113, 6.12.54, 6.17.4 and 6.18";
 
 impl Kernel {
-    /// Asks the running kernel.
+    /// Describes the running kernel.
     #[must_use]
     pub fn running() -> Kernel {
         crate::os::kernel::names()
     }
 
-    /// Returns the kernel.org release that this kernel was made from; `None` for a release without
+    /// Returns the kernel.org release that this kernel was built from; `None` for a release without
     /// numbers.
     ///
     /// Debian and Ubuntu freeze `uname -r` (`6.1.0-47-amd64`, `6.17.0-14-generic`) and merge later
-    /// stable releases; they name the one that they are at in another place. Others either count
-    /// on (Fedora, Amazon, Arch) or do not say (Red Hat, SUSE): theirs is the release as it stands.
+    /// stable releases; they name the current one elsewhere. Others either keep the number up to
+    /// date (Fedora, Amazon, Arch) or do not say (Red Hat, SUSE); for those, the release counts as
+    /// it stands.
     #[must_use]
     pub fn upstream(&self) -> Option<Version> {
         let release = Version::parse(&self.release)?;
-        // Of another series is neither: a process may be shown an old release (personality(2)).
+        // A name of another series does not count: a process may be shown an old release
+        // (personality(2)).
         let same_series = |named: &Version| {
             (named.major, named.minor, true) == (release.major, release.minor, *named >= release)
         };
@@ -88,11 +90,11 @@ impl Kernel {
         Some(named.unwrap_or(release))
     }
 
-    /// Returns whether the barrier of this kernel is known to restart every sequence: whether its
+    /// Returns whether the barrier of this kernel is known to restart every sequence, so that its
     /// return is a grace period.
     ///
-    /// A distribution may have corrected it without saying so in any of the three names: then this
-    /// is false all the same.
+    /// A distribution may have fixed it without saying so in any of the three names; this is false
+    /// then too.
     #[must_use]
     pub fn keeps_restarts(&self) -> bool {
         self.upstream().is_some_and(Version::keeps_restarts)
@@ -100,7 +102,7 @@ impl Kernel {
 }
 
 impl Version {
-    /// Reads `6.12.53-foo`; `None` for anything that does not begin with two numbers.
+    /// Parses `6.12.53-foo`; `None` for anything that does not begin with two numbers.
     #[must_use]
     pub fn parse(release: &str) -> Option<Version> {
         let numbers = release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
@@ -109,7 +111,7 @@ impl Version {
         Some(Version { major: next()?, minor: next()?, patch: next().unwrap_or(0) })
     }
 
-    /// As [`Kernel::keeps_restarts`], of a kernel.org release.
+    /// The same as [`Kernel::keeps_restarts`], for a kernel.org release.
     fn keeps_restarts(self) -> bool {
         let in_series = |first: Version| {
             (self.major, self.minor) == (first.major, first.minor) && self.patch >= first.patch
@@ -205,7 +207,7 @@ mod tests {
         assert!(!ubuntu("6.8.0-51-generic", noble).keeps_restarts());
     }
 
-    /// A release of another series or of another form counts for nothing.
+    /// A release of another series or form is ignored.
     #[test]
     fn other_forms_of_a_release_count_for_nothing() {
         let debian = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1 (2025-11-05)";

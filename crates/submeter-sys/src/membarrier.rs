@@ -13,8 +13,8 @@ const REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
 /// `EPERM`).
 ///
 /// # Errors
-/// What the kernel says; [`io::ErrorKind::Unsupported`] on systems other than Linux, here and in
-/// all that follows.
+/// The kernel's error; [`io::ErrorKind::Unsupported`] on systems other than Linux, here and in
+/// everything below.
 pub fn query() -> io::Result<u32> {
     membarrier(QUERY).map(|mask| mask as u32)
 }
@@ -24,14 +24,14 @@ pub fn query() -> io::Result<u32> {
 /// # Errors
 /// `EINVAL` when the kernel lacks the command (before 5.10), `ENOSYS` or `EPERM` in sandboxes.
 pub fn register_rseq() -> io::Result<()> {
-    // No cache and no lock: it is a system call once per process, and a lock could be held by a
-    // thread that a fork left behind.
+    // No cache and no lock: it is one system call per process, and a lock could be held by a thread
+    // that a fork left behind.
     membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ).map(drop)
 }
 
-/// Waits until every running thread of this process has left, or been made to restart, the
-/// sequence it was in. Costs 0.2 µs with the other CPUs idle, one interrupt to each CPU that runs a
-/// thread of this process otherwise (tens of µs): batch what waits for it.
+/// Waits until every running thread of this process has left, or been made to restart, the sequence
+/// it was in. Costs 0.2 µs if the other CPUs are idle, otherwise one interrupt to each CPU that
+/// runs a thread of this process (tens of µs): batch the work that waits for it.
 ///
 /// # Errors
 /// Only if [`register_rseq`] failed, or was undone by an exec that this code survived (impossible).
@@ -43,7 +43,7 @@ pub fn register_rseq() -> io::Result<()> {
 pub fn rseq_barrier() -> io::Result<()> {
     match membarrier(PRIVATE_EXPEDITED_RSEQ) {
         // EPERM means "not registered": a checkpoint restored into a new process loses the
-        // registration without an exec. Once more, registered; a second refusal is final.
+        // registration without an exec. Try once more after registering; a second refusal is final.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ)?;
             membarrier(PRIVATE_EXPEDITED_RSEQ).map(drop)
@@ -59,8 +59,7 @@ pub fn supports_rseq(mask: u32) -> bool {
     mask & needed == needed
 }
 
-/// Returns the names of the commands in `mask`, as `linux/membarrier.h` has them, less their
-/// prefix.
+/// Returns the names of the commands in `mask`, as in `linux/membarrier.h`, without their prefix.
 pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
     const NAMES: [&str; 10] = [
         "GLOBAL",

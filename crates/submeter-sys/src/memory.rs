@@ -8,25 +8,25 @@ use std::ptr::NonNull;
 use crate::os;
 
 /// A range of zeroed, private, anonymous address space. Reserving costs one system call and no
-/// memory; a page costs memory from its first write on. Not for small things: use the allocator.
+/// memory; a page takes memory from its first write on. Not for small objects: use the allocator.
 ///
-/// Any part of it that is not accessible yet ([`closed`](Reservation::closed)) stays out of the way
-/// of those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
-/// only that, and so do strict overcommit and `RLIMIT_DATA` count. Of what is reserved after
-/// `mlockall(MCL_FUTURE)`, even pages that are open take memory, and are locked, only from their
-/// first write on. What counts every address does so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after
+/// Any part of it that is not accessible yet ([`closed`](Reservation::closed)) is exempt from
+/// operations on the whole process: `mlockall` commits only open parts, a core dump holds only
+/// those, and strict overcommit and `RLIMIT_DATA` count only those. In a range reserved after
+/// `mlockall(MCL_FUTURE)`, even open pages take memory, and are locked, only from their first write
+/// on. Limits that count every address still do: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after
 /// `mlockall(MCL_FUTURE)`.
 ///
 /// On Windows all of it counts as committed from the start, and nothing is given back before the
-/// drop. Rows are smaller there for that reason: [`STRIDE`](crate::STRIDE).
+/// drop. That is why rows are smaller there: [`STRIDE`](crate::STRIDE).
 #[derive(Debug)]
 pub struct Reservation {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: 1. A `Reservation` is an address and a length, of no thread. 2. Access is synchronised:
-// by the code that dereferences what `base` returns, which is unsafe.
+// SAFETY: 1. A `Reservation` is an address and a length, tied to no thread. 2. Access is
+// synchronised by the code that dereferences what `base` returns, which is unsafe.
 unsafe impl Send for Reservation {}
 // SAFETY: 1. No method reads or writes the memory behind a shared reference. 2. As for `Send`.
 unsafe impl Sync for Reservation {}
@@ -35,7 +35,7 @@ impl Reservation {
     /// Reserves `len` bytes, page-aligned, and opens all of them.
     ///
     /// # Errors
-    /// As [`closed`](Reservation::closed), and as [`open`](Reservation::open).
+    /// The same as [`closed`](Reservation::closed) and [`open`](Reservation::open).
     pub fn new(len: usize) -> io::Result<Reservation> {
         let reservation = Reservation::closed(len)?;
         reservation.open(0, len)?;
@@ -43,25 +43,25 @@ impl Reservation {
     }
 
     /// Reserves `len` bytes, page-aligned, that no thread may access before they are
-    /// [opened](Reservation::open). Where mappings are not to be had (Windows), they are open.
+    /// [opened](Reservation::open). Where there are no such mappings (Windows), they are open.
     ///
     /// # Errors
-    /// The system's error, with the remedy where a limit is the cause: `ENOMEM` where address space
-    /// is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the process
-    /// called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
+    /// The system's error, with the remedy if a limit is the cause: `ENOMEM` where address space is
+    /// limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the process called
+    /// `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
     pub fn closed(len: usize) -> io::Result<Reservation> {
         let base = os::memory::map(len).map_err(|cause| NoAddresses { len, cause })?;
         Ok(Reservation { base, len })
     }
 
-    /// Lets the pages of a range be read and written, and leaves open what is open. Costs a system
-    /// call, and where all the process has was locked since (`mlockall(MCL_CURRENT)`) the memory of
-    /// the range.
+    /// Makes the pages of a range readable and writable; those that are open stay open. Costs a
+    /// system call, and if the process has locked all its memory since (`mlockall(MCL_CURRENT)`),
+    /// the memory of the range.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] when the range is not inside; what the system returns, with
-    /// the remedy: `ENOMEM` where memory is counted before it is used (`vm.overcommit_memory=2`,
-    /// `RLIMIT_DATA`), or the process has as many mappings as it may (`vm.max_map_count`).
+    /// [`io::ErrorKind::InvalidInput`] when the range is not inside; otherwise the system's error,
+    /// with the remedy: `ENOMEM` if memory is counted before it is used (`vm.overcommit_memory=2`,
+    /// `RLIMIT_DATA`), or if the process has as many mappings as allowed (`vm.max_map_count`).
     pub fn open(&self, offset: usize, len: usize) -> io::Result<()> {
         let end = offset.checked_add(len).filter(|&end| end <= self.len);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
@@ -70,18 +70,18 @@ impl Reservation {
             return Ok(());
         }
         // SAFETY: 1. The range lies inside the mapping: checked above. 2. It begins with a page:
-        // rounded above. The system rounds its end up, as it did the mapping's.
+        // rounded above. The system rounds its end up, as it did for the mapping.
         let opened = unsafe { os::memory::open(self.base.add(first), end - first) };
         opened.map_err(|cause| NoMemory { len: end - first, cause }.into())
     }
 
-    /// Gives the memory of whole pages back to the system; they read as zero then, and take memory
-    /// again when they are next written. Costs a system call, and a page fault for each page that
-    /// is used again.
+    /// Gives the memory of whole pages back to the system. They then read as zero, and take memory
+    /// again when next written. Costs a system call, and a page fault for each page that is used
+    /// again.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when `offset` is not page-aligned or the range is not
-    /// inside, [`io::ErrorKind::Unsupported`] on Windows: the range then holds what it held.
+    /// inside, [`io::ErrorKind::Unsupported`] on Windows: the range is then unchanged.
     ///
     /// # Safety
     /// During the call, the range is accessed only atomically, and no code relies on what it holds:
@@ -95,7 +95,7 @@ impl Reservation {
             return Ok(());
         }
         // SAFETY: 1. The range lies inside the mapping: checked above. 2. It begins and ends with a
-        // page: the begin is checked above, and the system rounds the end up, as the mapping's is.
+        // page: the start is checked above, and the system rounds the end up, as for the mapping.
         // 3. No code relies on what it holds: the caller's promise.
         unsafe { os::memory::discard(self.base.add(offset), len) }
     }
@@ -119,7 +119,7 @@ impl Reservation {
     }
 }
 
-/// Why addresses cannot be had, and what helps.
+/// Why addresses cannot be reserved, and what helps.
 #[derive(Debug)]
 struct NoAddresses {
     len: usize,
@@ -197,8 +197,8 @@ pub fn page_size() -> usize {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: 1. The range is exactly what `map` gave: `new` keeps it. 2. It is given back
-        // once: here. 3. It is not used after: users of `base` promise not to outlive `self`.
+        // SAFETY: 1. The range is exactly what `map` returned: `new` keeps it. 2. It is unmapped
+        // once: here. 3. It is not used afterwards: users of `base` promise not to outlive `self`.
         unsafe { os::memory::unmap(self.base, self.len) };
     }
 }
@@ -214,12 +214,12 @@ mod tests {
         let reservation = Reservation::new(4 * page).expect("address space");
         let word = |at: usize| {
             assert!(at + 8 <= reservation.len());
-            // SAFETY: 1. Aligned and inside: asserted above. 2. Accessed atomically only: this
+            // SAFETY: 1. Aligned and inside: asserted above. 2. Only accessed atomically: this
             // closure is the only access.
             unsafe { AtomicU64::from_ptr(reservation.base().add(at).cast().as_ptr()) }
         };
         (0..4).for_each(|n| word(n * page).store(7, Ordering::Relaxed));
-        // SAFETY: 1. No other code accesses the range: the test's own.
+        // SAFETY: 1. No other code accesses the range: it belongs to the test.
         unsafe { reservation.discard(page, 2 * page) }.expect("inside");
         let left = [0, 1, 2, 3].map(|n| word(n * page).load(Ordering::Relaxed));
         assert_eq!(left, [7, 0, 0, 7]);
@@ -237,11 +237,11 @@ mod tests {
         let page = page_size();
         let reservation = Reservation::closed(4 * page).expect("address space");
         reservation.open(2 * page, page).expect("memory");
-        // SAFETY: 1. Aligned and inside: the third page's first word. 2. Accessed atomically only:
+        // SAFETY: 1. Aligned and inside: the third page's first word. 2. Only accessed atomically:
         // this is the only access.
         let word = unsafe { AtomicU64::from_ptr(reservation.base().add(2 * page).cast().as_ptr()) };
         word.store(7, Ordering::Relaxed);
-        // Whole pages: the last byte of the second, to the first of the fourth.
+        // Whole pages: from the last byte of the second page to the first of the fourth.
         reservation.open(2 * page - 1, page + 2).expect("memory");
         assert_eq!(word.load(Ordering::Relaxed), 7);
         reservation.open(page, 0).expect("nothing to do");

@@ -1,11 +1,11 @@
-//! A word that one thread changes, and the signal handlers that interrupt it.
+//! A word that only one thread and the signal handlers that interrupt it change.
 
 use std::sync::atomic::AtomicI64;
 
-/// Adds to a word that no other thread changes, and returns what is there afterwards.
+/// Adds to a word that no other thread changes, and returns its value afterwards.
 ///
-/// A signal handler of the same thread comes before the addition or after it, and may add as well:
-/// nothing is lost. What is returned may have a handler's part in it.
+/// A signal handler on the same thread runs before or after the addition, and may add as well:
+/// nothing is lost. The result may include a handler's part.
 #[inline(always)]
 pub fn add_to_own(word: &AtomicI64, n: i64) -> i64 {
     imp::add(word, n)
@@ -21,13 +21,13 @@ mod imp {
     #[inline(always)]
     pub(super) fn add(word: &AtomicI64, n: i64) -> i64 {
         let mut at = word.as_ptr();
-        // An interrupt comes between two instructions. `xadd` would return the sum as well, and
-        // takes half a nanosecond more.
-        // SAFETY: 1. The word is there, and may change: it is atomic. 2. Without a lock this is not
-        // atomic for other threads, which would lose what they add; they only read.
+        // An interrupt comes between two instructions. `xadd` would also return the sum, but takes
+        // half a nanosecond more. SAFETY: 1. The word exists and may change: it is atomic. 2.
+        // Without `lock` this is not atomic with respect to other threads, which would lose what
+        // they add; but they only read.
         unsafe { asm!("add qword ptr [{}], {}", inout(reg) at, in(reg) n, options(nostack)) };
-        // By the register that it was written by, as processors then know what they will read.
-        // SAFETY: 1. The same word: the instruction leaves the register alone.
+        // Addressed through the same register as the write, so that processors can predict the
+        // loaded value. SAFETY: 1. The same word: the instruction does not change the register.
         let word = unsafe { AtomicI64::from_ptr(at) };
         // Relaxed: this thread's.
         word.load(Ordering::Relaxed)
@@ -40,7 +40,7 @@ mod imp {
 
     #[inline(always)]
     pub(super) fn add(word: &AtomicI64, n: i64) -> i64 {
-        // Relaxed: this thread's. No processor but x86 has an addition to memory that is cheaper.
+        // Relaxed: this thread's. Only x86 has a cheaper addition to memory.
         word.fetch_add(n, Ordering::Relaxed).wrapping_add(n)
     }
 }

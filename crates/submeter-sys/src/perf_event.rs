@@ -1,8 +1,8 @@
 //! `perf_event_open`: counters of the kernel and the hardware, for one thread.
 //!
 //! Where it is refused (a container's seccomp filter, `kernel.perf_event_paranoid` above 2), the
-//! hardware has no such counter, or the system is not Linux, opening is an error: never a counter
-//! that stays at 0.
+//! hardware has no such counter, or the system is not Linux, opening fails: it never returns a
+//! counter that stays at 0.
 
 pub use crate::os::perf_event::{Event, FastRead, Switches, Together};
 
@@ -26,7 +26,7 @@ pub struct Config {
     pub event: u64,
     /// Whether to count in user mode.
     pub user: bool,
-    /// Whether to count in the kernel: may need privilege.
+    /// Whether to count in the kernel, which may need privilege.
     pub kernel: bool,
     /// Whether the event must be counted always or not at all. For leaders only.
     pub pinned: bool,
@@ -47,11 +47,11 @@ pub struct Counts {
     pub value: u64,
     /// How long the event was enabled while its thread ran.
     pub enabled_ns: u64,
-    /// How long of that it had a counter: less, where more is asked than the hardware can count.
+    /// How long of that time it had a counter: less, if more is asked than the hardware can count.
     pub running_ns: u64,
 }
 
-/// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` where the
+/// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` if the
 /// kernel does not say.
 #[must_use]
 pub fn paranoid() -> Option<i32> {

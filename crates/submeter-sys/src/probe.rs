@@ -9,15 +9,14 @@ use crate::os::{self, thread};
 use crate::row_hint::RowHint;
 use crate::rseq::{MM_CID_END, Rseq};
 
-/// The means of updates, best first.
+/// The ways to update words, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Sequences, on the area that libc registers for every thread.
     LibcRseq,
     /// Sequences, on an area that this crate registers for each thread that needs one.
     OwnRseq,
-    /// Locked adds in words of the running CPU, whose number libc's area tells at the price of a
-    /// load.
+    /// Locked adds in words of the running CPU, whose number is read from libc's area by one load.
     LockedByCpu,
     /// Locked adds in words chosen by thread.
     LockedByThread,
@@ -52,10 +51,10 @@ impl Backend {
 pub enum SelfTest {
     /// Both promises were kept each time.
     Passed,
-    /// Each preemption was answered as promised, but no barrier met a sequence that ran: the
-    /// process may use one CPU only, or the machine was too busy for two threads to run at the
-    /// same time. Sequences are used, because the kernel's release (or `SUBMETER_RSEQ=trust`)
-    /// vouches for barriers before the test begins.
+    /// Each preemption was handled as promised, but no barrier met a running sequence: the process
+    /// may use only one CPU, or the machine was too busy for two threads to run at the same time.
+    /// Sequences are used, because the kernel's release (or `SUBMETER_RSEQ=trust`) vouches for
+    /// barriers before the test begins.
     PassedWithoutBarrier,
     /// A sequence committed although its thread had been preempted in it.
     CommittedAfterPreemption,
@@ -70,7 +69,7 @@ pub enum SelfTest {
 }
 
 impl SelfTest {
-    /// Returns whether sequences may be used after it.
+    /// Returns whether sequences may be used after this result.
     #[must_use]
     pub fn passed(self) -> bool {
         matches!(self, SelfTest::Passed | SelfTest::PassedWithoutBarrier)
@@ -102,7 +101,7 @@ impl fmt::Display for SelfTest {
 pub struct Probe {
     /// The backend in use.
     pub backend: Backend,
-    /// Why not a better one; on the best backend, what confirmed it.
+    /// Why no better backend is in use; for the best one, what confirmed it.
     pub reason: String,
     /// One more than the highest CPU number that can come online, if the kernel says.
     pub cpus: Option<usize>,
@@ -115,7 +114,7 @@ pub struct Probe {
     pub membarrier: Result<u32, i32>,
     /// What the self-test found.
     pub self_test: SelfTest,
-    /// How sequences are waited for. [`Barrier::Visits`] only where they are used.
+    /// How sequences are waited for. [`Barrier::Visits`] only if sequences are used.
     pub barrier: Barrier,
     /// From the thread pointer to libc's area, where it has registered the deciding thread.
     pub(crate) libc_offset: Option<isize>,
@@ -133,18 +132,18 @@ impl Probe {
     #[must_use]
     pub fn cpu_hint(&self) -> Option<RowHint> {
         // SAFETY: 1. Every thread has libc's area there: libc says so, and the probe found that it
-        // registered this one.
+        // registered this thread.
         self.libc_offset.and_then(|offset| unsafe { RowHint::of_cpu(offset) })
     }
 
-    /// Returns the way to learn a row for the calling thread at the price of a load: by its CPU, or
-    /// else by its own number, which [`thread_number`](crate::thread_number) gives.
+    /// Returns how to find the calling thread's row by one load: by its CPU, or else by its own
+    /// number, which [`thread_number`](crate::thread_number) assigns.
     #[must_use]
     pub fn row_hint(&self) -> RowHint {
         self.cpu_hint().unwrap_or_else(RowHint::of_thread)
     }
 
-    /// Returns whether the threads' areas, be they libc's or our own, have an `mm_cid`.
+    /// Returns whether the threads' areas, libc's or our own, have an `mm_cid`.
     #[must_use]
     pub fn has_mm_cid(&self) -> bool {
         // Our own area has room for it.
@@ -166,16 +165,16 @@ impl Probe {
 
 /// Finds out, on the first call, what this process can use; later calls return the same answer.
 ///
-/// The environment variable `SUBMETER_RSEQ=off`, read on that first call, and `--cfg
-/// submeter_portable` rule the sequences out, as do systems other than Linux. Kernels that may
-/// [lose a restart](crate::kernel), or have no barrier for sequences, are waited for by
-/// [visits](Barrier::Visits); `SUBMETER_RSEQ=visits` waits so on every kernel.
-/// `SUBMETER_RSEQ=trust` relies on the kernel's barrier alone: where it loses a restart then, a
-/// flush misses an update, and a reference count may release what somebody still holds.
+/// The environment variable `SUBMETER_RSEQ=off`, read on that first call, and
+/// `--cfg submeter_portable` rule the sequences out, as do systems other than Linux. Kernels that
+/// may [lose a restart](crate::kernel), or have no barrier for sequences, are waited for by
+/// [visits](Barrier::Visits); `SUBMETER_RSEQ=visits` waits that way on every kernel.
+/// `SUBMETER_RSEQ=trust` relies on the kernel's barrier alone: if it loses a restart then, a flush
+/// misses an update, and a reference count may release an object that is still held.
 ///
-/// The first call takes about a millisecond, on a busy machine some tens, eight seconds at most: it
-/// starts threads for the self-test. It allocates too, so it must not be
-/// made in a signal handler; later calls may.
+/// The first call takes about a millisecond, on a busy machine tens of milliseconds, and eight
+/// seconds at most: it starts threads for the self-test. It also allocates, so it must not be made
+/// in a signal handler; later calls may.
 ///
 /// A call from *inside* the first one (an allocator that counts, a thread of the self-test) cannot
 /// wait for it. It gets a provisional answer: [`Backend::LockedByThread`], with an empty reason.
@@ -192,22 +191,23 @@ fn wait_for_decision() -> &'static Probe {
         if let Some(decided) = decided() {
             return decided;
         }
-        // Acquire, also on failure: pairs with the Release in `publish`, whose caller frees the
-        // claim after.
+        // Acquire, also on failure: pairs with the Release in `publish`, which ends the claim after
+        // it has published.
         let claim = DECIDER.compare_exchange(0, identity(), Ordering::Acquire, Ordering::Acquire);
         match claim {
-            // Another thread may have decided between the look above and the claim.
+            // Another thread may have decided between the check above and the claim.
             Ok(_) => return publish(decided().is_none().then(os::probe::decide)),
             Err(decider) if decider == identity() || thread::is_ours() => {
                 return &PROVISIONAL;
             }
-            // Forked while a thread decided that does not exist in this process: take its place.
+            // Forked while another thread decided, which does not exist in this process: take its
+            // place.
             Err(decider) if decider >> 32 != identity() >> 32 => {
-                // Relaxed: nothing is handed over; the exchange above starts again.
+                // Relaxed: nothing is handed over; the exchange above is tried again.
                 let _ = DECIDER.compare_exchange(decider, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
             Err(_) if asked.elapsed() > PATIENCE => return &PROVISIONAL,
-            // Not a futex: waiting happens once per process, for a millisecond.
+            // Not a futex: this wait happens once per process, for a millisecond.
             Err(_) => std::thread::sleep(Duration::from_micros(100)),
         }
     }
@@ -220,7 +220,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// child, whose deciding thread is gone, and in a call from inside the decision.
 static DECIDED: AtomicPtr<Probe> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The process and the thread that decide, 0 while none does.
+/// The process and thread that are deciding, 0 if none is.
 static DECIDER: AtomicU64 = AtomicU64::new(0);
 
 static PROVISIONAL: Probe = Probe::without(String::new());
@@ -235,7 +235,7 @@ pub(crate) fn decided() -> Option<&'static Probe> {
     unsafe { decided.as_ref() }
 }
 
-/// Makes `new`, if there is one, the answer, and ends the claim.
+/// Makes `new` the answer, if it is one, and ends the claim.
 fn publish(new: Option<Probe>) -> &'static Probe {
     if let Some(probe) = new {
         // Release: pairs with the Acquire in `decided`.
@@ -247,13 +247,13 @@ fn publish(new: Option<Probe>) -> &'static Probe {
     decided().unwrap_or(&PROVISIONAL)
 }
 
-/// Returns process and thread number as one, never 0.
+/// Returns the process and thread numbers as one number, never 0.
 fn identity() -> u64 {
     u64::from(std::process::id()) << 32 | u64::from(thread::number())
 }
 
 impl Probe {
-    /// The answer where updates are locked adds by thread, and why.
+    /// Returns the answer for locked adds by thread, with the reason.
     pub(crate) const fn without(reason: String) -> Probe {
         Probe {
             backend: Backend::LockedByThread,

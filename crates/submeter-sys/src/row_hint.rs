@@ -1,4 +1,4 @@
-//! Which row the calling thread adds to where there are no sequences, at the price of a load.
+//! Finds by one load the row to which the calling thread adds where there are no sequences.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -6,29 +6,30 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use crate::arch;
 use crate::rseq::{FIELD_CPU_ID, HAS_OWN_AREA};
 
-/// Which number of the calling thread's tells its row, by one load. A byte, as each block of words
-/// has one.
+/// Tells which of the calling thread's numbers is its row, found by one load. One byte in size,
+/// because each block of words has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowHint(Number);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Number {
-    /// Of the CPU on which it runs, in libc's rseq area.
+    /// The number of the CPU on which it runs, in libc's rseq area.
     Cpu,
-    /// Its own: in our area, or where threads have none in a thread-local.
+    /// Its own number: in our area, or in a thread-local if threads have no such area.
     Thread,
 }
 
-/// From the thread pointer to each [`Number`], once a [`RowHint`] needs it. Not in the hint, where
-/// it would take four bytes of each group.
+/// The distance from the thread pointer to each [`Number`], set once a [`RowHint`] needs it. Not in
+/// the hint, where it would take four bytes of each group.
 ///
 /// Invariant: once a hint exists, its offset leads to an aligned word in an area that every thread
 /// has, and does not change.
 static AT: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 impl RowHint {
-    /// For the number of the CPU. `None` for an area that is not near the thread pointer.
+    /// Returns the hint for the CPU's number; `None` for an area that is not near the thread
+    /// pointer.
     ///
     /// # Safety
     /// 1. Every thread has libc's rseq area `area` bytes from its thread pointer.
@@ -36,10 +37,10 @@ impl RowHint {
         RowHint::at(Number::Cpu, area + FIELD_CPU_ID.cast_signed())
     }
 
-    /// For the number that [`thread_number`] gives.
+    /// Returns the hint for the number that [`thread_number`] assigns.
     ///
     /// # Panics
-    /// Never: what a program starts with is near the thread pointer.
+    /// Never: thread-local memory that a program starts with is near the thread pointer.
     #[must_use]
     pub fn of_thread() -> RowHint {
         if !HAS_OWN_AREA {
@@ -50,13 +51,14 @@ impl RowHint {
     }
 
     fn at(number: Number, at: isize) -> Option<RowHint> {
-        // Relaxed: always the same value; and what passes the hint to another thread orders this
-        // before that thread's loads.
+        // Relaxed: always the same value, and whatever passes the hint to another thread orders
+        // this before that thread's loads.
         AT[number as usize].store(i32::try_from(at).ok()?, Ordering::Relaxed);
         Some(RowHint(number))
     }
 
-    /// Returns it with the address, for what has room for four bytes more: a load less at each use.
+    /// Returns it with the address, for users with room for four more bytes: saves a load at each
+    /// use.
     #[inline(always)]
     #[must_use]
     pub fn resolved(self) -> ResolvedHint {
@@ -64,8 +66,8 @@ impl RowHint {
         ResolvedHint { at: AT[self.0 as usize].load(Ordering::Relaxed), hint: self }
     }
 
-    /// Returns the number, stale as soon as it is read if it is that of a CPU. `None` for a thread
-    /// that libc did not register, or that has no number yet.
+    /// Returns the number. A CPU's number is stale as soon as it is read. `None` for a thread that
+    /// libc did not register, or that has no number yet.
     #[inline(always)]
     #[must_use]
     pub fn number(self) -> Option<u32> {
@@ -76,7 +78,7 @@ impl RowHint {
 /// A [`RowHint`] that knows where the number lies.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolvedHint {
-    /// As in `AT`.
+    /// The distance, as in `AT`.
     at: i32,
     hint: RowHint,
 }
@@ -88,42 +90,42 @@ impl ResolvedHint {
         self.hint
     }
 
-    /// As [`RowHint::number`].
+    /// The same as [`RowHint::number`].
     #[inline(always)]
     #[must_use]
     pub fn number(self) -> Option<u32> {
         let number = if !HAS_OWN_AREA && self.hint.0 == Number::Thread {
             NUMBER.try_with(Cell::get).unwrap_or(NONE)
         } else {
-            // SAFETY: 1. The word is there: the invariant of `AT`, from which `at` is.
+            // SAFETY: 1. The word exists: the invariant of `AT`, from which `at` was read.
             unsafe { arch::read_u32(self.at as isize, 0) }
         };
         (number.cast_signed() >= 0).then_some(number)
     }
 }
 
-/// Where the number of a thread lies in our area: behind the state of its registration.
+/// Offset of a thread's number in our area: after the state of its registration.
 const NUMBER_AT: usize = 36;
 
-/// A thread without a number.
+/// Means that a thread has no number.
 const NONE: u32 = u32::MAX;
 
 thread_local! {
-    /// Where threads have no area of ours.
+    /// The number, if threads have no area of ours.
     static NUMBER: Cell<u32> = const { Cell::new(NONE) };
 }
 
-/// The most rows of locked adds: beyond this many CPUs two share one. DataDog's accumulator stops
-/// at the same number.
+/// Maximum number of rows for locked adds: with more CPUs, two share one. DataDog's accumulator
+/// stops at the same number.
 const ROWS_MAX: usize = 64;
 
-/// Returns how many rows of locked adds there are: one for each CPU, 64 at most.
+/// Returns the number of rows for locked adds: one for each CPU, 64 at most.
 #[must_use]
 pub fn locked_rows() -> usize {
-    /// 0: not asked yet. Asking may read files, which allocates: an area is made before its first
-    /// add.
+    /// 0: not determined yet. Determining it may read files, which allocates, so an area is made
+    /// before its first add.
     static ROWS: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: the number is all there is to see.
+    // Relaxed: only the number itself matters.
     match ROWS.load(Ordering::Relaxed) {
         0 => {}
         rows => return rows,
@@ -135,19 +137,19 @@ pub fn locked_rows() -> usize {
     rows
 }
 
-/// Returns a number for the calling thread, below [`locked_rows`], so that it is a row's as it
-/// stands: however many threads came before, an add need not divide. In turns, in the order of
-/// first use. Does not allocate.
+/// Returns a number for the calling thread, below [`locked_rows`], so that an add can use it as a
+/// row without a division. Numbers are assigned in turn, in the order of first use. Does not
+/// allocate.
 #[cold]
 #[inline(never)]
 #[must_use]
 pub fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // The thread is ending: any row is right, only not the fastest.
+    // The thread is ending: any row is correct, only not the fastest.
     let own = own_number().map_or_else(
         || NUMBER.try_with(Cell::get).unwrap_or(0),
         |own| {
-            // Relaxed: only this thread uses the word; atomic because a handler of its own may come
+            // Relaxed: only this thread uses the word; atomic because a handler on it may come
             // between.
             own.load(Ordering::Relaxed)
         },
@@ -161,7 +163,7 @@ pub fn thread_number() -> u32 {
     next
 }
 
-/// Changes the calling thread's number: for what simulates CPUs.
+/// Changes the calling thread's number, to simulate CPUs.
 pub fn set_thread_number(number: u32) {
     let number = number & (u32::MAX >> 1);
     match own_number() {
@@ -172,7 +174,7 @@ pub fn set_thread_number(number: u32) {
     }
 }
 
-/// The word in the calling thread's own area.
+/// Returns the word in the calling thread's own area.
 fn own_number() -> Option<&'static AtomicU32> {
     if !HAS_OWN_AREA {
         return None;

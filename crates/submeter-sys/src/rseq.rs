@@ -1,11 +1,11 @@
-//! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
+//! Restartable sequences: an add to the running CPU's own word, at the price of a plain add.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{STRIDE, arch, os};
 
-/// The distance between words that lie side by side.
+/// The distance between adjacent words.
 const WORD: usize = size_of::<i64>();
 
 /// [`AddOutcome::at`] when the kernel aborted the sequence. Not an address: the first page is never
@@ -22,38 +22,40 @@ pub(crate) const FIELD_CPU_ID: usize = 4;
 pub(crate) const FIELD_RSEQ_CS: usize = 8;
 /// `mm_cid` in `struct rseq` (linux/rseq.h), in areas of 28 bytes and more.
 pub(crate) const FIELD_MM_CID: usize = 24;
-/// How many bytes of the area a kernel fills in that has it.
+/// Bytes of the area that a kernel with `mm_cid` fills in.
 pub(crate) const MM_CID_END: u64 = FIELD_MM_CID as u64 + 4;
 
-/// Whether a row belongs to a thread while it runs, and not to the CPU on which it does: with
+/// Whether a row belongs to a running thread instead of the CPU it runs on: with
 /// `--cfg submeter_mm_cid`.
 ///
-/// For programs that have fewer threads than the machine has CPUs. Rows of CPUs are all in use once
-/// a few threads have been on every CPU, and each costs memory and is visited by flushes. Linux
-/// promises that the numbers of running threads are distinct, and below that of possible CPUs. From
-/// 6.19 on it also keeps them as low as there are threads, running or not: on 7.3 two threads that
-/// moved over 8 CPUs came to two numbers, on 6.12 to eight. An add costs two instructions more (on
-/// aarch64 three), and a row's lines follow its number from CPU to CPU.
+/// Meant for programs with fewer threads than the machine has CPUs. CPU rows are all in use once a
+/// few threads have been on every CPU, and each costs memory and is visited by flushes. Linux
+/// promises that the numbers of running threads are distinct, and below the number of possible
+/// CPUs. From 6.19 on it also keeps them below the number of threads, running or not: on 7.3 two
+/// threads that moved over 8 CPUs got two numbers, on 6.12 eight. An add costs two more
+/// instructions (three on aarch64), and a row's lines follow its number from CPU to CPU.
 ///
-/// A build of its own: to load where the number lies, in each sequence, made references 8 % and
-/// adds to a held word 7 % slower for those who have rows by CPU
+/// This is a separate build because loading the number's offset in each sequence made references 8
+/// % and adds to a held word 7 % slower for users with rows by CPU
 /// (`proof/submeter-bench/record/x86_64-linux/2026-11-27-mm_cid.md`).
 pub const ROWS_BY_MM_CID: bool = cfg!(submeter_mm_cid);
 
 /// Whether each thread has an area of ours, for a libc that registers none.
 ///
-/// Not with `--cfg submeter_plugin`: the area lies at one distance from the thread pointer in every
-/// thread, which only memory that threads start with does. A library that asks for such memory and
-/// is loaded late takes it, with all its other thread-local variables, from some 2 KiB that glibc
-/// keeps for all of them: a second such library is refused. A build of its own, as without an area
-/// [inert](Rseq::inert) sequences must be told apart by a comparison.
+/// Not with `--cfg submeter_plugin`: the area is at the same distance from the thread pointer in
+/// every thread, which is possible only in memory that threads start with. A library that needs
+/// such memory and is loaded late takes it, with all its other thread-local variables, from some 2
+/// KiB that glibc keeps for all libraries, and a second such library is refused. This is a separate
+/// build because, without an area, [inert](Rseq::inert) sequences must be recognised by a
+/// comparison.
 pub(crate) const HAS_OWN_AREA: bool = arch::SIGNATURE != 0 && !cfg!(submeter_plugin);
 
-/// The offset of sequences that may not be run, as there is no area: the thread pointer itself,
-/// where the ABI has words of its own.
+/// The offset of sequences that must not be run because there is no area: the thread pointer
+/// itself, where the ABI has words of its own.
 pub(crate) const NO_AREA: i32 = 0;
 
-/// Whether sequences of this offset must not be run. A constant, unless built for plugins.
+/// Returns whether sequences with this offset must not be run. A constant, unless built for
+/// plugins.
 #[inline(always)]
 pub(crate) const fn has_no_area(offset: isize) -> bool {
     cfg!(submeter_plugin) && offset == NO_AREA as isize
@@ -65,7 +67,7 @@ pub enum Exit {
     /// The thread was preempted, migrated or interrupted by a signal, or a barrier restarted it:
     /// try again.
     Aborted,
-    /// The thread is not registered, or has no row: do without.
+    /// The thread is not registered, or has no row: do without sequences.
     Outside,
     /// The mark was clear: set it, then try again.
     Unmarked,
@@ -84,8 +86,8 @@ impl AddOutcome {
     /// The result for a thread without a row.
     const OUTSIDE: AddOutcome = AddOutcome { after: 0, changed: u64::MAX, at: EXIT_OUTSIDE as u64 };
 
-    /// Returns the bits in which the word differs from before; all ones when nothing was added. One
-    /// comparison with a batch's mask thus tells the common case from everything else.
+    /// Returns the bits in which the word differs from before; all ones if nothing was added. One
+    /// comparison with a batch's mask thus separates the common case from everything else.
     #[inline(always)]
     #[must_use]
     pub fn changed(self) -> u64 {
@@ -112,20 +114,20 @@ impl AddOutcome {
     }
 }
 
-/// The sequences. Having one means that the start-up probe found them to work in this process.
+/// The sequences. Having a value means that the start-up probe found them to work in this process.
 ///
-/// A word, copied into whatever needs it, so that no global is read on a hot path.
+/// One word in size, copied into everything that needs it, so that no global is read on a hot path.
 #[derive(Clone, Copy, Debug)]
 pub struct Rseq {
-    /// From the thread pointer to the thread's rseq area; the same for every thread. Of 32 bits, to
-    /// which the probe holds it: each group has two of them.
+    /// Distance from the thread pointer to the thread's rseq area; the same for every thread. 32
+    /// bits, which the probe ensures suffice, because each group has two of them.
     offset: i32,
-    /// The number of rows: the possible CPUs, as every `mm_cid` is less too.
+    /// The number of rows: the possible CPUs, which every `mm_cid` is below too.
     cpus: u32,
 }
 
 impl Rseq {
-    // Where a sequence that is given its address loads them from.
+    // Offsets from which a sequence that is given its address loads the fields.
     pub(crate) const OFFSET_AT: usize = offset_of!(Rseq, offset);
     pub(crate) const CPUS_AT: usize = offset_of!(Rseq, cpus);
 
@@ -139,11 +141,12 @@ impl Rseq {
         crate::probe().rseq()
     }
 
-    /// Returns sequences that never commit, as they have no rows, so that what must do without runs
-    /// the same code up to the refusal: a branch fewer on every other path.
+    /// Returns sequences that never commit because they have no rows. Code that must do without
+    /// sequences then runs the same instructions up to the refusal, which saves a branch on every
+    /// other path.
     #[must_use]
     pub fn inert() -> Rseq {
-        // Every thread has the area, registered or not; arming it is a store that is never read.
+        // Every thread has the area, registered or not; arming is a store that is never read.
         Rseq::new(
             i32::try_from(arch::own_area_offset())
                 .expect("the area is in the program's initial TLS"),
@@ -161,14 +164,14 @@ impl Rseq {
         Rseq::new(self.offset, rows)
     }
 
-    /// Returns the sequences that end where a word of the caller's says so.
+    /// Returns the sequences that a word of the caller's turns on and off.
     #[must_use]
     pub fn gated(self) -> Gated {
         Gated { offset: self.offset }
     }
 
-    /// A copy, field by field: of a copy as a whole LLVM makes one load, whose halves two more
-    /// instructions take apart.
+    /// Returns a copy, field by field: LLVM turns a copy of the whole into one load, whose halves
+    /// two more instructions separate.
     #[inline(always)]
     #[must_use]
     pub fn split(&self) -> Rseq {
@@ -187,9 +190,9 @@ impl Rseq {
         self.cpus
     }
 
-    /// Returns the number of the row that a sequence of the calling thread would add to: that of
-    /// the CPU on which it runs, or with `--cfg submeter_mm_cid` its `mm_cid`. `None` if it is not
-    /// registered. One load, or two; stale as soon as it is read.
+    /// Returns the number of the row that a sequence of the calling thread would add to: the number
+    /// of the CPU on which it runs, or its `mm_cid` with `--cfg submeter_mm_cid`. `None` if it is
+    /// not registered. Costs one or two loads, and is stale as soon as it is read.
     #[inline]
     #[must_use]
     pub fn row(self) -> Option<u32> {
@@ -197,7 +200,7 @@ impl Rseq {
             return None;
         }
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
-        // field is inside: the area has 20 bytes at least.
+        // field is inside: the area has at least 20 bytes.
         let cpu = unsafe { arch::read_u32(self.offset(), FIELD_CPU_ID) };
         let row = if ROWS_BY_MM_CID && cpu.cast_signed() >= 0 {
             // SAFETY: 1. As above. 2. The field is inside: the probe makes no other `Rseq`, and our
@@ -209,21 +212,21 @@ impl Rseq {
         (row < self.cpus).then_some(row)
     }
 
-    /// As [`get`](Rseq::get) where the probe has decided already; `None` before that.
+    /// The same as [`get`](Rseq::get) if the probe has already decided; `None` before that.
     #[inline]
     #[must_use]
     pub fn known() -> Option<Rseq> {
         crate::probe::decided().and_then(crate::Probe::rseq)
     }
 
-    /// Tells the kernel that the calling thread is in no sequence, to be called where it is about
-    /// to wait. Costs a store, and spares the kernel a look at the last sequence's descriptor when
-    /// it switches the thread. (From 6.19 on Linux looks only where it interrupts one.)
+    /// Tells the kernel that the calling thread is in no sequence. Call it when the thread is about
+    /// to wait. Costs a store, and saves the kernel reading the last sequence's descriptor when it
+    /// switches the thread out. (From 6.19 on, Linux reads it only if it interrupts one.)
     #[inline]
     pub fn rest(self) {
         if let Some(armed) = self.armed() {
             // Relaxed: read by the kernel on this very thread. No sequence is running that this
-            // could leave without protection: a sequence calls nothing.
+            // could leave unprotected: a sequence calls nothing.
             armed.store(0, Ordering::Relaxed);
         }
     }
@@ -236,8 +239,8 @@ impl Rseq {
         self.armed().is_none_or(|armed| armed.load(Ordering::Relaxed) == 0)
     }
 
-    /// Which sequence the kernel takes the thread to be in; none on targets whose threads have no
-    /// area, where these are [inert](Rseq::inert).
+    /// Returns the word that says which sequence the kernel takes the thread to be in; `None` on
+    /// targets whose threads have no area, where these are [inert](Rseq::inert).
     #[inline]
     fn armed<'a>(self) -> Option<&'a AtomicU64> {
         if arch::SIGNATURE == 0 || has_no_area(self.offset()) {
@@ -245,10 +248,10 @@ impl Rseq {
         }
         let field = armed_field(self.offset());
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it, or it is
-        // that of every thread's own area. 2. The field is inside, and aligned: the area is, to 32
-        // bytes. 3. Besides this thread only the kernel uses it, while the thread is interrupted,
-        // and sequences, which do not overlap with the callers' one access. 4. The area lives as
-        // long as the thread: callers do not keep it.
+        // the offset of every thread's own area. 2. The field is inside, and aligned: the area is,
+        // to 32 bytes. 3. Besides this thread, only the kernel uses it, while the thread is
+        // interrupted, and sequences, which do not overlap with the callers' single access. 4. The
+        // area lives as long as the thread: callers do not keep it.
         Some(unsafe { AtomicU64::from_ptr(field) })
     }
 
@@ -257,11 +260,11 @@ impl Rseq {
     /// # Safety
     /// `word + cpu * STRIDE` is valid for reads and writes of an aligned `i64` for every
     /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on
-    /// them: not even with an atomic instruction, which a plain add would overwrite. Where
-    /// [`ROWS_BY_MM_CID`], no other process has them: numbers are distinct within one.
+    /// them: not even with an atomic instruction, whose result a plain add would overwrite. With
+    /// [`ROWS_BY_MM_CID`], no other process has them: numbers are distinct only within a process.
     ///
     /// # Ordering
-    /// None. A reader on another CPU that must see it issues
+    /// None. A reader on another CPU that must see the add issues
     /// [`rseq_barrier`](crate::membarrier::rseq_barrier) first.
     #[inline(always)]
     #[must_use]
@@ -269,48 +272,48 @@ impl Rseq {
         if has_no_area(self.offset()) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add::<STRIDE>(self.offset(), self.cpus, word, n) }
     }
 
     /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it
     /// was done.
     ///
-    /// For words that are read together: eight are one line, which CPUs that add take from each
-    /// other.
+    /// Meant for words that are read together: eight share a cache line, which CPUs that add take
+    /// from each other.
     ///
     /// # Safety
-    /// As [`add`](Rseq::add), for `words[cpu]` in place of the words of the rows.
+    /// The same as [`add`](Rseq::add), for `words[cpu]` instead of the words of the rows.
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
         if has_no_area(self.offset()) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on: rows of one word.
+        // SAFETY: 1. The caller's promise: rows of one word.
         unsafe { arch::add::<WORD>(self.offset(), self.cpus, words, n) }
     }
 
     /// Adds `n` to the running CPU's word and returns the word after, with the bits that changed.
     ///
     /// # Safety
-    /// As [`add`](Rseq::add).
+    /// The same as [`add`](Rseq::add).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> AddOutcome {
         if has_no_area(self.offset()) {
             return AddOutcome::OUTSIDE;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_carry(self.offset(), self.cpus, word, n) }
     }
 
-    /// As [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the running CPU's
-    /// `marks` word is set, tested in the same sequence.
+    /// The same as [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the
+    /// running CPU's `marks` word is set, tested in the same sequence.
     ///
     /// # Safety
-    /// As [`add`](Rseq::add) for `word`; `marks` has readable rows too, which any
-    /// thread may write atomically.
+    /// The same as [`add`](Rseq::add) for `word`; `marks` has readable rows too, which any thread
+    /// may write atomically.
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked(
@@ -323,32 +326,32 @@ impl Rseq {
         if has_no_area(self.offset()) {
             return AddOutcome::OUTSIDE;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_marked(self.offset(), self.cpus, word, n, marks, bit) }
     }
 
     /// Adds `n` to the running CPU's word unless that changes bits above `mask`, which is one less
-    /// than a power of two: unless it leaves its batch. Returns whether it was done; why not, a
-    /// caller who must know learns from [`add_carry`](Rseq::add_carry), which adds whatever
-    /// changes.
+    /// than a power of two: that is, unless it leaves its batch. Returns whether it was done. A
+    /// caller that must know why not learns it from [`add_carry`](Rseq::add_carry), which adds in
+    /// any case.
     ///
     /// # Safety
-    /// As [`add`](Rseq::add).
+    /// The same as [`add`](Rseq::add).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
         if has_no_area(self.offset()) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_within(self.offset(), self.cpus, word, n, mask) }
     }
 
-    /// As [`add_within`](Rseq::add_within), but adds only while bit `bit % 64` of the running CPU's
-    /// `marks` word is set, tested in the same sequence.
+    /// The same as [`add_within`](Rseq::add_within), but adds only while bit `bit % 64` of the
+    /// running CPU's `marks` word is set, tested in the same sequence.
     ///
     /// # Safety
-    /// As [`add_marked`](Rseq::add_marked).
+    /// The same as [`add_marked`](Rseq::add_marked).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked_within(
@@ -362,13 +365,13 @@ impl Rseq {
         if has_no_area(self.offset()) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_marked_within(self.offset(), self.cpus, word, n, mask, marks, bit) }
     }
 
-    /// Registers the calling thread where libc does not do it, once a thread. Returns whether the
-    /// thread can run sequences now. For the cold path that follows [`Exit::Outside`]. Does not
-    /// allocate; a signal handler may call it.
+    /// Registers the calling thread if libc does not, once per thread. Returns whether the thread
+    /// can run sequences now. Meant for the cold path after [`Exit::Outside`]. Does not allocate; a
+    /// signal handler may call it.
     #[cold]
     #[must_use]
     pub fn adopt_thread(self) -> bool {
@@ -377,7 +380,7 @@ impl Rseq {
 }
 
 /// The sequences that a word of the caller's turns on and off: it holds 0, or the number of rows.
-/// They take that number from there, so that all that is left to know is where the area is.
+/// They read that number from it, so they only need to know where the area is.
 #[derive(Clone, Copy, Debug)]
 pub struct Gated {
     /// As in [`Rseq`].
@@ -389,44 +392,43 @@ impl Gated {
     /// whether it was done.
     ///
     /// # Safety
-    /// As [`Rseq::add`], and `mode` is readable and only ever holds 0 or
-    /// [`Rseq::cpus`].
+    /// The same as [`Rseq::add`], and `mode` is readable and only ever holds 0 or [`Rseq::cpus`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
         if has_no_area(self.offset as isize) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_while::<N>(self.offset as isize, word, mode) }
     }
 
-    /// As [`add_while`](Gated::add_while), with a value.
+    /// The same as [`add_while`](Gated::add_while), with a value.
     ///
     /// # Safety
-    /// As [`add_while`](Gated::add_while).
+    /// The same as [`add_while`](Gated::add_while).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
         if has_no_area(self.offset as isize) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_value_while(self.offset as isize, word, mode, n) }
     }
 
-    /// As [`add_value_while`](Gated::add_value_while), unless the word would then be below 0 or
-    /// above `cap`, which is at most 2^62. A word that starts within these bounds stays there.
+    /// The same as [`add_value_while`](Gated::add_value_while), unless the word would then be below
+    /// 0 or above `cap`, which is at most 2^62. A word that starts within these bounds stays there.
     ///
     /// # Safety
-    /// As [`add_while`](Gated::add_while).
+    /// The same as [`add_while`](Gated::add_while).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_capped(self, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool {
         if has_no_area(self.offset as isize) {
             return false;
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { arch::add_capped(self.offset as isize, word, mode, n, cap) }
     }
 }

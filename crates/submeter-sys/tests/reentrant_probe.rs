@@ -13,19 +13,19 @@ struct Asking;
 static ON: AtomicBool = AtomicBool::new(false);
 static PROVISIONAL: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: 1. What an allocator promises holds: the system's allocator does all the work.
+// SAFETY: 1. The allocator's promises hold: the system's allocator does all the work.
 unsafe impl GlobalAlloc for Asking {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // Relaxed: a switch and a statistic.
         if ON.load(Ordering::Relaxed) && probe().reason.is_empty() {
             PROVISIONAL.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: 1. The caller's promise, passed on.
+        // SAFETY: 1. The caller's promise.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! The choice of what a program's allocator knows, made while the program runs.
+//! Choosing at run time what a program's allocator knows.
 
 mod raw;
 
@@ -17,16 +17,16 @@ pub(crate) enum Rung {
     Exact = 2,
 }
 
-/// The rung of a [`Chosen`]; 0 before there is one.
+/// The rung of a [`Chosen`]; 0 before one is chosen.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 /// Returns the rung that was chosen, which never changes again. A thread that has not seen the
-/// choice has no block that a rung made: it would have it from a thread that had seen it.
+/// choice has no block that a rung made: it could only have got one from a thread that had seen it.
 #[inline(always)]
 fn chosen() -> Option<Rung> {
     const SAMPLED: u8 = Rung::Sampled as u8;
     const EXACT: u8 = Rung::Exact as u8;
-    // Relaxed: one word, whose values each thread sees in their order.
+    // Relaxed: one word, whose values every thread sees in order.
     match CHOSEN.load(Ordering::Relaxed) {
         SAMPLED => Some(Rung::Sampled),
         EXACT => Some(Rung::Exact),
@@ -35,17 +35,18 @@ fn chosen() -> Option<Rung> {
 }
 
 impl Rung {
-    /// Chooses this one, if none was chosen yet.
+    /// Chooses this rung if none was chosen yet.
     ///
     /// # Errors
-    /// When the program's allocator is not on it now: it is on the one that was chosen before, or
-    /// on none. One that leaves nothing to choose, as [`Exact`](crate::Exact), is on its own.
+    /// When the program's allocator is not on this rung now: it is on one chosen earlier, or on
+    /// none. An allocator that leaves no choice, such as [`Exact`](crate::Exact), is on its own
+    /// rung.
     pub(crate) fn choose(self) -> Result<(), StartError> {
-        // Relaxed: as above. Where there is another one, the look says so.
+        // Relaxed: as above. If another rung was chosen, the load below finds it.
         let _ = CHOSEN.compare_exchange(0, self as u8, Ordering::Relaxed, Ordering::Relaxed);
         match chosen() {
             _ if self.is_linked() => Ok(()),
-            // Who chose it may still be about to begin.
+            // The thread that chose it may not have started its heap yet.
             Some(other) if other != self && other.is_linked() => Err(StartError::Twice),
             _ => Err(StartError::NotLinked),
         }

@@ -8,12 +8,12 @@ use super::{Rung, chosen};
 use crate::exact::{Exact, SIZE_MAX, fit};
 use crate::sampled::Sampled;
 
-/// An allocator that becomes a [`Sampled`] or an [`Exact`] when a `Heap` of theirs begins, and
-/// passes blocks on until then: for programs that are told at their start what to know.
+/// An allocator that becomes a [`Sampled`] or an [`Exact`] when one of their `Heap`s is started,
+/// and passes blocks through until then: for programs that are told at start-up what to track.
 ///
-/// Blocks that were allocated before are nobody's. Each block takes at least 16 bytes, as with
-/// `Exact`. Beside the rung itself a block costs a load, a comparison and a call. A program that
-/// always has the same rung takes that one.
+/// Blocks allocated before then have no owner. Each block takes at least 16 bytes, as with `Exact`.
+/// On top of the rung's own cost, a block costs a load, a comparison and a call. A program that
+/// always uses the same allocator should use that one directly.
 ///
 /// # Examples
 /// ```
@@ -42,12 +42,12 @@ pub struct Chosen<A> {
 }
 
 impl<A> Chosen<A> {
-    /// Passes blocks on to `inner`, as any rung does.
+    /// Passes blocks to `inner`, as every rung does.
     pub const fn new(inner: A) -> Chosen<A> {
         Chosen { inner }
     }
 
-    /// Returns the allocator below, as for its statistics.
+    /// Returns the inner allocator, for example to read its statistics.
     pub const fn inner(&self) -> &A {
         &self.inner
     }
@@ -58,56 +58,55 @@ impl<A> Chosen<A> {
     }
 }
 
-/// Calls a rung, never inlined: in one function with the others, each would set up the stack frame
-/// that the largest of them needs.
+/// Calls a rung. Never inlined: in one function with the others, each call would set up the stack
+/// frame that the largest of them needs.
 ///
 /// # Safety
-/// 1. As of the method.
+/// 1. As for the method.
 #[inline(never)]
 unsafe fn alloc(rung: impl GlobalAlloc, layout: Layout) -> *mut u8 {
     // SAFETY: 1. The caller's promise.
     unsafe { rung.alloc(layout) }
 }
 
-/// As [`alloc`].
+/// The same as [`alloc`].
 ///
 /// # Safety
-/// 1. As of the method.
+/// 1. As for the method.
 #[inline(never)]
 unsafe fn dealloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout) {
     // SAFETY: 1. The caller's promise.
     unsafe { rung.dealloc(block, layout) }
 }
 
-/// As [`alloc`].
+/// The same as [`alloc`].
 ///
 /// # Safety
-/// 1. As of the method.
+/// 1. As for the method.
 #[inline(never)]
 unsafe fn alloc_zeroed(rung: impl GlobalAlloc, layout: Layout) -> *mut u8 {
     // SAFETY: 1. The caller's promise.
     unsafe { rung.alloc_zeroed(layout) }
 }
 
-/// As [`alloc`].
+/// The same as [`alloc`].
 ///
 /// # Safety
-/// 1. As of the method.
+/// 1. As for the method.
 #[inline(never)]
 unsafe fn realloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: 1. The caller's promise.
     unsafe { rung.realloc(block, layout, size) }
 }
 
-// SAFETY: 1. Every block is one of `inner`, made with what `fit` says of its layout and given back
-// with the same, whether a rung was chosen or not; or a rung made it otherwise, and that same rung
-// frees it, as no other is ever chosen. 2. Nothing unwinds, and nothing is called
-// again from within: as of the rungs.
+// SAFETY: 1. Every block is one of `inner`, made with `fit` of its layout and freed with the same,
+// whether a rung was chosen or not; or a rung made it differently, and that same rung frees it,
+// because no other is ever chosen. 2. Nothing unwinds, and nothing re-enters: as for the rungs.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let below = self.below();
-        // SAFETY: 1. The caller's promise is of the same method.
+        // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
                 None => below.alloc(layout),
@@ -120,7 +119,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let below = self.below();
-        // SAFETY: 1. The caller's promise is of the same method.
+        // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
                 None => below.dealloc(block, layout),
@@ -133,7 +132,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let below = self.below();
-        // SAFETY: 1. The caller's promise is of the same method.
+        // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
                 None => below.alloc_zeroed(layout),
@@ -146,7 +145,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let below = self.below();
-        // SAFETY: 1. The caller's promise is of the same method.
+        // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
                 None => below.realloc(block, layout, size),
@@ -157,12 +156,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
     }
 }
 
-/// The allocator below, asked for each block as [`Exact`] asks: any rung can free it.
+/// The inner allocator, asked for each block as [`Exact`] asks, so that any rung can free it.
 struct Fitting<'a, A>(&'a A);
 
-// SAFETY: 1. Every block is one of the inner allocator, made with what `fit` says of its layout,
-// which is at least as large and as aligned, is valid for what is not larger than `SIZE_MAX`, and
-// goes back with the same. 2. Nothing unwinds, and nothing is called again from within.
+// SAFETY: 1. Every block is one of the inner allocator, made with `fit` of its layout, which is at
+// least as large and as aligned, is valid for sizes up to `SIZE_MAX`, and is freed with the
+// same. 2. Nothing unwinds, and nothing re-enters.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Fitting<'_, A> {
     #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -175,7 +174,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Fitting<'_, A> {
 
     #[inline(always)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: 1. The caller's promise: the block was made with what `fit` says of the same.
+        // SAFETY: 1. The caller's promise: the block was made with `fit` of the same layout.
         unsafe { self.0.dealloc(block, fit(layout)) }
     }
 
@@ -210,10 +209,10 @@ mod tests {
     use super::super::CHOSEN;
     use super::*;
 
-    /// Takes each block back only with the layout that it was asked for with.
+    /// An allocator that takes a block back only with the layout it was requested with.
     struct Strict;
 
-    /// The size and the alignment of the one block there is.
+    /// Size and alignment of the only block.
     static ASKED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
     fn asked(layout: Layout) {
@@ -228,7 +227,8 @@ mod tests {
         assert_eq!(asked, [layout.size(), layout.align()]);
     }
 
-    // SAFETY: 1. All is passed on to the system's allocator. 2. What panics is a test that failed.
+    // SAFETY: 1. Every call is passed to the system's allocator. 2. It only panics when a test
+    // fails.
     unsafe impl GlobalAlloc for Strict {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             asked(layout);
@@ -244,13 +244,13 @@ mod tests {
 
         unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
             must_be_as_asked(layout);
-            // SAFETY: 1. The caller's promise, which was looked at.
+            // SAFETY: 1. The caller's promise, which was checked.
             unsafe { System.dealloc(block, layout) }
         }
 
         unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
             must_be_as_asked(layout);
-            // SAFETY: 1. The caller's promise, which was looked at.
+            // SAFETY: 1. The caller's promise, which was checked.
             unsafe {
                 asked(Layout::from_size_align_unchecked(size, layout.align()));
                 System.realloc(block, layout, size)
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(chosen(), rung);
     }
 
-    /// A block goes back as it was asked for, whatever was chosen since.
+    /// A block is freed with the layout it was requested with, whatever was chosen since.
     #[test]
     fn a_block_goes_back_as_it_was_asked_for() {
         static HEAP: Chosen<Strict> = Chosen::new(Strict);
@@ -275,7 +275,7 @@ mod tests {
             for (size, align) in layouts {
                 let layout = Layout::from_size_align(size, align).expect("valid");
                 let other = Layout::from_size_align(size + 3, align).expect("valid");
-                // SAFETY: 1. No size is 0, and each block is freed once, with the layout it has.
+                // SAFETY: 1. No size is 0, and each block is freed once, with its layout.
                 unsafe {
                     on(from);
                     let block = HEAP.alloc(layout);

@@ -1,7 +1,8 @@
-//! What is added when a block comes, goes or changes its size.
+//! What is counted when a block is allocated, freed or resized.
 //!
-//! A thread that works for a group keeps what the group's blocks gain there in a word of its own,
-//! and posts it when it leaves the group. What it frees of others is taken off their words at once.
+//! A thread that works for a group accumulates what it adds to the group's blocks in a word of its
+//! own, and posts the sum when it leaves the group. Blocks of other groups that it frees are taken
+//! off those groups' words at once.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -12,21 +13,22 @@ use submeter_sys::add_to_own;
 use super::owners::{self, KEPT_MAX};
 
 struct Here {
-    /// The owner of what is allocated here; 0 outside of all groups.
+    /// The owner of what this thread allocates; 0 outside all groups.
     owner: Cell<u32>,
-    /// The owner that `kept` is of: the same, or [`SWITCHES`] while the two are being changed. A
-    /// signal handler that comes then finds that nothing can be kept, and leaves `kept` alone.
+    /// The owner that `kept` belongs to: the same, or [`SWITCHES`] while the two are being changed.
+    /// A signal handler that runs then finds that nothing can be kept, and leaves `kept` alone.
     keeps: Cell<u32>,
-    /// The bytes that its blocks gained here. Added to in one step, which no handler can halve: one
-    /// that switches in between two of them leaves the same owner behind, and nothing kept.
+    /// The bytes that its blocks gained on this thread. Each addition is one step that no handler
+    /// can split: a handler that switches between two steps leaves the same owner behind, and
+    /// nothing kept.
     kept: AtomicI64,
 }
 
-/// No block's owner: above all of them.
+/// Not the owner of any block: larger than all of them.
 const SWITCHES: u32 = u32::MAX;
 
 thread_local! {
-    /// Constant and without a destructor: as the words of [`Metered`](crate::Metered).
+    /// Constant and without a destructor, like the words of [`Metered`](crate::Metered).
     static HERE: Here =
         const { Here { owner: Cell::new(0), keeps: Cell::new(0), kept: AtomicI64::new(0) } };
 }
@@ -36,31 +38,32 @@ const _: () = assert!(!std::mem::needs_drop::<Here>());
 /// Returns the owner of what the calling thread allocates now.
 #[inline(always)]
 pub(crate) fn current() -> u32 {
-    // It never fails, as there is no destructor; `with` would have code for a panic.
+    // It never fails because there is no destructor; `with` would contain code for a panic.
     HERE.try_with(|here| here.owner.get()).unwrap_or(0)
 }
 
-/// Returns the owner that the calling thread keeps bytes of, 0 outside of all groups; none in a
-/// handler that interrupts a switch.
+/// Returns the owner whose bytes the calling thread keeps, 0 outside all groups. Returns `None` in
+/// a handler that interrupts a switch.
 #[inline(always)]
 pub(crate) fn keeps() -> Option<u32> {
     HERE.try_with(|here| here.keeps.get()).ok().filter(|&owner| owner != SWITCHES)
 }
 
-/// Returns whether the calling thread keeps bytes of this owner, who is somebody.
+/// Returns whether the calling thread keeps bytes of this owner, which is not 0.
 #[inline(always)]
 pub(crate) fn keeps_of(owner: u32) -> bool {
     HERE.try_with(|here| here.keeps.get() == owner).unwrap_or(false)
 }
 
-/// Keeps a block's bytes of the owner that [`keeps`] has named, and returns whether it is much: it
-/// is to be [`posted`]. That is left to the caller: cold code in an allocation makes it longer.
+/// Keeps a block's bytes for the owner that [`keeps`] named, and returns whether enough has
+/// accumulated to be [`posted`]. Posting is left to the caller, because cold code lengthens the
+/// allocation path.
 #[inline(always)]
 pub(crate) fn gain(size: usize) -> bool {
     keep(size as i64) > KEPT_MAX
 }
 
-/// As [`gain`], of a block that is freed.
+/// The same as [`gain`], for a block that is freed.
 #[inline(always)]
 pub(crate) fn lose(size: usize) -> bool {
     keep(-(size as i64)) < -KEPT_MAX
@@ -71,7 +74,7 @@ fn keep(bytes: i64) -> i64 {
     HERE.try_with(|here| add_to_own(&here.kept, bytes)).unwrap_or(0)
 }
 
-/// Counts for an owner, whichever it is.
+/// Counts bytes for any owner.
 pub(crate) fn count(owner: u32, bytes: i64) {
     if !keeps_of(owner) {
         owners::add(owner, bytes);
@@ -80,19 +83,20 @@ pub(crate) fn count(owner: u32, bytes: i64) {
     }
 }
 
-/// Posts what the calling thread keeps, and lets it work for `owner`.
+/// Posts what the calling thread keeps, and makes it work for `owner`.
 pub(crate) fn works_for(owner: u32) {
     let _ = HERE.try_with(|here| {
         let was = here.keeps.replace(SWITCHES);
         if was == SWITCHES {
-            // A handler: what it interrupted sets `keeps`. Meanwhile all is added at once.
+            // This is a handler, and the code it interrupted sets `keeps`. Until then everything is
+            // added at once.
             here.owner.set(owner);
             return;
         }
-        // SeqCst, here and below: for handlers on this thread, which find the words in this order.
+        // SeqCst, here and below: for handlers on this thread, which see the words in this order.
         // It emits no instruction.
         compiler_fence(Ordering::SeqCst);
-        // Relaxed, here and below: this thread's, and while it switches no handler's.
+        // Relaxed, here and below: only this thread uses it, and no handler while it switches.
         let kept = here.kept.load(Ordering::Relaxed);
         here.kept.store(0, Ordering::Relaxed);
         if kept != 0 {
@@ -110,7 +114,7 @@ pub(crate) fn posted() {
     works_for(current());
 }
 
-/// Returns whether a block that is allocated here comes to the books.
+/// Returns whether a block allocated here is recorded in the books.
 pub(crate) fn is_linked() -> bool {
     let owner = current();
     works_for(owners::PROBE);

@@ -1,4 +1,4 @@
-//! What brings the books to a tree.
+//! Transfers the books to a tree.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::{books, owners};
 use crate::chosen::Rung;
 use crate::live::{Live, StartError};
 
-/// The books of a tree's groups, of which a process has at most one. See the [module](super).
+/// The books of a tree's groups. A process has at most one. See the [module](super).
 ///
 /// # Examples
 /// ```
@@ -45,22 +45,22 @@ use crate::live::{Live, StartError};
 pub struct Heap {
     tree: Tree,
     live: Live,
-    /// Where blocks are [`sampled`](crate::sampled).
+    /// Only where blocks are [`sampled`](crate::sampled).
     samples: Option<Gauge<Count>>,
     numbering: Arc<Numbering>,
     /// Locked for a whole flush.
     entries: ProcessMutex<BTreeMap<u32, Entry>>,
-    // Last: threads are let go when it is dropped.
+    // Last: dropping it releases the threads.
     _observation: Observation,
 }
 
-/// What the books and the tree have of all groups. See [`Heap::balance`].
+/// The totals of all groups in the books and in the tree. See [`Heap::balance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Balance {
-    /// The bytes of all blocks with an owner, by the books.
+    /// The bytes of all blocks with an owner, according to the books.
     pub booked_bytes: i64,
-    /// The same, as the tree's groups have it.
+    /// The same, according to the tree's groups.
     pub attributed_bytes: i64,
 }
 
@@ -72,12 +72,12 @@ const SEEN: usize = 16;
 /// The id of no group.
 const UNSEEN: u64 = u64::MAX;
 
-/// What one thread needs.
+/// The observer of one thread.
 struct Follower {
     numbering: Arc<Numbering>,
-    /// Numbers of groups that the thread was in, at the last bits of their ids: the way from a
-    /// group to its number is five loads and a call. They stay true, as a group keeps its number
-    /// for as long as a thread can enter it, and its id is never another's.
+    /// Numbers of groups that the thread was in, indexed by the last bits of their ids, because
+    /// getting from a group to its number takes five loads and a call. They stay valid: a group
+    /// keeps its number for as long as a thread can enter it, and its id is never reused.
     seen: [(u64, u32); SEEN],
 }
 
@@ -86,7 +86,8 @@ impl Follower {
         Follower { numbering, seen: [(UNSEEN, 0); SEEN] }
     }
 
-    /// Returns the number of a group; 0 where it has none, as where it is of another tree.
+    /// Returns the number of a group, or 0 if it has none, for example because it belongs to
+    /// another tree.
     #[inline(always)]
     fn number_of(&mut self, group: &Group) -> u32 {
         let id = group.id();
@@ -96,7 +97,7 @@ impl Follower {
 
     #[inline(never)]
     fn look_up(&mut self, id: u64, group: &Group) -> u32 {
-        // Not remembered where it has none: it may get one later.
+        // A group without a number is not remembered: it may get one later.
         let Some(owner) = self.numbering.owner_of(group) else { return 0 };
         self.seen[id as usize % SEEN] = (id, owner.number);
         owner.number
@@ -124,17 +125,17 @@ impl Drop for Follower {
 }
 
 impl Heap {
-    /// Begins to charge the groups of `tree`: each thread from its next switch on.
+    /// Starts charging the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
     /// When the global allocator is neither an [`Exact`](super::Exact) nor a
-    /// [`Chosen`](crate::Chosen), when `live` is another tree's, and when the process has had a
-    /// `Heap` before. Groups for which there is no room later are nobody's.
+    /// [`Chosen`](crate::Chosen), when `live` belongs to another tree, or when the process has had
+    /// a `Heap` before. Blocks of groups for which there is no room later have no owner.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
         Heap::begin(Rung::Exact, tree, live, None)
     }
 
-    /// As [`start`](Heap::start), whichever allocator writes the books.
+    /// The same as [`start`](Heap::start), whichever allocator writes the books.
     pub(crate) fn begin(
         rung: Rung,
         tree: &Tree,
@@ -145,7 +146,7 @@ impl Heap {
             return Err(StartError::OtherTree);
         }
         rung.choose()?;
-        // Relaxed: only that one thread finds it unset matters.
+        // Relaxed: it only matters that one thread finds it unset.
         if STARTED.swap(true, Ordering::Relaxed) {
             return Err(StartError::Twice);
         }
@@ -164,20 +165,21 @@ impl Heap {
         })
     }
 
-    /// Brings what changed since the last flush to the gauges of the groups, which show it after a
-    /// flush of the tree, as after any update. Call it before the tree is read.
+    /// Adds what changed since the last flush to the groups' gauges, which show it after a flush of
+    /// the tree, as after any update. Call it before the tree is read.
     ///
-    /// Costs a sum over CPUs for each group that has blocks, and a lookup for each that changed. In
-    /// a forked child it does nothing if another thread was flushing at the fork.
+    /// Costs a sum over CPUs for each group that has blocks, and a lookup for each group that
+    /// changed. In a forked child it does nothing if another thread was flushing at the fork.
     pub fn flush(&self) {
-        // Handles are dropped after the locks: the last one wakes who waits for its group.
+        // Handles are dropped after the locks are released: dropping the last one wakes whatever
+        // waits for its group.
         let mut held = Vec::new();
-        // It may be half of a flush that a thread left which this child does not have.
+        // It may hold half of a flush by a thread that this child does not have.
         let Some(mut entries) = self.entries.lock_unless_abandoned() else { return };
         entries.extend(self.numbering.take_new());
         let mut free = Vec::new();
         entries.retain(|&number, entry| {
-            // Acquire: pairs with the Release when it was set. Before the sums.
+            // Acquire: pairs with the Release when it was set. It comes before the sums.
             let ended = entry.ended.load(Ordering::Acquire);
             let sum = owners::sum(number);
             let samples = self.samples.map_or(0, |_| owners::samples(number));
@@ -190,8 +192,8 @@ impl Heap {
                 held.push(group);
                 (entry.posted, entry.posted_samples) = (sum, samples);
             }
-            // When the group has ended its threads have left it and posted, so that its blocks only
-            // become fewer. A sum that finds none has found the end of each.
+            // When the group has ended, its threads have left it and posted, so the number of its
+            // blocks can only fall. A sum of 0 means that all are gone.
             let over = ended && sum == 0;
             if over {
                 free.push(number);
@@ -202,19 +204,20 @@ impl Heap {
         drop(entries);
     }
 
-    /// Returns how many groups had a number at once: those that live, and those of which a block is
-    /// left. Of 65,534 at most; the blocks of further groups are nobody's.
+    /// Returns how many groups had a number at once: those that live, and those with blocks left.
+    /// At most 65,534; the blocks of further groups have no owner.
     #[must_use]
     pub fn numbers(&self) -> usize {
         self.numbering.last() as usize
     }
 
-    /// Returns the group of an entry, or the nearest above that lives.
+    /// Returns the group of an entry, or its nearest living ancestor.
     ///
-    /// What had been posted to a group that has ended is in the totals above it and in nobody's own
-    /// part; what is freed of it later is posted to the holder, whose own part falls below what its
-    /// own blocks take by as much. Only a handle that outlived the kill could move the former
-    /// there, and with it each killed group would wait for a flush until it is released.
+    /// What had been posted to a group that has ended is in the totals above it and in no group's
+    /// own part. What is freed of it later is posted to the holder, whose own part then falls below
+    /// what its own blocks take by that amount. Only a handle that outlived the kill could move the
+    /// former amount to the holder, and with such handles each killed group would wait for a flush
+    /// before its release.
     fn holder(&self, path: &str, ids: &[u64], held: &mut Vec<Group>) -> Group {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         let above = above.filter(|path| !path.is_empty()).rev();
@@ -228,22 +231,23 @@ impl Heap {
         self.tree.root().clone()
     }
 
-    /// Limits what a group may hold, or no longer: what [`or_over_heap`](super::OrOverHeap),
-    /// [`check`](super::check) and [`admit`](super::admit) compare.
+    /// Limits what a group may hold, or lifts the limit. [`or_over_heap`](super::OrOverHeap),
+    /// [`check`](super::check) and [`admit`](super::admit) compare with it.
     ///
-    /// It is a limit on the blocks of the group itself. Those of the groups below have their own:
-    /// a comparison costs the same however many there are.
+    /// It limits the blocks of the group itself. Groups below have their own limits, so a
+    /// comparison costs the same however many there are.
     ///
     /// # Errors
-    /// When the group has no number in the books: it is another tree's, or one of too many.
+    /// When the group has no number in the books: it belongs to another tree, or there are too many
+    /// groups.
     pub fn set_limit(&self, group: &Group, bytes: Option<u64>) -> Result<(), NoNumber> {
         let owner = self.numbering.owner_of(group).ok_or_else(|| NoNumber::new(group))?;
         owner.set_limit(bytes);
         Ok(())
     }
 
-    /// Flushes, and returns what the books and the tree have: the same, once no thread allocates
-    /// meanwhile. A standing check.
+    /// Flushes, and returns the totals of the books and of the tree. They are equal if no thread
+    /// allocates meanwhile. A permanent self-check.
     ///
     /// Costs a [`flush`](Heap::flush), and a flush of the tree.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Limits on what a group's blocks take, and who looks at them.
+//! Limits on what a group's blocks take, and the checks against them.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use submeter::switch::{self, Grouped};
 use super::numbers::Owner;
 use super::{books, owners};
 
-/// The error of what a group over its limit may not do.
+/// The error of an operation that a group over its limit is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverLimit {
@@ -53,18 +53,19 @@ impl fmt::Display for NoNumber {
 
 impl std::error::Error for NoNumber {}
 
-/// Returns whether a group holds no more than its limit, as before work is begun for it.
+/// Checks that a group holds no more than its limit, for example before work starts for it.
 ///
-/// Costs two loads where it has no limit, and otherwise two sums over CPUs. What other threads that
-/// are in the group keep to themselves, up to 64 KiB each, is not in it.
+/// Costs two loads if the group has no limit, otherwise two sums over CPUs. Up to 64 KiB that each
+/// other thread in the group has not posted yet is not included.
 ///
 /// # Errors
-/// When it holds more.
+/// When the group holds more.
 pub fn admit(group: &Group) -> Result<(), OverLimit> {
     let Some(owner) = group.companion::<Owner>() else { return Ok(()) };
     let Some(limit) = owner.limit() else { return Ok(()) };
     books::posted();
-    // At least: a group that allocates and frees much is not refused for what it never held.
+    // A lower bound: a group that allocates and frees much is not refused for bytes that it never
+    // held.
     let bytes = owners::sum_at_least(owner.number).max(0).unsigned_abs();
     if bytes <= limit {
         return Ok(());
@@ -72,8 +73,8 @@ pub fn admit(group: &Group) -> Result<(), OverLimit> {
     Err(OverLimit { path: group.path().to_owned(), bytes, limit })
 }
 
-/// Does as [`admit`] for the group that the calling thread works for: inside a long poll, where
-/// [`or_over_heap`](OrOverHeap) does not look.
+/// The same as [`admit`] for the group that the calling thread works for. Use it inside a long
+/// poll, where [`or_over_heap`](OrOverHeap) does not check.
 ///
 /// # Errors
 /// When the group holds more than its limit.
@@ -83,13 +84,13 @@ pub fn check() -> Result<(), OverLimit> {
 
 /// Ends a future that works in a group when the group is over its limit.
 pub trait OrOverHeap: Sized {
-    /// Makes a future that ends with [`OverLimit`] at the end of a poll that leaves its group over
-    /// the limit that [`Heap::set_limit`](super::Heap::set_limit) has set, and with what the future
-    /// returns otherwise. The future is dropped at once, in its group, and what it had is free.
+    /// Returns a future that ends with [`OverLimit`] after a poll that leaves its group over the
+    /// limit set by [`Heap::set_limit`](super::Heap::set_limit), and otherwise with the inner
+    /// future's output. The inner future is dropped at once, in its group, which frees its memory.
     ///
-    /// A tenant's futures end one by one as each is polled, until the tenant is below its limit;
-    /// no other's does. So a tenant is over by what one poll allocates, and what is allocated for
-    /// it without a poll.
+    /// A tenant's futures end one by one as each is polled, until the tenant is below its limit; no
+    /// other tenant's futures end. A tenant therefore exceeds its limit by what one poll allocates,
+    /// plus what is allocated for it without a poll.
     ///
     /// Costs an [`admit`] for each poll.
     ///
@@ -143,8 +144,8 @@ pin_project! {
         // `None` once it has ended.
         #[pin]
         future: Option<F>,
-        // Its own handle: to ask the future would be a reference to all of it, beside those that it
-        // has to its own variables, and writes by.
+        // Its own handle: asking the future would create a reference to all of it, beside those
+        // through which it writes to its own variables.
         group: Option<Group>,
     }
 }
@@ -161,7 +162,7 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
         let over = this.group.as_ref().and_then(|group| admit(group).err());
         let Some(over) = over else { return Poll::Pending };
         this.future.set(None);
-        // A future that has ended and is kept must not keep the group alive.
+        // A future that has ended but is not dropped must not keep the group alive.
         *this.group = None;
         Poll::Ready(Err(over))
     }

@@ -1,4 +1,4 @@
-//! Which group has which number in the books.
+//! Assigns groups their numbers in the books.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
 thread_local! {
-    /// Whether this thread has the numbers, or waits for them: then this is a signal handler, which
-    /// would wait for itself.
+    /// Whether this thread holds the numbers or waits for them. Code that finds it set is a signal
+    /// handler, which would wait for itself.
     static HAS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -22,25 +22,25 @@ pub(super) struct Numbering {
     numbers: ProcessMutex<Numbers>,
 }
 
-/// Which numbers are given. Never locked for long.
+/// The assigned numbers. Never locked for long.
 #[derive(Default)]
 struct Numbers {
-    /// Those that were somebody's.
+    /// Numbers that were in use and are free again.
     free: Vec<u32>,
-    /// The last one that was ever given.
+    /// The last number ever assigned.
     last: u32,
-    /// What no flush knows yet.
+    /// Entries that no flush has taken yet.
     new: Vec<(u32, Entry)>,
 }
 
 /// What a flush knows of a number.
 pub(super) struct Entry {
     pub(super) path: String,
-    /// Those of the group and of all above it: a name may be another's later.
+    /// The ids of the group and of all above it: the name may belong to another group later.
     pub(super) ids: Vec<u64>,
-    /// Set when the group has ended and nobody has a handle any more.
+    /// Set when the group has ended and no handle is left.
     pub(super) ended: Arc<AtomicBool>,
-    /// What the tree has of it.
+    /// The bytes already posted to the tree.
     pub(super) posted: i64,
     pub(super) posted_samples: i64,
 }
@@ -58,7 +58,7 @@ const NO_LIMIT: u64 = u64::MAX;
 impl Owner {
     /// Returns how many bytes its blocks may take, if that is limited.
     pub(super) fn limit(&self) -> Option<u64> {
-        // Relaxed, here and below: it says nothing of other words.
+        // Relaxed, here and below: it says nothing about other words.
         Some(self.limit.load(Ordering::Relaxed)).filter(|&limit| limit != NO_LIMIT)
     }
 
@@ -70,7 +70,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `Heap::flush`, so that all that was added in the group
+        // Release: pairs with the Acquire in `Heap::flush`, so that everything added in the group
         // is in the sums that decide whether its number is free.
         self.ended.store(true, Ordering::Release);
     }
@@ -81,7 +81,7 @@ impl Numbering {
         Numbering { root: tree.root().clone(), numbers: ProcessMutex::default() }
     }
 
-    /// Returns what a group knows of its number, after giving it one if it can have one.
+    /// Returns what a group knows of its number, after assigning one if possible.
     #[inline]
     pub(super) fn owner_of<'a>(&self, group: &'a Group) -> Option<&'a Owner> {
         group.companion::<Owner>().or_else(|| self.give(group))
@@ -93,7 +93,8 @@ impl Numbering {
         if !group.is_beside(&self.root) {
             return None;
         }
-        // What is allocated here is no tenant's, also not the last one's, which it would keep.
+        // What is allocated here belongs to no tenant, not even to the last one, which the thread
+        // would otherwise keep charging.
         let was = books::current();
         books::works_for(0);
         let given = self.given(group);
@@ -101,13 +102,14 @@ impl Numbering {
         given.then(|| group.companion::<Owner>()).flatten()
     }
 
-    /// Does what needs the numbers; not in a handler that interrupts the same, and not in a forked
-    /// child where a thread stayed behind in it.
+    /// Runs `work` with the numbers locked. Does nothing in a handler that interrupts this
+    /// function, nor in a forked child if another thread was in it at the fork.
     fn with<T>(&self, work: impl FnOnce(&mut Numbers) -> T) -> Option<T> {
         if HAS.replace(true) {
             return None;
         }
-        // Whatever ends it: in a forked child where a thread was making words, that is a panic.
+        // However the work ends: in a forked child where a thread was making words, it ends with a
+        // panic.
         let _has = Has;
         // SeqCst: for handlers on this thread; it emits no instruction.
         compiler_fence(Ordering::SeqCst);
@@ -121,8 +123,8 @@ impl Numbering {
         self.with(|numbers| numbers.give(group, ids)).unwrap_or(false)
     }
 
-    /// Takes what no flush knows yet. Not entered under the lock, which threads that enter groups
-    /// want.
+    /// Takes the entries that no flush has taken yet. They are not inserted under this lock,
+    /// because threads that enter groups need it.
     pub(super) fn take_new(&self) -> Vec<(u32, Entry)> {
         self.with(|numbers| std::mem::take(&mut numbers.new)).unwrap_or_default()
     }
@@ -132,13 +134,13 @@ impl Numbering {
         self.with(|numbers| numbers.free.extend(free));
     }
 
-    /// Returns the last number that was ever given; 0 in a forked child that cannot tell.
+    /// Returns the last number ever assigned; 0 in a forked child that cannot tell.
     pub(super) fn last(&self) -> u32 {
         self.with(|numbers| numbers.last).unwrap_or(0)
     }
 }
 
-/// Lets this thread have the numbers again when it is dropped.
+/// Allows this thread to lock the numbers again when dropped.
 struct Has;
 
 impl Drop for Has {
@@ -150,7 +152,7 @@ impl Drop for Has {
 }
 
 impl Numbers {
-    /// Gives a group its number, unless another thread was earlier.
+    /// Gives a group its number, unless another thread was faster.
     fn give(&mut self, group: &Group, ids: Vec<u64>) -> bool {
         if group.companion::<Owner>().is_some() {
             return true;
@@ -162,7 +164,7 @@ impl Numbers {
         let owner = Owner { number, ended: Arc::clone(&ended), limit };
         let is_given = (number as usize) < OWNERS_MAX
             && owners::make(number).is_ok()
-            // Where that fails it has another library's.
+            // It fails if the group has another library's companion.
             && group.set_companion(owner).is_ok();
         if !is_given {
             self.free.extend(reused);

@@ -1,7 +1,7 @@
 //! The owners' words: how many bytes each holds.
 //!
-//! An owner's number is a group's for as long as the group or one of its blocks lives, and then
-//! another's. Its words stay. Number 0 is nobody, which has none.
+//! A number belongs to a group for as long as the group or one of its blocks lives, and then to
+//! another group. Its words stay. Number 0 means no owner and has no words.
 
 use std::io;
 use std::sync::atomic::{Ordering, fence};
@@ -9,27 +9,27 @@ use std::sync::atomic::{Ordering, fence};
 use once_cell::race::OnceBox;
 use submeter_percpu::{Area, Block};
 
-/// How many numbers there are, 0 among them: two bytes of the map, less the one for a probe.
+/// How many numbers there are, including 0: two bytes of the map, less the one for a probe.
 pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
-/// The number under which a thread looks whether its blocks are noticed.
+/// The number under which a thread tests whether its blocks are noticed.
 pub(crate) const PROBE: u32 = OWNERS_MAX as u32;
 
 const CHUNK: usize = 256;
 
-/// What a thread may keep to itself before it posts it: as much as a batch of bytes.
+/// Bytes that a thread may keep before it posts them: as much as a batch of bytes.
 pub(super) const KEPT_MAX: i64 = 64 << 10;
 
 /// No `OnceLock`: if a thread sets one during a fork, the child waits for it forever.
 static CHUNKS: [OnceBox<[OnceBox<Block>; CHUNK]>; OWNERS_MAX.div_ceil(CHUNK)] =
     [const { OnceBox::new() }; OWNERS_MAX.div_ceil(CHUNK)];
 
-/// The bytes of all blocks that there ever were, and of those that are no more: two words that only
-/// grow, because a sum over CPUs is of no one moment. See [`sum`].
+/// The bytes of all blocks ever allocated, and of those freed: two words that only grow, because a
+/// sum over CPUs does not show a single moment. See [`sum`].
 const GAINED: usize = 0;
 const LOST: usize = 1;
 
-/// As those, of samples: only where blocks are [`sampled`](crate::sampled).
+/// The same two for samples, only where blocks are [`sampled`](crate::sampled).
 const BEGUN: usize = 2;
 const ENDED: usize = 3;
 
@@ -39,23 +39,23 @@ fn words(owner: u32) -> Option<&'static Block> {
     CHUNKS.get(owner / CHUNK)?.get()?[owner % CHUNK].get()
 }
 
-/// Adds to an owner's words. It makes none, which would allocate: that was done before a block had
-/// the number. The probe has none.
+/// Adds to an owner's words. It creates none, which would allocate: that happened before a block
+/// had the number. The probe has none.
 #[inline]
 pub(crate) fn add(owner: u32, bytes: i64) {
     if let Some(words) = words(owner) {
         let word = if bytes < 0 { LOST } else { GAINED };
         if word == LOST {
-            // Release: pairs with the Acquire in `sum`. What the same thread gained before, as when
-            // a block grows, is seen with what it lost then.
+            // Release: pairs with the Acquire in `sum`. A reader that sees what a thread lost also
+            // sees what the same thread gained before, for example when a block grows.
             fence(Ordering::Release);
         }
         words.add(word, bytes.wrapping_abs());
     }
 }
 
-/// Counts a sample that begins or ends: before its bytes are added or taken off, so that an owner
-/// who has none left has no sample left.
+/// Counts a sample that begins or ends, before its bytes are added or taken off, so that an owner
+/// without bytes has no sample left.
 pub(crate) fn count_sample(owner: u32, begins: bool) {
     if let Some(words) = words(owner) {
         words.add(if begins { BEGUN } else { ENDED }, 1);
@@ -64,44 +64,45 @@ pub(crate) fn count_sample(owner: u32, begins: bool) {
 
 /// Returns how many samples an owner has.
 pub(crate) fn samples(owner: u32) -> i64 {
-    // Ended first: as in `sum`, of which the orders are, where it is called before.
+    // Ended samples first, as in `sum`, which provides the ordering where it is called before.
     words(owner).map_or(0, |words| {
         let ended = words.sum(ENDED);
         words.sum(BEGUN).wrapping_sub(ended)
     })
 }
 
-/// Makes an owner's words, unless it has them already.
+/// Makes an owner's words, unless they exist already.
 pub(crate) fn make(owner: u32) -> io::Result<()> {
     let none = || Box::new([const { OnceBox::new() }; CHUNK]);
     let chunk = CHUNKS[owner as usize / CHUNK].get_or_init(none);
     if chunk[owner as usize % CHUNK].get().is_none() {
         let block = Area::common()?.block(4)?;
-        // Whichever thread was earlier made the same.
+        // If another thread was faster, it made the same.
         let _ = chunk[owner as usize % CHUNK].set(Box::new(block));
     }
     Ok(())
 }
 
-/// How often what an owner has is summed up again while others allocate and free.
+/// How often an owner's bytes are summed again while others allocate and free.
 const LOOKS: usize = 4;
 
-/// Returns the bytes of an owner's blocks: exact once the adds are over. Meanwhile it never lacks a
-/// block that is in use throughout, so that it is 0 only where there is none. That is as what is
-/// lost is read first, and is counted after what it was gained by: if the sum of what was gained is
-/// not more when read later, then it was not more at the moment between.
+/// Returns the bytes of an owner's blocks: exact once the adds are over. Meanwhile it never misses
+/// a block that is in use throughout, so it is 0 only if there is none. The reason is that losses
+/// are read first, and each loss is counted after its gain: if the sum of gains is not larger when
+/// read later, it was not larger at the moment in between.
 ///
-/// It may be too much by what is allocated and freed meanwhile, which is any amount where this
-/// thread loses its CPU. So where much was, it looks again, a few times, and returns the least.
+/// It may be too large by what is allocated and freed meanwhile, which may be any amount if this
+/// thread is preempted. If that was much, it sums again, a few times, and returns the smallest
+/// result.
 pub(crate) fn sum(owner: u32) -> i64 {
     let Some(words) = words(owner) else { return 0 };
     let (mut lost, mut least) = (words.sum(LOST), i64::MAX);
     for _ in 0..LOOKS {
-        // Acquire: pairs with the Release in `add`, and with what passes a block from the thread
-        // that gained it to the one that lost it. A look that sees the loss sees the gain.
+        // Acquire: pairs with the Release in `add`, and with whatever passes a block from the
+        // thread that gained it to the one that lost it. A reader that sees the loss sees the gain.
         fence(Ordering::Acquire);
         least = least.min(words.sum(GAINED).wrapping_sub(lost));
-        // Acquire: what was lost is not read before what was gained.
+        // Acquire: what was gained is read after what was lost.
         fence(Ordering::Acquire);
         let now = words.sum(LOST);
         if now.wrapping_sub(lost) <= KEPT_MAX {
@@ -112,17 +113,18 @@ pub(crate) fn sum(owner: u32) -> i64 {
     least
 }
 
-/// Returns what an owner's blocks take at least, whatever others allocate and free meanwhile.
+/// Returns a lower bound of what an owner's blocks take, whatever others allocate and free
+/// meanwhile.
 pub(super) fn sum_at_least(owner: u32) -> i64 {
     let Some(words) = words(owner) else { return 0 };
     let gained = words.sum(GAINED);
-    // Acquire: pairs with the Release in `add`. What is lost is read later, so that what was gained
-    // and lost in between is taken off, and never left.
+    // Acquire: pairs with the Release in `add`. Losses are read later, so a block gained and lost
+    // in between is taken off and never left.
     fence(Ordering::Acquire);
     gained.wrapping_sub(words.sum(LOST))
 }
 
-/// Returns the bytes of all owners' blocks, by the words alone.
+/// Returns the bytes of all owners' blocks, from the words alone.
 pub(super) fn total() -> i64 {
     let made = CHUNKS.iter().take_while(|chunk| chunk.get().is_some()).count() * CHUNK;
     (0..made as u32).map(sum).sum()

@@ -1,12 +1,13 @@
-//! The allocator whose blocks know their owner, and the map that says so.
+//! The allocator that knows each block's owner, and the map of owners.
 //!
 //! # Where the owner lies
 //! Beside the heap: one byte for each 16 bytes of address space, in leaves that are made where a
-//! block with an owner lies. Each block begins a granule of 16 bytes and has it for itself, so that
-//! its first granules' bytes are its own for as long as it lives: one byte for a block of 16 bytes
-//! at most, two for all others. Nothing is added to a block, and no power of two is pushed into the
-//! next class of sizes. What one byte cannot name is behind the block instead. What is nobody's has
-//! zeroes there: they are as an owner's block leaves them, so that nobody's block writes nothing.
+//! block with an owner lies. Each block starts at a granule of 16 bytes that it does not share, so
+//! the map bytes of its first granules are its own for as long as it lives: one byte for a block of
+//! at most 16 bytes, two for all others. Nothing is added to a block, and no power of two is pushed
+//! into the next size class. An owner that one byte cannot name is stored behind the block instead.
+//! A block without an owner has zeroes in the map. An owned block leaves zeroes there when it is
+//! freed, so a block without an owner writes nothing.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -16,14 +17,14 @@ use super::books;
 use super::owners::OWNERS_MAX;
 use crate::map::{ADDRESS_BITS, Leaf};
 
-/// What a byte of the map stands for; also what every block is aligned to, and its least size.
+/// The bytes that one byte of the map stands for; also every block's alignment and minimum size.
 const GRANULE: usize = 16;
 const GRANULE_BITS: u32 = GRANULE.trailing_zeros();
 
 /// The address space of one leaf.
 const REGION_BITS: u32 = if cfg!(miri) { 20 } else { 30 };
 
-/// A byte for each granule, and one more: the two bytes of a block that begins in the last granule.
+/// A byte for each granule, and one more: a block that begins in the last granule has two bytes.
 const LEAF: usize = GRANULES + 1;
 
 const GRANULES: usize = 1 << (REGION_BITS - GRANULE_BITS);
@@ -32,10 +33,10 @@ const _: () = assert!(GRANULES - 1 + size_of::<u16>() <= LEAF);
 
 const REGIONS: usize = 1 << (ADDRESS_BITS - REGION_BITS);
 
-/// More is no layout once it is aligned to a granule.
+/// A larger size is not a valid layout once it is aligned to a granule.
 pub(crate) const SIZE_MAX: usize = isize::MAX as usize - (GRANULE - 1);
 
-/// Stands for an owner that is behind the block.
+/// Stands for an owner stored behind the block.
 const BEHIND: u32 = u8::MAX as u32;
 
 const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
@@ -60,19 +61,19 @@ pub struct Exact<A> {
     inner: A,
 }
 
-/// Whether a block that was asked for with this size has its owner in one byte.
+/// Returns whether a block requested with this size has its owner in one byte.
 #[inline(always)]
 fn is_narrow(size: usize) -> bool {
     size <= GRANULE
 }
 
-/// What is asked of the inner allocator.
+/// Returns the layout that is requested from the inner allocator.
 #[inline(always)]
 pub(crate) fn fit(layout: Layout) -> Layout {
     fit_size(layout, layout.size().max(GRANULE))
 }
 
-/// What is asked of it for a narrow block with its owner behind it.
+/// Returns the layout requested for a narrow block with its owner behind it.
 fn fit_behind(layout: Layout) -> Layout {
     fit_size(layout, GRANULE + size_of::<u16>())
 }
@@ -80,16 +81,17 @@ fn fit_behind(layout: Layout) -> Layout {
 #[inline(always)]
 fn fit_size(layout: Layout, size: usize) -> Layout {
     // SAFETY: 1. The larger of two powers of two is one. 2. Rounded up to that, the size is at most
-    // the layout's own, which is valid, or at most 32 or the alignment, which is so anywhere.
+    // the layout's own, which is valid, or at most 32 or the alignment, which are always valid.
     unsafe { Layout::from_size_align_unchecked(size, layout.align().max(GRANULE)) }
 }
 
-/// Where the map says whose a block is. None if its region has no leaf: it is nobody's.
+/// Returns the map entry with a block's owner. `None` if its region has no leaf: the block has no
+/// owner.
 #[inline(always)]
 fn entry(block: *mut u8) -> Option<NonNull<u8>> {
     let address = block.addr();
-    // That a leaf is seen where it was used for this address before is the inner allocator's order,
-    // which a block follows from thread to thread.
+    // A leaf that was used for this address before is visible because of the ordering with which
+    // the inner allocator passes a block from thread to thread.
     let leaf = LEAVES.get(address >> REGION_BITS)?.get()?;
     let granule = (address >> GRANULE_BITS) & (GRANULES - 1);
     // SAFETY: 1. `granule` is below the granules of a region, which is the length of the leaf less
@@ -97,17 +99,17 @@ fn entry(block: *mut u8) -> Option<NonNull<u8>> {
     Some(unsafe { leaf.cast::<u8>().add(granule) })
 }
 
-/// Writes whose a block is: 0 for nobody.
+/// Writes a block's owner, 0 for none.
 ///
 /// # Safety
-/// 1. `at` is the entry of a block of `size` bytes, made with what `fit` says. 2. The caller alone
-///    uses that block.
+/// 1. `at` is the entry of a block of `size` bytes, made with `fit` of its layout. 2. Only the
+///    caller uses that block.
 #[inline(always)]
 unsafe fn write(at: NonNull<u8>, size: usize, owner: u32) {
-    // SAFETY: 1 and 2. The bytes are this block's alone: every block begins a granule, since `fit`
-    // aligns it, so that no other has one of those that it covers: one of a narrow block, and two
-    // or more of a block of more than 16 bytes. (The second of a block at the end of its region is
-    // the leaf's last byte, which stands for nothing else.)
+    // SAFETY: 1 and 2. The bytes belong to this block alone: every block starts at a granule, since
+    // `fit` aligns it, so no other block has one of the granules that it covers: one for a narrow
+    // block, two or more for a block of more than 16 bytes. (The second of a block at the end of
+    // its region is the leaf's last byte, which stands for nothing else.)
     unsafe {
         if is_narrow(size) {
             at.write(owner as u8);
@@ -117,25 +119,25 @@ unsafe fn write(at: NonNull<u8>, size: usize, owner: u32) {
     }
 }
 
-/// Reads whose a block is; [`BEHIND`] if a narrow block has that behind it.
+/// Reads a block's owner, or [`BEHIND`] if a narrow block has its owner behind it.
 ///
 /// # Safety
-/// As of [`write`].
+/// As for [`write`].
 #[inline(always)]
 unsafe fn read(at: NonNull<u8>, size: usize) -> u32 {
-    // SAFETY: 1 and 2. As in `write`. A leaf that was made after the block has zeroes there.
+    // SAFETY: 1 and 2. As in `write`. A leaf made after the block has zeroes there.
     unsafe {
         if is_narrow(size) { at.read().into() } else { at.cast::<u16>().read_unaligned().into() }
     }
 }
 
 impl<A> Exact<A> {
-    /// Knows the owners of the blocks of `inner`.
+    /// Tracks the owners of the blocks of `inner`.
     pub const fn new(inner: A) -> Exact<A> {
         Exact { inner }
     }
 
-    /// Returns the allocator below, as for its statistics.
+    /// Returns the inner allocator, for example to read its statistics.
     pub const fn inner(&self) -> &A {
         &self.inner
     }
@@ -148,7 +150,8 @@ impl<A> Exact<A> {
 }
 
 impl<A: GlobalAlloc> Exact<A> {
-    /// Makes the leaf for a block's region, and returns its entry; none where memory is short.
+    /// Makes the leaf for a block's region, and returns the block's entry, or `None` if memory is
+    /// short.
     #[cold]
     #[inline(never)]
     fn grow(block: *mut u8) -> Option<NonNull<u8>> {
@@ -164,7 +167,7 @@ impl<A: GlobalAlloc> Exact<A> {
         unsafe { if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
     }
 
-    /// Allocates for whom the thread works.
+    /// Allocates for the group that the thread works for.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
@@ -172,16 +175,16 @@ impl<A: GlobalAlloc> Exact<A> {
     unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
         const LEAST: usize = GRANULE + 1;
         let size = layout.size();
-        // One comparison for what is neither narrow nor too large.
+        // One comparison for sizes that are neither narrow nor too large.
         if size.wrapping_sub(LEAST) > SIZE_MAX - LEAST {
             // SAFETY: 1. The caller's promise.
             return unsafe { self.make_narrow(layout, zeroed) };
         }
-        // SAFETY: 1. The size is not 0, and is what `fit` would ask for: the block is new.
+        // SAFETY: 1. The size is not 0, and is what `fit` would request; the block is new.
         unsafe { self.note(self.bare(fit_size(layout, size), zeroed), size) }
     }
 
-    /// Allocates a narrow block; none if the size is too large.
+    /// Allocates a narrow block; returns null if the size is too large.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
@@ -199,14 +202,14 @@ impl<A: GlobalAlloc> Exact<A> {
         unsafe { self.note(self.bare(fit(layout), zeroed), layout.size()) }
     }
 
-    /// Notes whose a new block is, counts it and returns it.
+    /// Records a new block's owner, counts the block and returns it.
     ///
     /// # Safety
-    /// 1. `block` is null, or one of `inner`, made with what `fit` says for a block of `size`, and
-    ///    returned to nobody yet.
+    /// 1. `block` is null, or one of `inner`, made with what `fit` requests for a block of `size`,
+    ///    and not returned to anyone yet.
     #[inline(always)]
     unsafe fn note(&self, block: *mut u8, size: usize) -> *mut u8 {
-        // Asked for after the allocation, so that no register is saved for it.
+        // Read after the allocation, so that no register has to be saved for it.
         let owner = match books::keeps() {
             _ if block.is_null() => return block,
             Some(0) => return block,
@@ -223,7 +226,7 @@ impl<A: GlobalAlloc> Exact<A> {
         if books::gain(size) { post(block) } else { block }
     }
 
-    /// As `note`, in the middle of a switch or where the map is to grow.
+    /// The same as `note`, in the middle of a switch or where the map has to grow.
     ///
     /// # Safety
     /// 1. The block is as in `note`, and not null.
@@ -231,7 +234,7 @@ impl<A: GlobalAlloc> Exact<A> {
     #[inline(never)]
     unsafe fn note_slowly(&self, block: *mut u8, size: usize) -> *mut u8 {
         let owner = books::current();
-        // The last where what came in between has changed the owner: it is nobody's.
+        // The last condition: something in between has changed the owner, so the block gets none.
         if owner == 0 || (is_narrow(size) && owner >= BEHIND) {
             return block;
         }
@@ -239,12 +242,12 @@ impl<A: GlobalAlloc> Exact<A> {
         unsafe { self.give(block, size, owner) }
     }
 
-    /// Notes the owner of a new block, counts it, and returns it. Without memory for the map it is
-    /// nobody's.
+    /// Records the owner of a new block, counts the block, and returns it. Without memory for the
+    /// map the block gets no owner.
     ///
     /// # Safety
-    /// 1. `block` is one of `inner`, made with what `fit` says for a block of `size`, and `owner`
-    ///    is none that would be behind it. 2. Nobody else uses it yet.
+    /// 1. `block` is one of `inner`, made with what `fit` requests for a block of `size`, and
+    ///    `owner` is not one that would be stored behind it. 2. Nothing else uses the block yet.
     #[inline(never)]
     unsafe fn give(&self, block: *mut u8, size: usize, owner: u32) -> *mut u8 {
         if let Some(at) = entry(block).or_else(|| Self::grow(block)) {
@@ -267,15 +270,15 @@ impl<A: GlobalAlloc> Exact<A> {
             return block;
         }
         let Some(at) = entry(block).or_else(|| Self::grow(block)) else {
-            // It could not be found again how large it is.
-            // SAFETY: 1. From above, with this layout, and given to nobody. 2. As above.
+            // Its size could not be found again. SAFETY: 1. From above, with this layout, and not
+            // passed on. 2. As above.
             return unsafe {
                 self.inner.dealloc(block, fit_behind(layout));
                 self.bare(fit(layout), zeroed)
             };
         };
-        // SAFETY: 1. The entry of the block from above, which nobody else uses yet. 2. What is
-        // behind it was asked for, and is initialised here before anybody reads it.
+        // SAFETY: 1. The entry of the block from above, which nothing else uses yet. 2. The bytes
+        // behind it were requested, and are initialised here before anything reads them.
         unsafe {
             write(at, layout.size(), BEHIND);
             block.add(GRANULE).cast::<u16>().write_unaligned(owner as u16);
@@ -300,21 +303,21 @@ impl<A: GlobalAlloc> Exact<A> {
         }
     }
 
-    /// Frees a block of another group than the thread works for.
+    /// Frees a block of a group other than the one the thread works for.
     ///
     /// # Safety
     /// 1. The block is in use, with this layout, and its entry was cleared.
     #[inline(never)]
     unsafe fn free_of_another(&self, block: *mut u8, layout: Layout, owner: u32) {
         books::count(owner, -(layout.size() as i64));
-        // SAFETY: 1. The caller's promise: it was made with what `fit` says of the same.
+        // SAFETY: 1. The caller's promise: it was made with `fit` of the same layout.
         unsafe { self.inner.dealloc(block, fit(layout)) }
     }
 
-    /// Frees a block when the thread keeps much.
+    /// Frees a block and posts what the thread keeps.
     ///
     /// # Safety
-    /// 1. As of `free_of_another`.
+    /// 1. As for `free_of_another`.
     #[cold]
     #[inline(never)]
     unsafe fn free_and_post(&self, block: *mut u8, layout: Layout) {
@@ -323,7 +326,7 @@ impl<A: GlobalAlloc> Exact<A> {
         unsafe { self.inner.dealloc(block, fit(layout)) }
     }
 
-    /// Gives a block another size where its owner is behind it before or after.
+    /// Resizes a block whose owner is stored behind it before or after.
     ///
     /// # Safety
     /// 1. The block is in use, with this layout; the new size is not 0. 2. `owner` is its own.
@@ -351,7 +354,7 @@ impl<A: GlobalAlloc> Exact<A> {
     }
 }
 
-/// Posts what the thread keeps, and returns the block: one call, and the last.
+/// Posts what the thread keeps, and returns the block, so that callers can end in one call.
 #[cold]
 #[inline(never)]
 fn post(block: *mut u8) -> *mut u8 {
@@ -362,16 +365,14 @@ fn post(block: *mut u8) -> *mut u8 {
 /// # Safety
 /// 1. The block is in use by the caller, and was made by `make_behind`.
 unsafe fn owner_behind(block: *mut u8) -> u32 {
-    // SAFETY: 1. It has two bytes more, which were written when it was made.
+    // SAFETY: 1. It has two more bytes, which were written when it was made.
     unsafe { block.add(GRANULE).cast::<u16>().read_unaligned().into() }
 }
 
-// SAFETY: 1. Every block is one of `inner`, which is an allocator, made with what `fit` says of its
-// layout, or `fit_behind` if its entry says so, and goes back with the same. It is at least as
-// large and as aligned as was asked for. 2. Nothing unwinds: `books` adds to words, and wraps
-// around.
-// 3. Nothing is called again from within: `books` neither allocates nor frees, and a leaf is of
-// the system.
+// SAFETY: 1. Every block is one of `inner`, which is an allocator, made with `fit` of its layout,
+// or `fit_behind` if its entry says so, and is freed with the same. It is at least as large and as
+// aligned as requested. 2. Nothing unwinds: `books` adds to words, and wraps around.
+// 3. Nothing re-enters: `books` neither allocates nor frees, and leaves come from the system.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -381,7 +382,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: 1. The caller's promise. What is behind a block is not of it.
+        // SAFETY: 1. The caller's promise. The bytes behind a block are not part of it.
         unsafe { self.make(layout, true) }
     }
 
@@ -396,7 +397,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
                 return unsafe { self.free_behind(block, at, layout) };
             }
             if owner != 0 {
-                // SAFETY: 1 and 2. As above. Before its memory is another's.
+                // SAFETY: 1 and 2. As above. Done before its memory can belong to another block.
                 unsafe { write(at, size, 0) };
                 if !books::keeps_of(owner) {
                     // SAFETY: 1. As above.
@@ -408,7 +409,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
                 }
             }
         }
-        // SAFETY: 1. It was made with what `fit` says of the same.
+        // SAFETY: 1. It was made with `fit` of the same layout.
         unsafe { self.inner.dealloc(block, fit(layout)) }
     }
 
@@ -430,23 +431,24 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
             };
         }
         let Some(at) = at.filter(|_| owner != 0) else {
-            // SAFETY: 1. It was made with what `fit` says of the same, which makes no size of 0.
+            // SAFETY: 1. It was made with `fit` of the same layout, which makes no size of 0.
             return unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
         };
-        // SAFETY: 1 and 2. As above. Before it is another's: where the block moves, its memory may
-        // have another owner before `inner` returns.
+        // SAFETY: 1 and 2. As above. Done before its memory can belong to another block: if the
+        // block moves, the old memory may have another owner before `inner` returns.
         unsafe { write(at, layout.size(), 0) };
         // SAFETY: 1. As above.
         let moved = unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
         if moved.is_null() {
-            // SAFETY: 1 and 2. The block is as it was.
+            // SAFETY: 1 and 2. The block is unchanged.
             unsafe { write(at, layout.size(), owner) };
             return moved;
         }
-        // SAFETY: 1. From above; what would be behind it was asked about. 2. It was not returned
-        // yet.
+        // SAFETY: 1. From above; an owner that would be stored behind it was excluded. 2. It was
+        // not returned yet.
         unsafe { self.give(moved, size, owner) };
-        // Not before: the number of a group that has ended is another's once it has no block.
+        // Not earlier: the number of a group that has ended can pass to another group once it has
+        // no block.
         books::count(owner, -(layout.size() as i64));
         moved
     }

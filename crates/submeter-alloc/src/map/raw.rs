@@ -1,11 +1,11 @@
-//! A part of a map, which stays once it was made.
+//! A part of a map, which is permanent once made.
 #![allow(unsafe_code, reason = "memory that no allocator of ours may give")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A `T` of zeroes, once it was made. It is never freed.
+/// A zeroed `T`, once made. It is never freed.
 pub(crate) struct Leaf<T>(AtomicPtr<T>);
 
 impl<T> Leaf<T> {
@@ -16,23 +16,23 @@ impl<T> Leaf<T> {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<NonNull<T>> {
-        // Acquire: pairs with the AcqRel in `make`, so that it is found zeroed.
+        // Acquire: pairs with the AcqRel in `make`, so the leaf is seen zeroed.
         NonNull::new(self.0.load(Ordering::Acquire))
     }
 
-    /// Makes it, unless another thread does; none where memory is short.
+    /// Makes it, unless another thread does. Returns `None` if memory is short.
     pub(crate) fn make(&self) -> Option<NonNull<T>> {
         let layout = Layout::new::<T>();
-        // Not of the allocator that is being called: that may be dropped, may write the zeroes, and
-        // is in the middle of a call. The system maps what is large by itself, and it takes memory
-        // where it is first written.
-        // SAFETY: 1. The layout is not of size 0: see `new`.
+        // Not from the allocator that is being called: it may be dropped, may write the zeroes, and
+        // is in the middle of a call. The system gives a large block a mapping of its own, which
+        // takes memory only where it is first written. SAFETY: 1. The layout is not of size 0: see
+        // `new`.
         let made = unsafe { System.alloc_zeroed(layout) };
-        // AcqRel: what others find here is zeroed, and what this thread finds of theirs is.
+        // AcqRel: other threads see this leaf zeroed, and this thread sees theirs zeroed.
         let put =
             self.0.compare_exchange(null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire);
         if put.is_err() && !made.is_null() {
-            // SAFETY: 1. From above, with this layout, and given to nobody.
+            // SAFETY: 1. From above, with this layout, and not passed on.
             unsafe { System.dealloc(made, layout) };
         }
         self.get()

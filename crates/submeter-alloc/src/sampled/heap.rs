@@ -1,4 +1,4 @@
-//! What brings the samples to a tree.
+//! Transfers the samples to a tree.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,14 +25,14 @@ pub struct Live {
 }
 
 impl Live {
-    /// Returns the standard error of what a group and all below it hold, in bytes: 19 of 20
-    /// estimates and more are within 2.2 of them. Costs a read of the gauge.
+    /// Returns the standard error of what a group and all below it hold, in bytes: at least 19 of
+    /// 20 estimates are within 2.2 standard errors. Costs a read of the gauge.
     #[must_use]
     pub fn error_bytes(&self, group: &Group) -> u64 {
         error_bytes(group.sum(self.samples))
     }
 
-    /// As [`error_bytes`](Live::error_bytes), of a copy of a group.
+    /// The same as [`error_bytes`](Live::error_bytes), for a copy of a group.
     #[must_use]
     pub fn error_bytes_in(&self, group: &GroupValues) -> u64 {
         error_bytes(group.gauge(self.samples))
@@ -59,7 +59,7 @@ impl Metrics for Live {
     }
 }
 
-/// The samples of a tree's groups, of which a process has at most one. See the [module](super).
+/// The samples of a tree's groups. A process has at most one. See the [module](super).
 ///
 /// # Examples
 /// ```
@@ -89,34 +89,34 @@ pub struct Heap {
     books: exact::Heap,
     root: Group,
     live: Live,
-    /// What the tree has of what is lacking.
+    /// The lacking bytes that the tree already has.
     lacking: AtomicU64,
 }
 
 impl Heap {
-    /// Begins to charge the groups of `tree`: each thread from its next switch on.
+    /// Starts charging the groups of `tree`: each thread from its next switch on.
     ///
     /// # Errors
     /// When the global allocator is neither a [`Sampled`](super::Sampled) nor a
-    /// [`Chosen`](crate::Chosen), when `live` is another tree's, when the process has had a `Heap`
-    /// before, and when there are no addresses for samples. Groups for which there is no room later
-    /// are nobody's.
+    /// [`Chosen`](crate::Chosen), when `live` belongs to another tree, when the process has had a
+    /// `Heap` before, or when there is no address space for samples. Blocks of groups for which
+    /// there is no room later have no owner.
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
-        // Before the rung is chosen: where there are none, another one can be.
+        // Before the rung is chosen: without address space, another rung can still be chosen.
         slots::start().map_err(StartError::NoAddresses)?;
         let bytes = live::Live { bytes: live.bytes };
         let books = exact::Heap::begin(Rung::Sampled, tree, bytes, Some(live.samples))?;
         Ok(Heap { books, root: tree.root().clone(), live, lacking: AtomicU64::new(0) })
     }
 
-    /// Brings what changed since the last flush to the gauges of the groups, which show it after a
-    /// flush of the tree, as after any update. Call it before the tree is read.
+    /// Adds what changed since the last flush to the groups' gauges, which show it after a flush of
+    /// the tree, as after any update. Call it before the tree is read.
     ///
-    /// Costs three sums over CPUs for each group that has blocks, and a lookup for each that
-    /// changed. In a forked child as [`exact::Heap::flush`].
+    /// Costs three sums over CPUs for each group that has blocks, and a lookup for each group that
+    /// changed. In a forked child it behaves like [`exact::Heap::flush`].
     pub fn flush(&self) {
         let now = samples::lacking();
-        // Relaxed: each part that was added is taken once, whichever flush does.
+        // Relaxed: each added part is taken once, by whichever flush.
         let before = self.lacking.swap(now, Ordering::Relaxed);
         self.root.adjust(self.live.lacking, now.wrapping_sub(before).cast_signed());
         self.books.flush();
@@ -128,8 +128,8 @@ impl Heap {
         self.books.numbers()
     }
 
-    /// Flushes, and returns what the books and the tree have: the same, once no thread allocates
-    /// meanwhile. A standing check, and no measure of the estimate.
+    /// Flushes, and returns the totals of the books and of the tree. They are equal if no thread
+    /// allocates meanwhile. A permanent self-check, not a measure of the estimate.
     ///
     /// Costs a [`flush`](Heap::flush), and a flush of the tree.
     #[must_use]

@@ -1,22 +1,22 @@
 //! Which bytes are sampled, and what a sampled block stands for.
 //!
-//! Each byte that is allocated is a *place* with the same small chance, whatever was one before;
-//! a block is sampled if one of its bytes is. So a block of s bytes is with the chance
-//! p = 1 − e^(−s/R), where R is [`INTERVAL`], and stands for w = s/p bytes: as many as it has, on
-//! average over those that are sampled and those that are not. The variance of that is estimated
-//! by (1 − p)·w² for each sample, which for blocks below [`EXACT`] is R² less a part in 700: the
-//! standard error of a sum over n samples is R·√n, and as n is a matter of chance itself,
-//! [`error`] counts one more: nothing is known of a group without samples but that it is small.
+//! Each allocated byte is a *place* with the same small chance, independently of all others; a
+//! block is sampled if one of its bytes is a place. A block of s bytes is therefore sampled with
+//! the chance p = 1 − e^(−s/R), where R is [`INTERVAL`], and stands for w = s/p bytes. On average
+//! over sampled and unsampled blocks that is its own size. The variance is estimated by (1 − p)·w²
+//! for each sample, which for blocks below [`EXACT`] is R² less one part in 700, so the standard
+//! error of a sum over n samples is R·√n. Because n itself is random, [`error`] counts one more:
+//! all that is known of a group without samples is that it is small.
 
-/// How many bytes there are for each place, on average.
+/// Bytes for each place, on average.
 pub(super) const INTERVAL: u64 = 64 << 10;
 
-/// Blocks of this size and more are not sampled, but known.
+/// Blocks of this size and more are known instead of sampled.
 ///
-/// The interval would do as well, and four out of ten blocks of half its size would then be moved
-/// to slots that round them up. From here on, what an owner costs is lost in what such a block
-/// costs anyway; and below, at most one block in eight has a slot, which is why slots may be powers
-/// of two.
+/// The interval itself would also work, but then four out of ten blocks of half its size would go
+/// to slots that round them up. From this size on, the cost of an owner is negligible beside what
+/// such a block costs anyway. Below it, at most one block in eight has a slot, which is why slots
+/// may be powers of two.
 pub(super) const EXACT: usize = 8 << 10;
 
 /// Returns what a sampled block stands for: s/(1 − e^(−s/R)), by the first terms of its series.
@@ -31,24 +31,24 @@ pub(super) fn error(samples: f64) -> f64 {
     INTERVAL as f64 * (samples + 1.0).sqrt()
 }
 
-/// Returns how many bytes come before the next place. `random` has any of 2^64 values, each as
+/// Returns how many bytes come before the next place. `random` has any of 2^64 values, all equally
 /// likely.
 pub(super) fn next_place(random: u64) -> i64 {
     // 53 bits, and not 0.
     let chance = ((random >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    // A chance of e^(-n/R) for n bytes or more.
+    // The chance of n bytes or more is e^(-n/R).
     (-(INTERVAL as f64) * chance.ln()) as i64
 }
 
 /// Returns whether a sampled block that shrinks is still one: with the chance that a block of its
-/// new size has, if one of its old size was.
+/// new size is sampled, given that one of its old size was.
 pub(super) fn remains(random: u64, old: usize, new: usize) -> bool {
     // The chances are s/w.
     let (old, new) = (old as f64 / weight(old) as f64, new as f64 / weight(new) as f64);
     is_within(random, new / old)
 }
 
-/// Returns whether a block of which nothing is known but its size is sampled.
+/// Returns whether a block is sampled of which only the size is known.
 pub(super) fn is_sampled(random: u64, size: usize) -> bool {
     is_within(random, size as f64 / weight(size) as f64)
 }
@@ -57,7 +57,7 @@ fn is_within(random: u64, chance: f64) -> bool {
     ((random >> 11) as f64) < chance * (1_u64 << 53) as f64
 }
 
-/// Returns the next number of a sequence that never ends (splitmix64), whatever it begins with.
+/// Returns the next number of an endless sequence (splitmix64), whatever it starts with.
 pub(super) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -75,7 +75,7 @@ mod tests {
         -(-(size as f64) / R).exp_m1()
     }
 
-    /// Takes a block's bytes, and returns whether it is sampled.
+    /// Takes a block's bytes off, and returns whether it is sampled.
     fn allocate(left: &mut i64, size: usize, state: &mut u64) -> bool {
         *left -= size as i64;
         if *left < 0 {
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A block that grows in steps, and shrinks, is sampled as one that always had its last size.
+    /// A block that grows in steps and shrinks is sampled like one that always had its last size.
     #[test]
     fn a_resized_block_has_its_last_sizes_chance() {
         let blocks = if cfg!(miri) { 1_000 } else { 200_000 };
@@ -133,7 +133,7 @@ mod tests {
         for _ in 0..blocks {
             let mut sampled = allocate(&mut left, 1_000, &mut state);
             for more in [2_000, 5_000] {
-                // One that is sampled has what it grows by without a look.
+                // A sampled block gets the bytes it grows by without a check.
                 sampled = sampled || allocate(&mut left, more, &mut state);
             }
             sampled = sampled && remains(random(&mut state), 8_000, 3_000);
@@ -146,8 +146,8 @@ mod tests {
         assert!((met - expected).abs() < 4.0 * sigma, "{met} of {expected} ± {sigma}");
     }
 
-    /// Of 1,000 heaps, each estimated once: the mean, and how often the truth is within 2.2
-    /// standard errors. Of so many, 972 are expected there, give or take 5.
+    /// Of 1,000 heaps, each estimated once: the mean, and how often the true value is within 2.2
+    /// standard errors. Of 1,000, 972 are expected there, give or take 5.
     #[test]
     fn the_estimate_is_unbiased_within_its_interval() {
         let (runs, blocks) = if cfg!(miri) { (5, 200) } else { (1_000, 40_000) };
@@ -157,7 +157,7 @@ mod tests {
             let mut left = next_place(random(&mut state));
             let (mut estimate, mut samples, mut truth) = (0, 0_u32, 0);
             for _ in 0..blocks {
-                // Sizes of all magnitudes, and half of the blocks are freed again.
+                // Sizes of all magnitudes; half of the blocks are freed again.
                 let any = random(&mut state);
                 let size = 1 + ((any as usize % EXACT) >> (any >> 32 & 7));
                 let sampled = size < EXACT && allocate(&mut left, size, &mut state);

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use super::odds;
 
 struct Here {
-    /// How many bytes come before the next sample; less than 0 when the last block reached it.
-    /// Every small block is taken off here, and nothing else happens to most.
+    /// Bytes before the next sample; less than 0 when the last block reached it. Every small block
+    /// is subtracted here, and for most nothing else happens.
     left: Cell<i64>,
-    /// Set while the other words are changed. A signal handler that comes then leaves them alone:
-    /// its blocks are not sampled.
+    /// Set while the other words change. A signal handler that runs then leaves them alone: its
+    /// blocks are not sampled.
     is_busy: Cell<bool>,
-    /// 0 for a thread that has not begun.
+    /// 0 for a thread that has not started sampling.
     random: Cell<u64>,
 }
 
 thread_local! {
-    /// Constant and without a destructor: as the words of [`Metered`](crate::Metered).
+    /// Constant and without a destructor, like the words of [`Metered`](crate::Metered).
     static HERE: Here = const {
         Here {
             left: Cell::new(0),
@@ -30,11 +30,11 @@ thread_local! {
 
 const _: () = assert!(!std::mem::needs_drop::<Here>());
 
-/// Takes bytes off, and returns whether they are before the next place: then they are not sampled,
-/// and there is nothing more to do. Otherwise [`is_due`] is.
+/// Subtracts bytes, and returns whether they all come before the next place. Then they are not
+/// sampled and nothing more is to be done. Otherwise call [`is_due`].
 #[inline(always)]
 pub(super) fn pass(size: usize) -> bool {
-    // It never fails, as there is no destructor; `with` would have code for a panic.
+    // It never fails because there is no destructor; `with` would contain code for a panic.
     HERE.try_with(|here| {
         let left = here.left.get().wrapping_sub(size as i64);
         here.left.set(left);
@@ -48,14 +48,15 @@ fn give_back(size: usize) {
     let _ = HERE.try_with(|here| here.left.set(here.left.get().wrapping_add(size as i64)));
 }
 
-/// Calls `change` unless it is being called on this thread: no handler is in the middle of another.
+/// Calls `change` unless such a call is already running on this thread, which a handler
+/// interrupted.
 fn alone<T>(change: impl FnOnce(&Here) -> T) -> Option<T> {
     HERE.try_with(|here| {
         if here.is_busy.replace(true) {
             return None;
         }
-        // SeqCst, here and below: for handlers on this thread, which find the words in this order;
-        // it emits no instruction.
+        // SeqCst, here and below: for handlers on this thread, which see the words in this order.
+        // It emits no instruction.
         compiler_fence(Ordering::SeqCst);
         let result = change(here);
         compiler_fence(Ordering::SeqCst);
@@ -67,11 +68,11 @@ fn alone<T>(change: impl FnOnce(&Here) -> T) -> Option<T> {
 }
 
 fn random(here: &Here) -> u64 {
-    /// Differs between threads, whose words may lie where those of others did.
+    /// Makes a difference between threads, whose words may lie where another thread's did.
     static THREADS: AtomicU64 = AtomicU64::new(0);
     let mut state = here.random.get();
     if state == 0 {
-        // Relaxed: a number that no other thread has.
+        // Relaxed: only a unique number is needed.
         let thread = THREADS.fetch_add(1, Ordering::Relaxed);
         state = ptr::from_ref(here).addr() as u64 ^ thread.rotate_right(16);
     }
@@ -80,18 +81,18 @@ fn random(here: &Here) -> u64 {
     random
 }
 
-/// Looks for the next place after a [`pass`] that returned false, and returns whether there was one
-/// among the bytes. In a handler that interrupts this on its own thread they have none.
+/// Finds the next place after a [`pass`] that returned false, and returns whether one was among the
+/// bytes. In a handler that interrupts this on its own thread, none is.
 pub(super) fn is_due(size: usize) -> bool {
     let due = alone(|here| {
         if here.random.get() == 0 {
-            // The first bytes of this thread, which has not looked for a place before.
+            // The first bytes of this thread, which has not drawn a place before.
             here.left.set(here.left.get().wrapping_add(odds::next_place(random(here))));
         }
         let is_due = here.left.get() < 0;
         if is_due {
-            // What of a block comes after its first place does not matter: the next block begins as
-            // far from the next place as any byte.
+            // The part of a block after its first place does not matter: the next block is as far
+            // from its next place as any byte.
             here.left.set(odds::next_place(random(here)));
         }
         is_due
@@ -102,17 +103,17 @@ pub(super) fn is_due(size: usize) -> bool {
     })
 }
 
-/// Decides by a number of this thread's.
+/// Decides by one of this thread's random numbers.
 pub(super) fn draw(decide: impl FnOnce(u64) -> bool) -> bool {
     alone(|here| decide(random(here))).unwrap_or(false)
 }
 
-/// Calls while nothing is sampled on this thread; not if that is so already.
+/// Runs `call` with sampling off on this thread. Does not run it if sampling is off already.
 pub(super) fn unsampled<T>(call: impl FnOnce() -> T) -> Option<T> {
     alone(|_| call())
 }
 
-/// Returns whether the call takes bytes off here, as those of a `Sampled` do.
+/// Returns whether the call subtracts bytes here, as calls of a `Sampled` do.
 pub(super) fn passes(call: impl FnOnce()) -> bool {
     const BEFORE: i64 = odds::INTERVAL as i64;
     let set = |left| HERE.try_with(|here| here.left.replace(left)).unwrap_or(BEFORE);
@@ -125,18 +126,18 @@ pub(super) fn passes(call: impl FnOnce()) -> bool {
 mod tests {
     use super::*;
 
-    /// A thread begins as far from a place as any byte.
+    /// A thread starts as far from a place as any byte.
     #[test]
     fn a_thread_begins_as_far_off_as_any_byte() {
         let first = || !pass(1_000) && is_due(1_000);
         let threads = if cfg!(miri) { 10 } else { 1_000 };
         let met = (0..threads).filter(|_| std::thread::spawn(first).join().expect("no panic"));
-        // One in 66, and not each.
+        // One in 66, not every one.
         let met = met.count();
         assert!(met < 45 && (met > 0 || cfg!(miri)), "{met} of {threads}");
     }
 
-    /// A handler in the middle samples nothing and takes nothing off.
+    /// A handler in the middle samples nothing and subtracts nothing.
     #[test]
     fn a_handler_in_the_middle_samples_nothing() {
         HERE.with(|here| here.left.set(10));

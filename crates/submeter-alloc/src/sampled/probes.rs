@@ -1,11 +1,11 @@
-//! The calls that tell profilers outside of the process of samples.
+//! The calls that report samples to profilers outside the process.
 //!
-//! Nothing without the feature `memory-probes`.
+//! Empty without the feature `memory-probes`.
 
 #[cfg(feature = "memory-probes")]
 use submeter_sys::memory_probes;
 
-/// Tells of a block that is sampled or known from now on.
+/// Reports a block that is sampled or known from now on.
 #[inline(always)]
 pub(super) fn begins(block: *mut u8, size: usize, weight: u64) {
     #[cfg(feature = "memory-probes")]
@@ -14,7 +14,7 @@ pub(super) fn begins(block: *mut u8, size: usize, weight: u64) {
     let _ = (block, size, weight);
 }
 
-/// Tells that it no longer is: before its place may be another block's.
+/// Reports that it no longer is. Called before its place can belong to another block.
 #[inline(always)]
 pub(super) fn ends(block: *mut u8) {
     #[cfg(feature = "memory-probes")]

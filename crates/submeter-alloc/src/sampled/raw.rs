@@ -8,7 +8,7 @@ use super::slots::{self, Slot};
 use super::{places, samples};
 use crate::exact::books;
 
-/// An allocator that knows which group a part of its blocks was allocated in. See the
+/// An allocator that knows for a part of its blocks in which group they were allocated. See the
 /// [module](crate::sampled).
 ///
 /// # Examples
@@ -32,7 +32,7 @@ impl<A> Sampled<A> {
         Sampled { inner }
     }
 
-    /// Returns the allocator below, as for its statistics.
+    /// Returns the inner allocator, for example to read its statistics.
     pub const fn inner(&self) -> &A {
         &self.inner
     }
@@ -53,7 +53,7 @@ impl<A: GlobalAlloc> Sampled<A> {
         unsafe { if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
     }
 
-    /// Allocates a block that is to be known, or after a `pass` that returned false.
+    /// Allocates a block that is to be known, or one for which `pass` returned false.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
@@ -81,12 +81,12 @@ impl<A: GlobalAlloc> Sampled<A> {
         unsafe { self.bare(layout, zeroed) }
     }
 
-    /// Gives a known or sampled block another size, or one that may become so.
+    /// Resizes a block that is known or sampled, or that may become so.
     ///
     /// # Safety
     /// 1. The block is in use, with this layout; the new size is neither 0 nor too large for the
-    ///    alignment. 2. If the block is neither, is to be larger and not to be known, then a `pass`
-    ///    of what it grows by has returned false.
+    ///    alignment. 2. If the block is neither, grows, and does not become known, then a `pass` of
+    ///    what it grows by has returned false.
     #[cold]
     #[inline(never)]
     unsafe fn resize(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -121,9 +121,10 @@ impl<A: GlobalAlloc> Sampled<A> {
     ///
     /// # Safety
     /// 1. The block is in use, with this layout, and one of `inner`. 2. `to` has `len` bytes that
-    ///    nobody uses yet; no more than the block has.
+    ///    nothing uses yet, and `len` is at most the block's size.
     unsafe fn replace(&self, block: *mut u8, layout: Layout, to: *mut u8, len: usize) {
-        // SAFETY: 1 and 2. The caller's promises. The two lie apart: one of them is in the range.
+        // SAFETY: 1 and 2. The caller's promises. The two do not overlap: only one of them is in
+        // the range.
         unsafe {
             block.copy_to_nonoverlapping(to, len);
             self.inner.dealloc(block, layout);
@@ -131,7 +132,8 @@ impl<A: GlobalAlloc> Sampled<A> {
     }
 
     /// # Safety
-    /// 1. The block is in use, with this layout, which is of a known one; the new one is valid.
+    /// 1. The block is in use, with this layout, which is that of a known block; the new layout is
+    ///    valid.
     unsafe fn resize_known(&self, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
         let owner = samples::take_out(block);
         if new.size() < EXACT
@@ -153,7 +155,7 @@ impl<A: GlobalAlloc> Sampled<A> {
     }
 
     /// # Safety
-    /// 1. The slot is of a block in use, with the old layout; the new one is valid.
+    /// 1. The slot holds a block in use, with the old layout; the new layout is valid.
     unsafe fn resize_in_slot(&self, slot: Slot, old: Layout, new: Layout) -> *mut u8 {
         let (from, to) = (old.size(), new.size());
         if slot.fits(to) && to < EXACT {
@@ -167,8 +169,8 @@ impl<A: GlobalAlloc> Sampled<A> {
         if block.is_null() {
             return block;
         }
-        // SAFETY: 1. Both are in use by this call alone, are as large as that, and lie apart: a
-        // slot that was just taken is another.
+        // SAFETY: 1. Both are used by this call alone, are at least that large, and do not overlap:
+        // a slot that was just taken is a different one.
         unsafe { slot.block().copy_to_nonoverlapping(block, from) };
         match other {
             Some(other) => samples::resized(slot, other, from, to),
@@ -189,17 +191,17 @@ impl<A: GlobalAlloc> Sampled<A> {
     }
 }
 
-// SAFETY: 1. Every block is one of `inner`, which is an allocator, and goes back with the layout
-// that it came with; or it lies in a slot, by which it is known: open memory that is as large and
-// as aligned as was asked for, and of this block alone until it is put back. 2. Nothing unwinds:
-// all else adds to words, and wraps around. 3. Nothing is called again from within but `open` where
-// it fails: its error allocates, which finds `places` busy and goes to `inner`, none of whose calls
-// it interrupts.
+// SAFETY: 1. Every block is one of `inner`, which is an allocator, and is freed with the layout
+// that it was allocated with; or it lies in a slot, as its address shows: accessible memory that is
+// as large and as aligned as requested, and belongs to this block alone until the slot is put
+// back. 2. Nothing unwinds: everything else adds to words, and wraps around. 3. Nothing re-enters
+// except when `open` fails: its error allocates, which finds `places` busy and goes to `inner`,
+// none of whose calls it interrupts.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() < EXACT && places::pass(layout.size()) {
-            // SAFETY: 1. The caller's promise is of the same method: the layout is not of size 0.
+            // SAFETY: 1. The caller's promise is for the same method: the layout is not of size 0.
             return unsafe { self.inner.alloc(layout) };
         }
         // SAFETY: 1. As above.
@@ -208,7 +210,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // The comparison here, and what follows from it in a call that few blocks make.
+        // Only the comparison is inline; the rest is in a call that few blocks make.
         if slots::has(block) {
             return Self::free(block);
         }
@@ -216,7 +218,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
             samples::forget(block, layout.size());
         }
         // SAFETY: 1. The caller's promise: the block is in use, with this layout. 2. It is one of
-        // `inner`, as all that lie in no slot.
+        // `inner`, like all blocks outside slots.
         unsafe { self.inner.dealloc(block, layout) }
     }
 
@@ -235,7 +237,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
         let old = layout.size();
         let is_other = slots::has(block) || old.max(size) >= EXACT;
         if is_other || (size > old && !places::pass(size - old)) {
-            // SAFETY: 1. The caller's promise. 2. As was looked.
+            // SAFETY: 1. The caller's promise. 2. As was just checked.
             return unsafe { self.resize(block, layout, size) };
         }
         // SAFETY: 1. The caller's promise: the block is in use, with this layout, and the new size

@@ -1,4 +1,4 @@
-//! What begins, changes and ends with a sample or a known block.
+//! The life of a sample or a known block: how it begins, changes and ends.
 
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,13 +8,13 @@ use super::slots::Slot;
 use super::{large, places, probes};
 use crate::exact::{books, owners};
 
-/// What the estimates lack: bytes that samples without a slot stood for, and known blocks for whose
-/// entry there was no memory. No later sample takes them over: it would be of a block that is freed
-/// at another time, and perhaps of another group that has the number then.
+/// The bytes that the estimates lack: what samples without a slot stood for, and known blocks for
+/// whose entry there was no memory. No later sample takes them over: its block would be freed at
+/// another time, and might belong to another group that has the number by then.
 static LACKING: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn lacking() -> u64 {
-    // Relaxed, here and below: one number, of no order with others.
+    // Relaxed, here and below: one number, not ordered with others.
     LACKING.load(Ordering::Relaxed)
 }
 
@@ -23,8 +23,8 @@ fn lack(bytes: u64) {
     LACKING.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Looks whether the `more` bytes of a block that did not pass have a place among them, and takes a
-/// slot for it then. None outside of all groups.
+/// Checks whether there is a place among the `more` bytes of a block that did not pass, and if so
+/// takes a slot for it. Returns `None` outside all groups.
 pub(super) fn begin(layout: Layout, more: usize) -> Option<Slot> {
     if !places::is_due(more) {
         return None;
@@ -35,7 +35,7 @@ pub(super) fn begin(layout: Layout, more: usize) -> Option<Slot> {
     }
 }
 
-/// Takes a slot for a sample, which takes the place of `known` bytes of its owner.
+/// Takes a slot for a sample, which replaces `known` bytes of its owner.
 fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
     let weight = odds::weight(layout.size());
     let Some(slot) = slot(layout) else {
@@ -49,13 +49,13 @@ fn take(owner: u32, layout: Layout, known: usize) -> Option<Slot> {
     Some(slot)
 }
 
-/// Takes a slot for a block. None in a handler that interrupts this on its own thread.
+/// Takes a slot for a block. Returns `None` in a handler that interrupts this on its own thread.
 pub(super) fn slot(layout: Layout) -> Option<Slot> {
-    // An error of the system allocates, which must not come here again.
+    // A system error allocates, which must not re-enter this function.
     places::unsampled(|| Slot::take(layout.size(), layout.align())).flatten()
 }
 
-/// Begins to know a block.
+/// Makes a block known.
 pub(super) fn know(block: *mut u8, owner: u32, size: usize) {
     if owner == 0 {
         return;
@@ -76,8 +76,8 @@ pub(super) fn forget(block: *mut u8, size: usize) {
     }
 }
 
-/// Takes the entry of a known block out, before it is freed or moves: where it was, another may lie
-/// at once. Returns its owner, or 0.
+/// Takes the entry of a known block out, before it is freed or moves: another block may be placed
+/// there at once. Returns its owner, or 0.
 pub(super) fn take_out(block: *mut u8) -> u32 {
     let owner = large::forget(block);
     if owner != 0 {
@@ -86,15 +86,15 @@ pub(super) fn take_out(block: *mut u8) -> u32 {
     owner
 }
 
-/// Puts the entry of a known block back, which has not moved.
+/// Puts back the entry of a known block that has not moved.
 pub(super) fn put_back(block: *mut u8, owner: u32, size: usize) {
     if owner != 0 && large::note(block, owner) {
         probes::begins(block, size, size as u64);
     }
 }
 
-/// Decides whether a known block, whose entry was taken out, is a sample when it shrinks, and takes
-/// a slot for it then.
+/// Decides whether a known block, whose entry was taken out, becomes a sample when it shrinks, and
+/// if so takes a slot for it.
 pub(super) fn shrink_known(owner: u32, old: usize, new: Layout) -> Option<Slot> {
     if owner == 0 || !places::draw(|random| odds::is_sampled(random, new.size())) {
         return None;
@@ -102,7 +102,7 @@ pub(super) fn shrink_known(owner: u32, old: usize, new: Layout) -> Option<Slot> 
     take(owner, new, old)
 }
 
-/// Goes on with a known block, whose entry was taken out, in its new place and size.
+/// Records the new place and size of a known block whose entry was taken out.
 pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: usize) {
     if owner == 0 {
         return;
@@ -114,12 +114,13 @@ pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: usize) 
     if is_known {
         probes::begins(moved, new, new as u64);
     }
-    // At once, so that an owner with one block is never without.
+    // In one step, so that an owner with one block is never without bytes.
     books::count(owner, if is_known { new as i64 } else { 0 } - old as i64);
 }
 
-/// Goes on with what lies in a slot, in its new size: a sample, or what was one until it shrank.
-/// What shrinks stays a sample with the chance of its new size; what grows is one more likely.
+/// Updates a slot whose block has a new size. The block is a sample, or was one until it shrank.
+/// One that shrinks stays a sample with the chance of its new size; one that grows is more likely
+/// to be one.
 pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
     let (owner, weight) = slot.sample();
     if owner == 0 {
@@ -145,7 +146,7 @@ pub(super) fn resized(slot: Slot, to: Slot, old: usize, new: usize) {
     }
 }
 
-/// Ends what lies in a slot, and goes on with the same in a block of its new size elsewhere.
+/// Ends the sample in a slot, and records the same block in its new place and size.
 pub(super) fn left(slot: Slot, block: *mut u8, new: usize) {
     let (owner, _) = slot.sample();
     if new >= EXACT {
@@ -153,7 +154,7 @@ pub(super) fn left(slot: Slot, block: *mut u8, new: usize) {
     } else if owner != 0 {
         lack(odds::weight(new));
     }
-    // After what it gained, so that an owner with one block is never without.
+    // After the gain, so that an owner with one block is never without bytes.
     end(slot);
 }
 

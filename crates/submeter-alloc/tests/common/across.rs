@@ -1,11 +1,11 @@
-//! Blocks that come before a rung is chosen, and go after it.
+//! Blocks that are allocated before a rung is chosen, and freed after.
 
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Of each kind: narrow ones, such as have their owner in two bytes, and known ones.
+/// Sizes of each kind: narrow blocks, blocks with their owner in two bytes, and known blocks.
 const SIZES: [usize; 7] = [1, 8, 16, 17, 500, 9_000, 100_000];
 
 const HELD: usize = 20;
@@ -14,7 +14,7 @@ fn block(size: usize) -> Vec<u8> {
     black_box(vec![size as u8; size])
 }
 
-/// Starts while threads allocate, change and free blocks of each other's. Returns what it returns,
+/// Calls `start` while threads allocate, resize and free each other's blocks. Returns its result,
 /// and blocks that were allocated before.
 pub(crate) fn across<T>(start: impl FnOnce() -> T) -> (T, Vec<Vec<u8>>) {
     let rounds = if cfg!(miri) { 3 } else { 1_000 };

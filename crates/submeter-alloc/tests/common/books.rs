@@ -12,7 +12,7 @@ pub(crate) struct Books {
     pub(crate) heap: Heap,
 }
 
-/// A process has one; a test at a time looks at it.
+/// Returns the books. A process has one, which one test at a time uses.
 pub(crate) fn books() -> (&'static Books, MutexGuard<'static, ()>) {
     static BOOKS: OnceLock<Books> = OnceLock::new();
     static ALONE: Mutex<()> = Mutex::new(());
@@ -28,13 +28,13 @@ pub(crate) fn books() -> (&'static Books, MutexGuard<'static, ()>) {
 }
 
 impl Books {
-    /// Live bytes.
+    /// Returns the live bytes of a group.
     pub(crate) fn of(&self, group: &Group) -> i64 {
         self.heap.flush();
         group.sum(self.live.bytes)
     }
 
-    /// Compares what the books and the tree have.
+    /// Compares the books with the tree.
     #[track_caller]
     pub(crate) fn must_balance(&self) {
         let balance = self.heap.balance();

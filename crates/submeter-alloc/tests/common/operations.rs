@@ -1,6 +1,7 @@
-//! How long the stress tests of allocators go on.
+//! How long the stress tests of allocators run.
 
-/// A million, or another number under Miri, unless `SUBMETER_HEAP_OPERATIONS` says how many.
+/// Returns a million, or another number under Miri, unless `SUBMETER_HEAP_OPERATIONS` says how
+/// many.
 pub(crate) fn operations(miri: usize) -> usize {
     let default = if cfg!(miri) { miri } else { 1_000_000 };
     let set = std::env::var("SUBMETER_HEAP_OPERATIONS").ok();

@@ -11,7 +11,7 @@ pub(crate) struct Samples {
     pub(crate) heap: Heap,
 }
 
-/// A process has one; a test at a time looks at it.
+/// Returns the samples. A process has one set, which one test at a time uses.
 pub(crate) fn samples() -> (&'static Samples, MutexGuard<'static, ()>) {
     static SAMPLES: OnceLock<Samples> = OnceLock::new();
     static ALONE: Mutex<()> = Mutex::new(());
@@ -27,7 +27,7 @@ pub(crate) fn samples() -> (&'static Samples, MutexGuard<'static, ()>) {
 }
 
 impl Samples {
-    /// Live bytes, by the estimate.
+    /// Returns the estimated live bytes of a group.
     pub(crate) fn of(&self, group: &Group) -> i64 {
         self.heap.flush();
         group.sum(self.live.bytes)
@@ -39,8 +39,8 @@ impl Samples {
         group.sum(self.live.samples)
     }
 
-    /// Compares the estimate with what there is: within five standard errors of what should be
-    /// known, which chance exceeds once in a million tests.
+    /// Compares the estimate with the truth: it must be within five standard errors, which chance
+    /// exceeds once in a million tests.
     #[track_caller]
     pub(crate) fn must_be_near(&self, group: &Group, truth: i64) {
         let (estimate, samples) = (self.of(group), self.count(group));
@@ -49,7 +49,7 @@ impl Samples {
         assert!(far < errors, "{group:?}: {estimate} by {samples} samples for {truth}");
     }
 
-    /// Compares what the books and the tree have.
+    /// Compares the books with the tree.
     #[track_caller]
     pub(crate) fn must_balance(&self) {
         let balance = self.heap.balance();

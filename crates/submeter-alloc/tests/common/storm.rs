@@ -1,4 +1,4 @@
-//! Threads that allocate in groups that live and die, and change and free what others allocated.
+//! Threads that allocate in groups that live and die, and resize and free what others allocated.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,14 +6,14 @@ use std::thread;
 
 use submeter::{Group, Tree};
 
-/// A block, and the place of its group in the list of all that there ever were.
+/// A block, and the index of its group in the list of all groups that ever existed.
 pub(crate) type Block = (Vec<u8>, usize);
 
-/// Allocates, grows, shrinks or frees: one of these blocks, for the group at a place in the list.
+/// Allocates, grows, shrinks or frees one of these blocks, for the group at an index in the list.
 pub(crate) type ChangeOne = fn(&mut Vec<Block>, usize, &mut fastrand::Rng);
 
-/// Has threads change blocks below `/storm`, each in a list with room for so many as are `held`.
-/// Returns what is left, with the list of groups.
+/// Makes threads change blocks below `/storm`, each in a list with room for `held` blocks. Returns
+/// the remaining blocks, and the list of groups.
 pub(crate) fn storm(
     tree: &Tree,
     flush: impl Fn() + Sync,
@@ -22,7 +22,7 @@ pub(crate) fn storm(
 ) -> (Vec<Block>, Vec<Group>) {
     const THREADS: usize = 4;
     const ROUND: usize = if cfg!(miri) { 40 } else { 100 };
-    /// One round in so many ends with its group.
+    /// One in this many rounds ends with its group.
     const LIVES: u32 = if cfg!(miri) { 5 } else { 50 };
     let lists: Vec<Mutex<Vec<Block>>> =
         (0..THREADS).map(|_| Mutex::new(Vec::with_capacity(held))).collect();

@@ -1,4 +1,4 @@
-//! One event: how it is opened, why that is refused, and its count when it was last read.
+//! One event: how it is opened, why that may be refused, and its last count.
 
 use std::io;
 

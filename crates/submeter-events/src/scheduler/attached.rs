@@ -115,7 +115,7 @@ impl AttachedEvents {
     }
 
     /// Puts it on counters, unless it needs some and they are known to be `full`. Returns false if
-    /// it found that they are.
+    /// it finds them full.
     #[inline]
     pub(super) fn place_unless<P: Pmu>(&mut self, full: bool, pmu: &mut P, now_ns: u64) -> bool {
         let to_be = self.state == State::Inactive && !(full && self.hardware);

@@ -141,8 +141,8 @@ struct Link {
     queue: Option<QueueId>,
 }
 
-/// The maximum of groups in a chain, including the root: a tree of `submeter` has 64 levels below
-/// it.
+/// Maximum number of groups in a chain, including the root: a tree of `submeter` has 64 levels
+/// below it.
 const CHAIN_MAX: usize = 65;
 
 impl<P: Pmu> Scheduler<P> {
@@ -322,7 +322,7 @@ impl<P: Pmu> Scheduler<P> {
         debug_assert!(self.counts_for_the_chain_alone(), "a group that was left is counted for");
     }
 
-    /// Returns whether all that is on counters is of the chain's groups, or of all groups.
+    /// Returns whether everything on counters belongs to the chain's groups, or to all groups.
     fn counts_for_the_chain_alone(&self) -> bool {
         let current = |scope| match scope {
             Scope::Group(key) => self.chain.iter().any(|link| link.group == key),
@@ -335,8 +335,8 @@ impl<P: Pmu> Scheduler<P> {
     /// Makes another flexible event group the first one, if any waits for a counter and the current
     /// first one has counted during its turn. Returns whether any waited.
     ///
-    /// Each of `k` flexible event groups is first once in `k` calls, and then counts, if the
-    /// counters that pinned ones leave are enough for it. The first one keeps its turn until it has
+    /// Each of `k` flexible event groups is first once in `k` calls, and then counts if the
+    /// counters left over by pinned ones suffice for it. The first one keeps its turn until it has
     /// counted for some time, so that none is skipped because its group is always left at the wrong
     /// moment.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
@@ -521,8 +521,8 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     /// Places the flexible events of the chain's groups from `from` on, and those for all groups,
-    /// in order. Once one that needs counters has found none, no other such event group is tried:
-    /// small ones would starve a large one.
+    /// in order. Once an event group that needs counters has found none, no other such group is
+    /// tried: small ones would starve a large one.
     fn place_flexible(&mut self, from: usize, everywhere: bool, now_ns: u64) {
         self.walk(from, everywhere);
         let mut full = false;

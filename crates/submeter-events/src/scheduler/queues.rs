@@ -10,7 +10,7 @@ use crate::index::{GroupIndex, NONE};
 /// The index of a queue. The first queue is that of the events for all groups.
 pub(super) type QueueId = u32;
 
-/// The queue of events for all groups, which is that of no group.
+/// The queue of events for all groups, which belongs to no group.
 pub(super) const EVERYWHERE: QueueId = NONE;
 
 /// One event group in its queue.
@@ -28,7 +28,7 @@ pub(super) struct EventQueue {
     // Not ring buffers: a switch walks them, and they rotate only when events take turns.
     pub(super) pinned: Vec<QueuePlace>,
     pub(super) flexible: Vec<QueuePlace>,
-    /// The number of event groups that need counters, of which there may be too few.
+    /// Number of event groups that need counters, which may be scarce.
     needy: u32,
     /// The last of the scheduler's turns in which it took part.
     turn: u64,
@@ -53,8 +53,8 @@ impl EventQueue {
     }
 }
 
-/// The initial capacity of a queue: most groups have no more event groups, so that queues lie
-/// densely in memory.
+/// The initial capacity of a queue: most groups have no more event groups, so queues lie densely in
+/// memory.
 const FEW: usize = 4;
 
 /// A position in the walk over several queues.

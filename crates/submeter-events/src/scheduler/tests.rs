@@ -9,7 +9,8 @@ const ROOT: GroupKey = GroupKey(0);
 const CHAINS: &[&[u64]] =
     &[&[1, 0], &[2, 1, 0], &[3, 2, 1, 0], &[4, 2, 1, 0], &[5, 1, 0], &[6, 0], &[8, 7, 6, 0], &[0]];
 
-/// A scheduler that has one event for each group, two of which are of no tree, and one for all.
+/// Returns a scheduler with one event for each group, two of which belong to no tree, and one for
+/// all groups.
 fn scheduler() -> Scheduler<SimulatedPmu> {
     let mut events = Scheduler::new(SimulatedPmu::new(16));
     let cycles = &parse("cycles").expect("valid")[0];
@@ -26,7 +27,7 @@ fn path(chain: &[u64]) -> impl Iterator<Item = (GroupKey, usize)> {
     chain.iter().map(|&group| GroupKey(group)).zip(depths)
 }
 
-/// How often `act` programs or reads counters.
+/// Returns how often `act` programs or reads counters.
 fn operations(
     events: &mut Scheduler<SimulatedPmu>,
     act: impl FnOnce(&mut Scheduler<SimulatedPmu>),
@@ -75,8 +76,8 @@ fn a_switch_along_a_path_equals_one_to_a_chain() {
     }
 }
 
-// A test and not an assertion in the program, because another compiler may use a different layout,
-// which works as well.
+// A test instead of an assertion in the program, because another compiler may use a different
+// layout, which works as well.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn switched_parts_have_their_documented_size() {

@@ -22,10 +22,10 @@ pub(crate) use self_test::*;
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
 
-/// One sequence's `asm!`, with what the delay points need where they are compiled in.
+/// One sequence's `asm!`, with the operands of the delay points where they are compiled in.
 ///
-/// x16 and x17 are lost: a jump from the abort path to its function, in another section, gets a
-/// veneer from the linker when the program's code is larger than 128 MiB, and veneers use them.
+/// x16 and x17 are clobbered: if the program's code is larger than 128 MiB, the linker gives a jump
+/// from the abort path to its function in another section a veneer, and veneers use them.
 #[cfg(not(submeter_inject))]
 macro_rules! sequence {
     ($($part:tt)*) => { asm!($($part)* out("x16") _, out("x17") _) };
@@ -37,8 +37,8 @@ macro_rules! sequence {
     };
 }
 
-/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a
-/// comparison and its branch: it changes the flags.
+/// Delay point `$n` (see `inject.rs`): nothing, or a bounded loop. Never between a comparison and
+/// its branch, because it changes the flags.
 #[cfg(not(submeter_inject))]
 macro_rules! point {
     ($n:literal) => {
@@ -65,7 +65,7 @@ macro_rules! point {
     };
 }
 
-/// The descriptor (label 77), and `rseq_cs` pointing to it; leaves the area's address in `area`.
+/// Emits the descriptor (label 77) and points `rseq_cs` to it; leaves the area's address in `area`.
 macro_rules! arm {
     () => {
         concat!(
@@ -83,7 +83,7 @@ macro_rules! arm {
     };
 }
 
-/// Loads the row's number into `t`, and leaves for `$outside` unless it is below `$rows`.
+/// Loads the row's number into `t`, and jumps to `$outside` unless it is below `$rows`.
 macro_rules! row {
     ($outside:literal, $rows:literal) => {
         concat!(
@@ -96,7 +96,7 @@ macro_rules! row {
     };
 }
 
-/// The CPU's number: of a thread that is not registered it is above every number of rows.
+/// The CPU's number. For a thread that is not registered it is above any number of rows.
 #[cfg(not(submeter_mm_cid))]
 macro_rules! row_number {
     ($outside:literal) => {
@@ -104,7 +104,7 @@ macro_rules! row_number {
     };
 }
 
-/// `mm_cid`, which is 0 for a thread that is not registered: `cpu_id` says that it is.
+/// `mm_cid`. It is 0 for a thread that is not registered, so `cpu_id` is tested for that.
 #[cfg(submeter_mm_cid)]
 macro_rules! row_number {
     ($outside:literal) => {
@@ -147,14 +147,14 @@ macro_rules! abort_to_end {
     };
 }
 
-// Here, behind the macros that it uses.
+// Here, after the macros that it uses.
 #[path = "aarch64/self_test.rs"]
 mod self_test;
 
 /// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add`].
+/// The same as [`crate::Rseq::add`].
 #[inline(always)]
 pub(crate) unsafe fn add<const BYTES: usize>(
     offset: isize,
@@ -163,7 +163,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
     n: i64,
 ) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
-    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
+    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was checked,
     // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
     // registers and flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
@@ -193,21 +193,21 @@ pub(crate) unsafe fn add<const BYTES: usize>(
 /// `row[cpu].word += N` while `cpu < *mode`. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Gated::add_while`].
+/// The same as [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_while<const N: i32>(
     offset: isize,
     word: *mut i64,
     mode: *const u32,
 ) -> bool {
-    // SAFETY: 1. The caller's promise, passed on.
+    // SAFETY: 1. The caller's promise.
     unsafe { add_value_while(offset, word, mode, N as i64) }
 }
 
 /// [`add_while`] with a value.
 ///
 /// # Safety
-/// As [`crate::Gated::add_while`].
+/// The same as [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_value_while(
     offset: isize,
@@ -242,11 +242,11 @@ pub(crate) unsafe fn add_value_while(
     true
 }
 
-/// `row[cpu].word += n` while `cpu < *mode`, unless the word would be below 0 or above `cap`.
+/// `row[cpu].word += n` while `cpu < *mode`, unless the word would then be below 0 or above `cap`.
 /// Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Gated::add_capped`].
+/// The same as [`crate::Gated::add_capped`].
 #[inline(always)]
 pub(crate) unsafe fn add_capped(
     offset: isize,
@@ -284,16 +284,16 @@ pub(crate) unsafe fn add_capped(
     true
 }
 
-/// `row[cpu].word += n`; returns the word after, and which bits changed.
+/// `row[cpu].word += n`; returns the new word, and which bits changed.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_carry`].
+/// The same as [`crate::Rseq::add_carry`].
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> AddOutcome {
     let (after, changed, at);
-    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every way out passes
-    // label 6, `at` and `changed` are written on each, and `after` holds what its register held
-    // where nothing was added.
+    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every exit passes
+    // label 6, each writes `at` and `changed`, and where nothing was added `after` keeps what its
+    // register held.
     unsafe {
         sequence!(
             arm!(),
@@ -324,7 +324,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
 /// [`add_carry`], provided that bit `bit % 64` of `row[cpu].marks` is set.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_marked`].
+/// The same as [`crate::Rseq::add_marked`].
 #[inline(always)]
 pub(crate) unsafe fn add_marked(
     offset: isize,
@@ -383,7 +383,7 @@ pub(crate) unsafe fn add_marked(
 /// `row[cpu].word += n` unless that changes bits above `mask`. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_within`].
+/// The same as [`crate::Rseq::add_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_within(
     offset: isize,
@@ -425,7 +425,7 @@ pub(crate) unsafe fn add_within(
 /// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_marked_within`].
+/// The same as [`crate::Rseq::add_marked_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_marked_within(
     offset: isize,
@@ -445,7 +445,7 @@ pub(crate) unsafe fn add_marked_within(
             "mul {t}, {t}, {stride}",
             "ldr {d}, [{marks}, {t}]",
             "lsr {d}, {d}, {bit:x}",
-            // Not `tbz`, which reaches 32 KiB only: the label may be further away.
+            // Not `tbz`, which reaches only 32 KiB: the label may be further away.
             "tst {d}, #1",
             "b.eq {left}",
             "add {t}, {t}, {word}",
@@ -478,11 +478,11 @@ pub(crate) unsafe fn add_marked_within(
     true
 }
 
-/// [`add_marked_within`] for word `index` of the rows, the bits of whose lines begin `MARKS_AT`
-/// bytes into each row. Returns whether it was done.
+/// [`add_marked_within`] for word `index` of the rows, whose lines' bits begin `MARKS_AT` bytes
+/// into each row. Returns whether it was done.
 ///
 /// # Safety
-/// As [`CpuRows::add_marked_within`].
+/// The same as [`CpuRows::add_marked_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     rows: &CpuRows,
@@ -491,7 +491,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     mask: u64,
 ) -> bool {
     let (rseq, (word, marks, line)) = (rows.rseq(), rows.find::<MARKS_AT>(index));
-    // SAFETY: 1. The caller's promise, passed on: this instruction set has registers enough for
-    // addresses that are worked out before a sequence.
+    // SAFETY: 1. The caller's promise. (This instruction set has enough registers for addresses
+    // that are computed before a sequence.)
     unsafe { add_marked_within(rseq.offset(), rseq.cpus(), word, n, mask, marks, line) }
 }

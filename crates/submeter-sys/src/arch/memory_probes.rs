@@ -2,9 +2,9 @@
 
 use std::arch::{asm, global_asm};
 
-// A byte of the program whose address the notes have, so that a reader can tell how far the file
-// was moved after they were written. One for all that have such notes: hence the name and the
-// group. Kept ("R"), as the linker would drop what only notes refer to.
+// A byte of the program whose address the notes contain, so that a reader can tell how far the file
+// was relocated after they were written. All users of such notes share one: hence the name and the
+// group. Kept ("R"), because the linker would drop what only notes refer to.
 global_asm!(
     ".pushsection .stapsdt.base, \"aGR\", %progbits, .stapsdt.base, comdat",
     ".weak _.stapsdt.base",
@@ -15,8 +15,8 @@ global_asm!(
 );
 
 /// An instruction that does nothing, and the note in the program's file that describes it: name,
-/// kind, and the place, the base and no semaphore; who provides it, its name, its arguments. The
-/// note is not loaded. It belongs to the section of the instruction ("?"), and goes with it.
+/// kind, the place, the base and no semaphore; its provider, its name, its arguments. The note is
+/// not loaded. It belongs to the section of the instruction ("?"), and is dropped with it.
 macro_rules! probe {
     ($name:literal, $($arguments:tt)+) => {
         concat!(
@@ -40,15 +40,16 @@ macro_rules! probe {
     };
 }
 
-/// Makes both probes. Their arguments are in the registers of a call, which a note names with the
+/// Defines both probes. Their arguments are in the registers of a call, which a note names with the
 /// `mark` of the architecture's assembler.
 macro_rules! probes {
     ($mark:literal, $first:tt, $second:tt, $third:tt) => {
-        /// Not inlined: one place in the program, and the arguments where a call has them anyway.
+        /// Not inlined: the probe is at one place in the program, and the arguments are where a
+        /// call puts them anyway.
         #[inline(never)]
         pub(crate) fn probe_alloc(block: *const u8, size: u64, weighted_bytes: u64) {
-            // SAFETY: 1. It executes an instruction that does nothing; what listens there changes
-            // nothing of this thread. 2. The stack is not used, and no flag is changed.
+            // SAFETY: 1. It executes an instruction that does nothing, and a listener there changes
+            // nothing in this thread. 2. The stack is not used, and no flag is changed.
             unsafe {
                 asm!(
                     probe!("alloc", "8@", $mark, $first, " 8@", $mark, $second, " 8@", $mark, $third),
@@ -60,7 +61,7 @@ macro_rules! probes {
             }
         }
 
-        /// As `probe_alloc`.
+        /// The same as `probe_alloc`, when the block is freed.
         #[inline(never)]
         pub(crate) fn probe_free(block: *const u8) {
             // SAFETY: 1 and 2. As in `probe_alloc`.

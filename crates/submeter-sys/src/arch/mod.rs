@@ -1,4 +1,4 @@
-//! One file an instruction set, each implementing `PSEUDOCODE.md`.
+//! One file per instruction set, each implementing `PSEUDOCODE.md`.
 
 use std::sync::atomic::AtomicU32;
 
@@ -21,11 +21,11 @@ macro_rules! own_area {
     };
 }
 
-/// Makes the thread-local pointer that profilers read.
+/// Defines the thread-local pointer that profilers read.
 //
 // Not hidden, and not `thread_local!`: readers look for this name in the dynamic symbol table, and
-// stable Rust makes no thread-local symbol. Two publishers in one program are an error of its
-// linker, as they would overwrite each other's pointer.
+// stable Rust cannot define a thread-local symbol. Two publishers in one program are a linker
+// error, because they would overwrite each other's pointer.
 #[cfg(all(
     feature = "thread-context",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -47,8 +47,8 @@ macro_rules! context_symbol {
     };
 }
 
-// 64-bit pointers only: x32 and ILP32 lay the same registers out otherwise. Little-endian only: a
-// big-endian AArch64 kernel reads another signature than `.inst` writes.
+// 64-bit pointers only: x32 and ILP32 lay out the same registers differently. Little-endian only: a
+// big-endian AArch64 kernel reads a different signature than `.inst` writes.
 #[cfg(all(
     target_arch = "x86_64",
     target_pointer_width = "64",
@@ -90,9 +90,9 @@ pub(crate) fn own_area_offset() -> isize {
 #[derive(Debug, Default)]
 #[allow(dead_code, reason = "the portable half has no self-test")]
 pub(crate) struct SpinShared {
-    /// The ticket that the watcher has let through; the section that holds it then commits.
+    /// The ticket that the watcher has let through; the section with that ticket then commits.
     pub(crate) flag: AtomicU32,
-    /// The ticket of the section that runs: the one store that a section makes before its commit.
+    /// The ticket of the running section: the one store that a section makes before its commit.
     pub(crate) entered: AtomicU32,
     /// The ticket of the section that committed.
     pub(crate) result: AtomicU32,

@@ -9,7 +9,7 @@ pub(crate) const SIGNATURE: u32 = 0;
 
 const NEVER: &str = "no Rseq exists on this target";
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -18,7 +18,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(_: isize, _: u32, _: *mut i64, _: i
     false
 }
 
-/// Never commits: there is [`crate::Rseq::inert`] only.
+/// Never commits: only [`crate::Rseq::inert`] exists.
 ///
 /// # Safety
 /// None needed.
@@ -27,7 +27,7 @@ pub(crate) unsafe fn add_while<const N: i32>(_: isize, _: *mut i64, _: *const u3
     false
 }
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn add_value_while(_: isize, _: *mut i64, _: *const u32, _: i6
     false
 }
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -48,7 +48,7 @@ pub(crate) unsafe fn add_capped(_: isize, _: *mut i64, _: *const u32, _: i64, _:
 /// See `PSEUDOCODE.md`.
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// Never called: no [`crate::Rseq`] can be obtained here.
 pub(crate) unsafe fn add_carry(_: isize, _: u32, _: *mut i64, _: i64) -> AddOutcome {
     unreachable!("{NEVER}")
 }
@@ -56,7 +56,7 @@ pub(crate) unsafe fn add_carry(_: isize, _: u32, _: *mut i64, _: i64) -> AddOutc
 /// See `PSEUDOCODE.md`.
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// Never called: no [`crate::Rseq`] can be obtained here.
 pub(crate) unsafe fn add_marked(
     _: isize,
     _: u32,
@@ -68,7 +68,7 @@ pub(crate) unsafe fn add_marked(
     unreachable!("{NEVER}")
 }
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn add_within(_: isize, _: u32, _: *mut i64, _: i64, _: u64) -
     false
 }
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -94,7 +94,7 @@ pub(crate) unsafe fn add_marked_within(
     false
 }
 
-/// Never commits, as [`add_while`].
+/// Never commits, like [`add_while`].
 ///
 /// # Safety
 /// None needed.
@@ -116,7 +116,7 @@ pub(crate) fn spin(_: isize, _: &SpinShared, _: u32, _: u32) -> bool {
 /// See `PSEUDOCODE.md`.
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// Never called: no [`crate::Rseq`] can be obtained here.
 pub(crate) unsafe fn read_u32(_: isize, _: usize) -> u32 {
     unreachable!("{NEVER}")
 }
@@ -135,7 +135,7 @@ pub(crate) fn publish_context(_: *const u8) {}
 #[cfg(feature = "memory-probes")]
 pub(crate) fn probe_alloc(_: *const u8, _: u64, _: u64) {}
 
-/// As `probe_alloc`.
+/// The same as `probe_alloc`.
 #[cfg(feature = "memory-probes")]
 pub(crate) fn probe_free(_: *const u8) {}
 

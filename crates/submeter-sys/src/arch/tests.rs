@@ -1,5 +1,5 @@
-//! Each sequence on an area that the kernel does not know: nothing aborts, so that every result can
-//! be foretold, on any machine and in an emulator.
+//! Each sequence on an area that the kernel does not know: nothing aborts, so every result can be
+//! predicted, on any machine and in an emulator.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::rseq::{Exit, FIELD_CPU_ID, FIELD_MM_CID, FIELD_RSEQ_CS, ROWS_BY_MM_CI
 use crate::{CENTRE, CpuRows, STRIDE, arch};
 
 const CPUS: u32 = 3;
-/// Where the marks of indexed words begin in a row: behind all words that the tests use.
+/// Where the marks of indexed words begin in a row: after all words that the tests use.
 const MARKS_AT: usize = 1 << 20;
 
 /// An area of ours, in the layout of linux/rseq.h, and rows to add to.
@@ -43,10 +43,10 @@ impl Fake {
         Fake { rows }
     }
 
-    /// Returns sequences that believe to run on `cpu`, or in the row of that number where rows are
-    /// by `mm_cid`.
+    /// Returns sequences that believe they run on `cpu`, or in the row of that number where rows
+    /// are by `mm_cid`.
     fn on(&mut self, cpu: i32) -> Rseq {
-        // Those run on CPU 77; a thread that is not registered has an `mm_cid` of 0.
+        // Rows by `mm_cid` run on CPU 77; a thread that is not registered has an `mm_cid` of 0.
         let id = if ROWS_BY_MM_CID && cpu >= 0 { 77 } else { cpu };
         let mut area = AREA.get();
         area.0[FIELD_CPU_ID..][..4].copy_from_slice(&id.to_ne_bytes());
@@ -93,7 +93,7 @@ impl Fake {
         let field: [u8; 8] = AREA.get().0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
         let address = usize::try_from(u64::from_ne_bytes(field)).expect("64-bit target");
         assert!(address != 0 && address % 32 == 0, "{address:#x}");
-        // SAFETY: 1. The address is of a static descriptor: the sequences store no other.
+        // SAFETY: 1. The address is that of a static descriptor: the sequences store no other.
         unsafe { std::ptr::with_exposed_provenance::<Descriptor>(address).read() }
     }
 }
@@ -121,12 +121,12 @@ fn every_sequence_adds_on_the_areas_cpu() {
     }
 }
 
-/// At rest, no sequence is armed and the CPU is as it was.
+/// At rest, no sequence is armed and the CPU is unchanged.
 #[test]
 fn at_rest_no_sequence_is_armed() {
     let mut fake = Fake::new();
     let rseq = fake.on(1);
-    // SAFETY: 1. and 2. As above.
+    // SAFETY: 1 and 2. As above.
     assert!(unsafe { rseq.add(fake.word(), 1) });
     assert_ne!(fake.armed().length, 0);
     let mut area = AREA.get();
@@ -211,9 +211,8 @@ fn an_indexed_word_is_marked_in_its_own_row() {
         let at =
             |cpu: usize| fake.word().wrapping_add(index as usize).wrapping_byte_add(cpu * STRIDE);
         let words = [at(0), at(1), at(2)];
-        // On other CPUs, and for all other lines of this one: no mark of this line.
-        // SAFETY: 1. Words and marks are in the rows: the test keeps them. 2. This thread alone
-        // uses them.
+        // On other CPUs, and for all other lines of this CPU: no mark of this line. SAFETY: 1.
+        // Words and marks are in the rows: the test keeps them. 2. This thread alone uses them.
         unsafe {
             fake.line_marks(0, line).write(u64::MAX);
             fake.line_marks(1, line).write(u64::MAX);
@@ -221,7 +220,7 @@ fn an_indexed_word_is_marked_in_its_own_row() {
         }
         for marked in [false, true] {
             let rseq = fake.on(2);
-            // SAFETY: 1. and 2. As above.
+            // SAFETY: 1 and 2. As above.
             let done = unsafe {
                 if marked {
                     fake.line_marks(2, line).write(1 << (line % 64));
@@ -229,11 +228,11 @@ fn an_indexed_word_is_marked_in_its_own_row() {
                 fake.rows(rseq).add_marked_within::<MARKS_AT>(index, 5, 63)
             };
             assert_eq!(done, marked, "word {index}");
-            // SAFETY: 1. and 2. As above.
+            // SAFETY: 1 and 2. As above.
             let found = words.map(|word| unsafe { word.read() });
             assert_eq!(found, [0, 0, if marked { 5 } else { 0 }], "word {index}");
         }
-        // SAFETY: 1. and 2. As above.
+        // SAFETY: 1 and 2. As above.
         unsafe { (0..3).for_each(|cpu| fake.line_marks(cpu, line).write(0)) };
     }
 }
@@ -243,7 +242,7 @@ fn an_indexed_word_is_marked_in_its_own_row() {
 fn add_within_refuses_a_crossing() {
     let mut fake = Fake::new();
     let all = i64::MAX.cast_unsigned();
-    // Before, added, the batch's mask, whether it stays within.
+    // The word before, the amount, the batch's mask, whether the sum stays within the batch.
     let cases = [
         (0, 1, 63, true),
         (62, 1, 63, true),
@@ -269,7 +268,7 @@ fn add_within_refuses_a_crossing() {
     for (was, n, mask, stays) in cases {
         for sequence in 0..3 {
             let rseq = fake.on(1);
-            // Those that test a mark have their boundaries elsewhere.
+            // Sequences that test a mark have their boundaries elsewhere.
             let was = was.wrapping_sub(if sequence == 0 { 0 } else { CENTRE.into() });
             // SAFETY: 1. As above.
             let done = unsafe {
@@ -293,7 +292,7 @@ fn add_within_refuses_a_crossing() {
 fn a_capped_word_is_within_zero_and_its_cap() {
     let mut fake = Fake::new();
     let (mode, most) = (CPUS, 1 << 62);
-    // Before, added, the cap, whether it stays within.
+    // The word before, the amount, the cap, whether the sum stays within it.
     let cases = [
         (0, 1, 1, true),
         (0, 1, 0, false),
@@ -325,7 +324,7 @@ fn a_capped_word_is_within_zero_and_its_cap() {
 fn no_row_and_no_mode_mean_no_add() {
     let mut fake = Fake::new();
     let (alive, dead) = (CPUS, 0);
-    // Unregistered, refused, beyond the rows, and as far beyond as can be.
+    // Unregistered, refused, beyond the rows, and as far beyond as possible.
     for cpu in [-1, -2, CPUS.cast_signed(), i32::MAX, i32::MIN] {
         let rseq = fake.on(cpu);
         let word = fake.word();
@@ -382,13 +381,14 @@ fn the_kernel_accepts_every_descriptor() {
         }
         let armed = fake.armed();
         assert_eq!((armed.version, armed.flags), (0, 0));
-        // Fewer bytes would leave instructions out; more, with the delay points, are still few.
+        // Fewer bytes would mean missing instructions; even with the delay points there are not
+        // many more.
         assert!((8..512).contains(&armed.length), "{} bytes", armed.length);
         let section = armed.start..armed.start + armed.length;
         assert!(!section.contains(&armed.abort), "an abort path inside its section is refused");
         let signature = std::ptr::with_exposed_provenance::<u32>(armed.abort as usize - 4);
-        // SAFETY: 1. The four bytes are of this program's code: they lie before an address inside
-        // it.
+        // SAFETY: 1. The four bytes belong to this program's code: they lie before an address
+        // inside it.
         assert_eq!(unsafe { signature.read_unaligned() }, arch::SIGNATURE);
         assert!(!seen.contains(&armed.start), "each sequence has its own descriptor");
         seen.push(armed.start);
@@ -401,8 +401,8 @@ fn a_new_threads_area_is_aligned_unregistered() {
         let offset = arch::own_area_offset();
         let address = arch::thread_pointer().wrapping_add_signed(offset);
         assert_eq!(address % 32, 0, "the kernel refuses any other");
-        // SAFETY: 1. The area is there: the ISA file reserves 64 bytes in every thread's initial
-        // TLS block.
+        // SAFETY: 1. The area exists: the ISA file reserves 64 bytes in every thread's initial TLS
+        // block.
         let cpu = unsafe { arch::read_u32(offset, FIELD_CPU_ID) };
         (offset, address, cpu)
     };

@@ -2,16 +2,17 @@
 //! memory.
 //!
 //! Instructions that matter: `add mem, imm` and `mov mem, reg` are single instructions, so an
-//! interrupt falls before or after them and never between load and store; no `lock` is needed
+//! interrupt comes before or after them and never between load and store; no `lock` is needed
 //! because no other CPU writes the word. `bt reg, reg` takes the bit number modulo 64; the form
 //! with a memory operand would not, and is slow.
 //!
 //! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is the one glibc registers
-//! (`sys/rseq.h`, `RSEQ_SIG`), behind the bytes of a `ud1` so that a disassembler stays in step.
+//! (`sys/rseq.h`, `RSEQ_SIG`), preceded by the bytes of a `ud1` so that a disassembler stays in
+//! step.
 //!
-//! `label` blocks may not be combined with outputs on stable Rust. The sequences that return values
-//! therefore leave through their own end, with a register that says why. Those of the hot paths
-//! return none: they refuse rare cases, and the caller then uses one of the others.
+//! Stable Rust does not allow `label` blocks together with outputs. Sequences that return values
+//! therefore leave through their own end, with a register that says why. Those on hot paths return
+//! no values: they refuse rare cases, and the caller then uses one of the others.
 
 use std::arch::asm;
 
@@ -27,7 +28,7 @@ pub(crate) use self_test::*;
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
-/// One sequence's `asm!`, with what the delay points need where they are compiled in.
+/// One sequence's `asm!`, with the operands of the delay points where they are compiled in.
 #[cfg(not(submeter_inject))]
 macro_rules! sequence {
     ($($part:tt)*) => { asm!($($part)*) };
@@ -37,8 +38,8 @@ macro_rules! sequence {
     ($($part:tt)*) => { asm!($($part)* inject = sym crate::inject::TABLE, out("r11") _) };
 }
 
-/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a
-/// comparison and its branch: it changes the flags.
+/// Delay point `$n` (see `inject.rs`): nothing, or a bounded loop. Never between a comparison and
+/// its branch, because it changes the flags.
 #[cfg(not(submeter_inject))]
 macro_rules! point {
     ($n:literal) => {
@@ -64,8 +65,8 @@ macro_rules! point {
     };
 }
 
-/// The descriptor (label 77), and `rseq_cs` pointing to it. Numeric labels, because one
-/// sequence is inlined many times; not 0 or 1, which LLVM reads as binary numbers.
+/// Emits the descriptor (label 77) and points `rseq_cs` to it. Numeric labels, because one sequence
+/// is inlined many times; not 0 or 1, which LLVM reads as binary numbers.
 macro_rules! arm {
     () => {
         concat!(
@@ -82,7 +83,7 @@ macro_rules! arm {
     };
 }
 
-/// Loads the row's number into `t`, and leaves for `$outside` unless it is below `$rows`.
+/// Loads the row's number into `t`, and jumps to `$outside` unless it is below `$rows`.
 macro_rules! row {
     ($outside:literal, $rows:literal) => {
         concat!(
@@ -95,7 +96,7 @@ macro_rules! row {
     };
 }
 
-/// The CPU's number: of a thread that is not registered it is above every number of rows.
+/// The CPU's number. For a thread that is not registered it is above any number of rows.
 #[cfg(not(submeter_mm_cid))]
 macro_rules! row_number {
     ($outside:literal) => {
@@ -103,7 +104,7 @@ macro_rules! row_number {
     };
 }
 
-/// `mm_cid`, which is 0 for a thread that is not registered: `cpu_id` says that it is.
+/// `mm_cid`. It is 0 for a thread that is not registered, so `cpu_id` is tested for that.
 #[cfg(submeter_mm_cid)]
 macro_rules! row_number {
     ($outside:literal) => {
@@ -149,14 +150,14 @@ macro_rules! abort_to_end {
     };
 }
 
-// Here, behind the macros that it uses.
+// Here, after the macros that it uses.
 #[path = "x86_64/self_test.rs"]
 mod self_test;
 
 /// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add`].
+/// The same as [`crate::Rseq::add`].
 #[inline(always)]
 pub(crate) unsafe fn add<const BYTES: usize>(
     offset: isize,
@@ -165,7 +166,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
     n: i64,
 ) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
-    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
+    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was checked,
     // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
     // registers and flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
@@ -196,7 +197,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
 /// `row[cpu].word += N` while `cpu < *mode`. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Gated::add_while`].
+/// The same as [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_while<const N: i32>(
     offset: isize,
@@ -230,7 +231,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
 /// [`add_while`] with a value.
 ///
 /// # Safety
-/// As [`crate::Gated::add_while`].
+/// The same as [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_value_while(
     offset: isize,
@@ -264,11 +265,11 @@ pub(crate) unsafe fn add_value_while(
     true
 }
 
-/// `row[cpu].word += n` while `cpu < *mode`, unless the word would be below 0 or above `cap`.
+/// `row[cpu].word += n` while `cpu < *mode`, unless the word would then be below 0 or above `cap`.
 /// Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Gated::add_capped`].
+/// The same as [`crate::Gated::add_capped`].
 #[inline(always)]
 pub(crate) unsafe fn add_capped(
     offset: isize,
@@ -306,16 +307,16 @@ pub(crate) unsafe fn add_capped(
     true
 }
 
-/// `row[cpu].word += n`; returns the word after, and which bits changed.
+/// `row[cpu].word += n`; returns the new word, and which bits changed.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_carry`].
+/// The same as [`crate::Rseq::add_carry`].
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> AddOutcome {
     let (after, changed, at);
-    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every way
-    // out passes label 6, `at` and `changed` are written on each, and `after` holds what its
-    // register held where nothing was added.
+    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every exit passes
+    // label 6, each writes `at` and `changed`, and where nothing was added `after` keeps what its
+    // register held.
     unsafe {
         sequence!(
             arm!(),
@@ -348,7 +349,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
 /// [`add_carry`], provided that bit `bit % 64` of `row[cpu].marks` is set.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_marked`].
+/// The same as [`crate::Rseq::add_marked`].
 #[inline(always)]
 pub(crate) unsafe fn add_marked(
     offset: isize,
@@ -404,7 +405,7 @@ pub(crate) unsafe fn add_marked(
 /// `row[cpu].word += n` unless that changes bits above `mask`. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_within`].
+/// The same as [`crate::Rseq::add_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_within(
     offset: isize,
@@ -447,7 +448,7 @@ pub(crate) unsafe fn add_within(
 /// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_marked_within`].
+/// The same as [`crate::Rseq::add_marked_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_marked_within(
     offset: isize,
@@ -498,14 +499,14 @@ pub(crate) unsafe fn add_marked_within(
     true
 }
 
-/// [`add_marked_within`] for word `index` of the rows, the bits of whose lines begin `MARKS_AT`
-/// bytes into each row. Returns whether it was done.
+/// [`add_marked_within`] for word `index` of the rows, whose lines' bits begin `MARKS_AT` bytes
+/// into each row. Returns whether it was done.
 ///
-/// All that it needs is loaded and computed here: a value that a caller computes before the
-/// sequence takes a register of its own, and there are not enough of those.
+/// Everything it needs is loaded and computed here: a value that a caller computes before the
+/// sequence takes a register of its own, and there are not enough registers.
 ///
 /// # Safety
-/// As [`CpuRows::add_marked_within`].
+/// The same as [`CpuRows::add_marked_within`].
 #[inline(always)]
 pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     rows: &CpuRows,
@@ -514,7 +515,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     mask: u64,
 ) -> bool {
     const { assert!(MARKS_AT <= i32::MAX as usize, "a displacement") };
-    // SAFETY: 1. As in `add_marked_within`, each condition, of the word and the marks that
+    // SAFETY: 1. As in `add_marked_within`, each condition, for the word and the marks that
     // `CpuRows::add_marked_within` names. 2. The three fields are loaded from a reference.
     unsafe {
         sequence!(
@@ -523,7 +524,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
             row!("{left}", "dword ptr [{rows} + {cpus_at}]"),
             "imul {t}, {t}, {stride}",
             "add {t}, qword ptr [{rows} + {base_at}]",
-            // The area is of no use any more: from here on the register holds bits.
+            // The area is no longer needed: from here on the register holds bits.
             "mov {offset:e}, {index:e}",
             "shr {offset:e}, {marks_shift}",
             "mov {offset}, qword ptr [{t} + 8 * {offset} + {marks_at}]",
@@ -546,7 +547,7 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
             offset = out(reg) _,
             after = out(reg) _,
             rows = in(reg) rows,
-            // Of 64 bits: with one of 32 the upper half of the register is not defined.
+            // 64 bits wide: with a 32-bit operand the upper half of the register is undefined.
             index = in(reg) u64::from(index),
             n = in(reg) n,
             mask = in(reg) mask,

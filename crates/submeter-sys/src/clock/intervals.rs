@@ -1,62 +1,67 @@
-//! The intervals of a thread, measured by the CPU's counter and corrected by the kernel's clock.
+//! A thread's intervals, measured by the CPU's counter and corrected by the kernel's clock.
 //!
-//! The time of an interval is taken for CPU time. Where the kernel says that less was used than
-//! passed, the interval that ends lacks the difference, and if that is not enough, those that
-//! follow do: the sum is right at each question, and never falls.
+//! The length of an interval is taken for CPU time. If the kernel says that less was used than
+//! passed, the difference is taken off the interval that ends, and if that is not enough, off those
+//! that follow. The sum is right at each query of the kernel, and never falls.
 //!
-//! The time between intervals is mostly a wait, and is charged to no group. There is CPU time in it
-//! that the kernel's answer does not tell apart, such as the way into a wait and back. How much,
-//! for each such time, is learned where the intervals had no wait, and taken for granted where one
-//! had. Then the kernel's answer still says between what two values the intervals are: how far the
-//! further one is from what is told is added up, as the bound of all errors, and more is asked, so
-//! that the next interval like that begins with an answer and has no such error.
+//! The time between intervals (*outside*) is mostly waiting, and is charged to no group. It
+//! contains CPU time that the kernel's answer does not separate, such as the way into a wait and
+//! back. How much each outside time uses is learned where the intervals had no wait, and assumed
+//! where one had. In that case the kernel's answer still bounds the intervals from both sides. The
+//! distance from the reported value to the further bound is added to the bound of all errors. The
+//! kernel is then queried more often, so that the next interval of this kind begins with an answer
+//! and has no such error.
 //!
-//! Rejected: a ring of the latest intervals, among which an excess is divided. It costs each switch
-//! some stores, and where an interval that may have had a wait ends with a question, there is
-//! little left to divide. To ask when each wait outside is over: workers wait for each request. An
-//! average of what was used outside, instead of the latest: questions in step with the load meet
-//! times of one kind, and it is applied to another. To ask at random, or where the latest intervals
-//! say that a long one follows: a load in step is met where it does not help, all the time. To ask
-//! at each begin after an answer that left something open, until a long interval has begun with an
-//! answer: where short ones lie between, that is a question for every second interval, and on a
-//! saturated machine the answers are no better.
+//! # Rejected
+//! - A ring of the latest intervals, among which an excess is divided. It costs each switch some
+//!   stores, and since an interval that may have had a wait ends with a query, little is left to
+//!   divide.
+//! - Querying at the end of each wait outside: workers wait for each request.
+//! - An average of what was used outside, instead of the latest value: queries in step with the
+//!   load see outside times of one kind, and the average is applied to another.
+//! - Querying at random, or where the latest intervals suggest that a long one follows: a load in
+//!   step is always queried where it does not help.
+//! - Querying at each begin after an answer that left something open, until a long interval has
+//!   begun with an answer: if short intervals come between, that is a query for every second
+//!   interval, and on a saturated machine the answers are no better.
 
 use super::Rate;
 
-/// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short
-/// enough to bound what a hypervisor that stops the machine adds.
+/// How long the counter is trusted without a query: long enough that the call adds only 0.02 %,
+/// short enough to bound what a hypervisor that stops the machine adds.
 pub(super) const TRUST_NS: u64 = 1_000_000;
 
-/// From how long on an interval may hide a wait that is worth a question, where nothing else tells
-/// of it: a system call is little beside it.
+/// The length from which an interval may hide a wait that is worth a query, if nothing else shows
+/// waits: a system call is cheap compared with it.
 const LONG_NS: u64 = 20_000;
 
-/// How many times outside end with a question for each interval that may have had a wait: enough
-/// where at least every second interval is such a one, and little beside what they take.
+/// Number of outside times that end with a query for each interval that may have had a wait: enough
+/// if at least every second interval is one, and cheap compared with what they take.
 const ASKS: u32 = 2;
 
-/// How many of these are kept for later, where all intervals may have had waits.
+/// Maximum number of such queries kept for later, if all intervals may have had waits.
 const MOST_ASKS: u32 = 8;
 
-/// How many questions come sooner after an answer that left something open: those of the next 64
-/// milliseconds, in which a busy machine preempts the thread again. Where many threads wait for a
-/// CPU, less would be over before it does.
+/// Number of queries that come sooner after an answer that left something open: those of the next
+/// 64 milliseconds, within which a busy machine preempts the thread again. If many threads wait for
+/// a CPU, a shorter time would be over before that.
 const WARY: u32 = 256;
 
-/// How much sooner: the less is used outside between two questions, the less an answer leaves open.
+/// How much sooner: the less is used outside between two queries, the less an answer leaves open.
 const SOONER: u64 = 4;
 
-/// How much a time outside uses that is no example of others: a question comes in most of those.
+/// CPU time from which an outside time is not representative of others: most of those contain a
+/// query.
 const MUCH_NS: u64 = TRUST_NS / 8;
 
-/// The time that a question to the kernel's clock ends.
+/// The kind of time that a query of the kernel's clock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// A time outside of all intervals.
     Outside,
-    /// An interval without a sign that it had a wait.
+    /// An interval without any sign of a wait.
     Interval,
-    /// An interval that is so long that it may have had a wait.
+    /// An interval long enough to have had a wait.
     Long,
     /// An interval in which the thread was switched out.
     Switched,
@@ -65,36 +70,37 @@ pub(super) enum Ends {
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     rate: Rate,
-    /// How long the counter is trusted; 0 where there is none.
+    /// How long the counter is trusted; 0 if there is none.
     trust_ticks: u64,
     long_ticks: u64,
-    /// The readings of the counter and of the kernel at the last question.
+    /// The readings of the counter and of the kernel at the last query.
     asked_ticks: u64,
     asked_ns: u64,
-    /// How much of the time since then was outside, and how often.
+    /// How much of the time since then was outside, and in how many parts.
     outside_ticks: u64,
     outside: u64,
-    /// How much CPU time each interval outside of groups had, when that was last known.
+    /// CPU time of each outside time, when last known.
     outside_ns: u64,
-    /// How many times outside are to end with a question.
+    /// Number of coming outside times that end with a query.
     asks: u32,
-    /// How many questions are to come sooner.
+    /// Number of queries that are to come sooner.
     wary: u32,
-    /// The answer is `base_ns` until the counter comes to `base_ticks`, and goes on with it.
+    /// The answer is `base_ns` until the counter reaches `base_ticks`, and advances with it from
+    /// there.
     base_ticks: u64,
     base_ns: u64,
-    /// The latest answer, and the counter when it was given.
+    /// The latest answer, and the counter at that moment.
     last_ticks: u64,
     last_ns: u64,
-    /// How much of what passed in intervals was no CPU time, as far as the kernel was asked.
+    /// How much of the time in intervals was not CPU time, as of the last query.
     waited_ns: u64,
-    /// By how much all intervals may be wrong together, as far as the kernel was asked.
+    /// How much all intervals together may be wrong, as of the last query.
     error_ns: u64,
 }
 
 impl Intervals {
-    /// Starts at `ns`, which the kernel said when the counter was at `ticks`. Without a rate, each
-    /// answer is to be the kernel's.
+    /// Starts at `ns`, which the kernel answered when the counter was at `ticks`. Without a rate,
+    /// each answer comes from the kernel.
     pub(super) fn new(rate: Option<Rate>, ticks: u64, ns: u64) -> Intervals {
         let in_ticks = |ns| rate.map_or(0, |rate| rate.ticks(ns));
         Intervals {
@@ -111,7 +117,7 @@ impl Intervals {
         }
     }
 
-    /// Starts anew, and keeps the sums.
+    /// Starts again, and keeps the sums.
     pub(super) fn restart(&mut self, rate: Option<Rate>, ticks: u64, ns: u64) {
         let Intervals { waited_ns, error_ns, .. } = *self;
         *self = Intervals { waited_ns, error_ns, ..Intervals::new(rate, ticks, ns) };
@@ -121,7 +127,7 @@ impl Intervals {
         self.trust_ticks
     }
 
-    /// Returns whether the kernel is to be asked at `now`, whatever happened since.
+    /// Returns whether the kernel must be queried at `now`, whatever happened since.
     #[inline]
     fn is_due(&self, now: u64, trust_ticks: u64) -> bool {
         now.wrapping_sub(self.asked_ticks) >= trust_ticks
@@ -139,11 +145,11 @@ impl Intervals {
         self.error_ns
     }
 
-    /// Ends an interval at `now`, or a time outside, if it was all CPU time; begins the next.
-    /// `None` where [`end`](Intervals::end) is to look closer.
+    /// Ends an interval or an outside time at `now`, if it was all CPU time, and begins the next.
+    /// Returns `None` if [`end`](Intervals::end) must look closer.
     #[inline(always)]
     pub(super) fn go_on(&mut self, now: u64) -> Option<u64> {
-        // Very much where `base_ticks` is to come, or the counter went back, on another CPU.
+        // Very large if `base_ticks` is still ahead, or if the counter went back, on another CPU.
         let since = now.wrapping_sub(self.base_ticks);
         (since < self.trust_ticks).then(|| self.answer(now, since))
     }
@@ -155,8 +161,9 @@ impl Intervals {
         self.last_ns
     }
 
-    /// Ends an interval at `now`, in which the thread was `switched` out, if anything tells. Says
-    /// what to [`learn`](Intervals::learn) where the kernel is to be asked.
+    /// Ends an interval at `now`. `switched` says whether the thread was switched out in it, if
+    /// that is known. An error means that the kernel must be queried, and says what to
+    /// [`learn`](Intervals::learn).
     #[inline]
     pub(super) fn end(&mut self, now: u64, switched: Option<bool>) -> Result<u64, Ends> {
         let is_short = now.wrapping_sub(self.last_ticks) < self.long_ticks;
@@ -168,7 +175,7 @@ impl Intervals {
         }
     }
 
-    /// Begins an interval at `now`. The time since the last answer was outside. Fails as
+    /// Begins an interval at `now`. The time since the last answer was outside. Fails like
     /// [`end`](Intervals::end).
     #[inline]
     pub(super) fn begin(&mut self, now: u64) -> Result<u64, Ends> {
@@ -178,7 +185,7 @@ impl Intervals {
             return Err(Ends::Outside);
         }
         self.leave_out(now);
-        // The time that the kernel counted beyond the intervals.
+        // Includes time that the kernel counted beyond the intervals.
         self.base_ns = self.base_ns.max(self.asked_ns);
         Ok(self.answer(now, elapsed(self.base_ticks, now)))
     }
@@ -191,7 +198,7 @@ impl Intervals {
         self.base_ticks = self.base_ticks.wrapping_add(ticks);
     }
 
-    /// Ends what `ends` says, where the kernel says `ns` at `now`.
+    /// Ends the kind of time in `ends`, with the kernel's answer `ns` at `now`.
     pub(super) fn learn(&mut self, now: u64, ns: u64, ends: Ends) -> u64 {
         let wide_ns = |from, to| self.rate.wide_ns(elapsed(from, to));
         let latest_ns = wide_ns(self.last_ticks, now);
@@ -209,10 +216,10 @@ impl Intervals {
         let mut excess_ns = inside_ns.saturating_sub(used_ns);
         self.wary = self.wary.saturating_sub(1);
         match more_ns.checked_div(self.outside) {
-            // The counter and the kernel's clock run apart a little.
+            // The counter and the kernel's clock drift apart a little.
             None => told_ns += more_ns,
             Some(_) if has_waited || may_have_waited => {
-                // What the intervals used, at least and at most. Short ones are taken for CPU time.
+                // Lower and upper bound of what the intervals used. Short ones count as CPU time.
                 let most_ns = used_ns.min(inside_ns);
                 let sure_ns = if may_have_waited { inside_ns.saturating_sub(latest_ns) } else { 0 };
                 let least_ns = used_ns.saturating_sub(outside_ns).max(sure_ns).min(most_ns);
@@ -232,8 +239,8 @@ impl Intervals {
         }
         self.waited_ns += excess_ns;
         let taken_ns = excess_ns.min(told_ns - self.last_ns);
-        // The next ones lack the rest, behind what they lack already. That is not told by `now`,
-        // which is far from `base_ticks` where the counter went back.
+        // The rest is taken off the next intervals, after what is still to be taken off them. `now`
+        // cannot tell how much that is: it is far from `base_ticks` if the counter went back.
         let lack = elapsed(self.last_ticks, self.base_ticks);
         let lack = lack.saturating_sub(elapsed(self.last_ticks, now));
         let lack = lack + self.rate.ticks(excess_ns - taken_ns);
@@ -248,7 +255,7 @@ impl Intervals {
     }
 }
 
-/// How far the counter went from `from` to `to`: 0 if `to` is before it.
+/// Returns how far the counter went from `from` to `to`: 0 if `to` is before `from`.
 #[inline(always)]
 fn elapsed(from: u64, to: u64) -> u64 {
     (to.wrapping_sub(from) as i64).max(0) as u64

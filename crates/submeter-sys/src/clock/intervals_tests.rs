@@ -2,13 +2,13 @@ use super::*;
 
 const US: u64 = 1_000;
 
-/// A thread with a counter of one tick each nanosecond, and the kernel's clock.
+/// A thread with a counter of one tick per nanosecond, and the kernel's clock.
 #[derive(Debug)]
 struct Thread {
     clock: Intervals,
     now: u64,
     cpu_ns: u64,
-    /// Whether it was switched out since it last looked, if anything tells.
+    /// Whether it was switched out since it last checked, if that is known.
     switched: Option<bool>,
     asked: u64,
     latest: u64,
@@ -31,7 +31,7 @@ impl Thread {
         self.switched = self.switched.map(|_| true);
     }
 
-    /// As `ThreadClock::now_ns`.
+    /// The same as `ThreadClock::now_ns`.
     fn end(&mut self) -> u64 {
         let holds = self.switched == Some(false);
         let told = if holds { self.clock.go_on(self.now) } else { None };
@@ -39,7 +39,7 @@ impl Thread {
         self.ask(ended)
     }
 
-    /// As `ThreadClock::begin_ns`.
+    /// The same as `ThreadClock::begin_ns`.
     fn begin(&mut self) -> u64 {
         if self.switched == Some(false) {
             return self.end();
@@ -59,14 +59,14 @@ impl Thread {
         answer
     }
 
-    /// What an interval is told as, from now on.
+    /// Returns the reported length of an interval that begins now.
     fn told(&mut self, interval: impl FnOnce(&mut Thread)) -> u64 {
         let before = self.clock.last_ns();
         interval(self);
         self.end() - before
     }
 
-    /// The same after a time outside.
+    /// The same after an outside time.
     fn told_after(&mut self, interval: impl FnOnce(&mut Thread)) -> u64 {
         let before = self.begin();
         interval(self);
@@ -92,7 +92,7 @@ fn a_long_wait_is_left_out_of_its_interval() {
             assert_eq!(waited, 3 * US, "{wait}, {:?}", thread.switched);
             assert_eq!(thread.told(|t| t.run(4 * US)), 4 * US);
         }
-        // As long, and all of it CPU time.
+        // Just as long, and all of it CPU time.
         assert_eq!(thread.told(|t| t.run(9_000_000 * US)), 9_000_000 * US);
     }
 }
@@ -180,8 +180,8 @@ fn old_knowledge_costs_at_most_one_interval() {
                 t.run(10 * US);
                 t.wait(100 * US);
             };
-            // Outside, all of the time was used, as much as there was; or nothing of it, and more
-            // is taken for granted than the interval had.
+            // Outside, either all of the time was used; or none of it was, and more is assumed than
+            // the interval had.
             if wrong {
                 thread.wait(500 * US)
             } else {
@@ -190,7 +190,7 @@ fn old_knowledge_costs_at_most_one_interval() {
             thread.wait(0);
             assert_eq!(thread.told_after(waits), if wrong { 0 } else { 10 * US });
             assert!(thread.clock.error_ns() >= 10 * US, "it could have been wrong: {thread:?}");
-            // The next one begins with a question.
+            // The next interval begins with a query.
             thread.wait(500 * US);
             assert_eq!(thread.told_after(waits), 10 * US);
             assert_eq!(thread.told(|t| t.run(5 * US)), 5 * US);
@@ -209,7 +209,7 @@ impl Numbers {
     }
 }
 
-/// A wait of any length: most are short.
+/// Returns the length of a wait; most are short.
 fn some_wait(numbers: &mut Numbers) -> u64 {
     let most = [0, 15 * US, 200 * US, 5_000 * US][numbers.below(4) as usize];
     numbers.below(most + 1)
@@ -239,7 +239,8 @@ fn intervals_add_up_whatever_waited() {
                 assert!(one <= run + over, "{one} for {run} and {wait}, seed {seed}");
                 assert!(!watched || one == run, "{one} for {run} and {wait}, seed {seed}");
                 (told, used, waited) = (told + one, used + run, waited + wait);
-                // What the next ones lack is at most what passed since the last question.
+                // What is still to be taken off the next intervals is at most what passed since the
+                // last query.
                 assert!((used..used + TRUST_NS + LONG_NS).contains(&told), "{told} for {used}");
             }
             let rest = (0..10).map(|_| thread.told(|t| t.run(TRUST_NS))).sum::<u64>();
@@ -276,10 +277,11 @@ fn an_error_is_at_most_what_was_used_outside() {
     }
 }
 
-/// What is used and waited before an interval, and in it.
+/// Time used and waited before an interval, and in it.
 type Step = [u64; 4];
 
-/// Runs steps, each in one of two groups, and returns what these were told and used.
+/// Runs steps, each in one of two groups, and returns for each group what was reported and what was
+/// used.
 fn play(thread: &mut Thread, steps: impl IntoIterator<Item = (usize, Step)>) -> [[u64; 2]; 2] {
     let mut groups = [[0; 2]; 2];
     for (group, [run, wait, run_inside, wait_inside]) in steps {
@@ -297,8 +299,8 @@ fn play(thread: &mut Thread, steps: impl IntoIterator<Item = (usize, Step)>) -> 
     groups
 }
 
-/// Loads whose long intervals and short ones follow each other in step with the questions: the
-/// second group is one after times outside that are unlike those of the first.
+/// Returns loads whose long and short intervals alternate in step with the queries: the outside
+/// times before the second group's intervals differ from those before the first group's.
 fn in_step() -> Vec<Vec<(usize, Step)>> {
     let us = |step: Step| step.map(|us| us * US);
     let load = |short: Step, times, long: Step| {
@@ -313,7 +315,7 @@ fn in_step() -> Vec<Vec<(usize, Step)>> {
         load([0, 100, 5, 0], 1, [100, 0, 50, 0]),
         load([0, 30, 3, 0], 3, [60, 0, 25, 0]),
         load([1, 0, 1, 0], 20, [1, 30, 21, 0]),
-        // These wait, for as long as others used outside.
+        // These wait for as long as others used outside.
         load([100, 0, 5, 0], 1, [0, 300, 50, 100]),
         load([30, 60, 5, 0], 2, [30, 60, 5, 100]),
         load([1, 0, 1, 0], 200, [1, 30, 21, 50]),
@@ -331,10 +333,10 @@ fn a_load_in_step_with_questions_is_told_right() {
     }
 }
 
-/// Long intervals begin by asking the kernel, and show all their waits.
+/// Long intervals begin with a query of the kernel, and show all their waits.
 #[test]
 fn long_intervals_show_all_their_waits() {
-    // Every interval, and every second.
+    // Every interval, and every second one.
     for shorts in 0..2 {
         let mut thread = Thread::new(false);
         let step = |at| if at % (shorts + 1) == shorts { 100 * US } else { 0 };
@@ -371,16 +373,16 @@ fn intervals_are_wrong_in_sum_as_said_at_most() {
         for mut thread in both() {
             let [[told, used], [long_told, long_used]] = play(&mut thread, load.iter().copied());
             let (told, used) = (told + long_told, used + long_used);
-            // What the intervals lack still is known.
+            // What is still to be taken off the intervals is known.
             let lack = elapsed(thread.clock.last_ticks, thread.clock.base_ticks);
             let (off, most) = ((told - lack).abs_diff(used), thread.clock.error_ns());
-            // A difference that is divided is rounded.
+            // Dividing a difference rounds it.
             assert!(off <= most + 2_000, "load {at}: {told} for {used}, ± {most}: {thread:?}");
         }
     }
 }
 
-/// The number of questions is bounded by the intervals that may have waited, and by time.
+/// The number of queries is bounded by the intervals that may have waited, and by time.
 #[test]
 fn questions_to_the_kernel_are_bounded() {
     for load in in_step() {
@@ -421,7 +423,7 @@ fn a_long_time_outside_is_no_example_of_others() {
     }
 }
 
-/// A busy machine leaves little open, and costs questions only while it is busy.
+/// A busy machine leaves little open, and costs queries only while it is busy.
 #[test]
 fn a_busy_machine_leaves_little_open() {
     for seed in 0..4 {
@@ -447,9 +449,10 @@ fn a_busy_machine_leaves_little_open() {
     }
 }
 
-/// Returns what two groups are told and used on a saturated machine, by how much that may be wrong,
-/// and how many questions come in a millisecond. Their thread works outside for four times as long,
-/// and waits for a CPU whenever it has had one for `slice_us` or up to twice that, wherever it is.
+/// Returns what was reported and used for two groups on a saturated machine, how much that may be
+/// wrong, and the number of queries per millisecond. Their thread works outside for four times as
+/// long as inside, and waits for a CPU whenever it has had one for between `slice_us` and twice
+/// that, wherever it is.
 fn saturated(seed: u64, slice_us: u64) -> ([[u64; 2]; 2], u64, u64) {
     let (mut thread, mut numbers) = (Thread::new(false), Numbers(seed));
     let (mut groups, mut left) = ([[0; 2]; 2], slice_us * US);
@@ -477,7 +480,7 @@ fn saturated(seed: u64, slice_us: u64) -> ([[u64; 2]; 2], u64, u64) {
     (groups, thread.clock.error_ns(), thread.asked * 1_000 * US / (thread.now - start))
 }
 
-/// On a saturated machine sums are wrong by little, and few questions are asked.
+/// On a saturated machine, sums are nearly right and few queries are made.
 #[test]
 fn a_saturated_machine_costs_few_questions() {
     for (slice_us, of_all, of_one) in [(3_000, 250, 200), (700, 90, 60)] {
@@ -537,7 +540,7 @@ fn between_intervals_the_clock_meets_the_kernels() {
             thread.run(300 * US);
             thread.wait(100 * US);
             thread.begin();
-            // Long: the kernel's answer has what was used outside, and the interval has not.
+            // Long: the kernel's answer includes what was used outside, and the interval does not.
             let told = thread.told(|t| {
                 t.run(1_000 * US);
                 t.wait(100 * US);

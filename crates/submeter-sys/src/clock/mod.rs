@@ -1,12 +1,11 @@
-//! CPU time of the calling thread, without privilege and without a system call where that can be
-//! had.
+//! CPU time of the calling thread, without privilege and, where possible, without a system call.
 //!
-//! `CLOCK_THREAD_CPUTIME_ID` is right, and a system call. Between two switches of a thread its CPU
-//! time is the time that passes, which one instruction tells. So all that is needed is to know that
-//! no switch came between, and to ask the kernel again when one may have: [`Source`] says how.
-//! Whether the best way works here is tried at start-up, as restartable sequences are.
+//! `CLOCK_THREAD_CPUTIME_ID` is correct, but a system call. Between two context switches of a
+//! thread, its CPU time is the time that passes, which one instruction reads. It is therefore
+//! enough to know that no switch came between, and to ask the kernel again when one may have:
+//! [`Source`] says how. The best way is tested at start-up, as restartable sequences are.
 //!
-//! Systems other than Linux are asked each time. Windows answers in steps of up to 15.6 ms
+//! Other systems than Linux are asked each time. Windows answers in steps of up to 15.6 ms
 //! ([`thread_cpu_ns`]).
 
 mod intervals;
@@ -26,18 +25,18 @@ pub(crate) use rate::Rate;
 /// Where CPU time comes from, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The CPU's counter, while the page of a perf event says that the thread was not switched.
-    /// Costs a page for each thread, and the kernel some work at each switch.
+    /// The CPU's counter, while the page of a perf event says that the thread was not switched out.
+    /// Costs a page for each thread, and the kernel some work at each context switch.
     PerfPage,
-    /// The CPU's counter, set right by the kernel's clock after each interval of 20 µs or more,
-    /// where the next two begin, and once a millisecond: four times, for a while, after an answer
-    /// that left something open. A shorter interval includes the waits in it.
+    /// The CPU's counter, corrected by the kernel's clock after each interval of 20 µs or more,
+    /// where the next two begin, and once a millisecond, or for a while four times a millisecond
+    /// after an answer that left something open. A shorter interval includes its waits.
     ///
-    /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread. Each
-    /// sequence overwrites it, and an update that looked at it first would still miss a switch
-    /// between the look and the arming.
+    /// Rejected: a mark in the rseq area, which the kernel clears when it switches the thread out.
+    /// Each sequence overwrites it, and an update that checked it first would still miss a switch
+    /// between the check and the arming.
     Ticks,
-    /// The system's own clock of threads: a system call each time.
+    /// The system's own thread clock: a system call each time.
     Syscall,
 }
 
@@ -58,20 +57,20 @@ impl Source {
 pub struct Choice {
     /// The source in use.
     pub source: Source,
-    /// Why not a cheaper one; for the cheapest, what confirmed it.
+    /// Why no cheaper source is in use; for the cheapest, what confirmed it.
     pub reason: String,
 }
 
 /// Finds out, on the first call, where CPU time comes from; later calls return the same answer.
 ///
-/// The environment variable `SUBMETER_CLOCK`, read on that first call, names another source than
-/// the best: `ticks` does without perf events, `syscall` without the CPU's counter as well. The
-/// first call takes a few milliseconds, on a busy machine up to half a second: it starts threads
-/// for a self-test. Call it before you install a system call filter that kills, or set the
-/// variable: each thread's clock opens a perf event.
+/// The environment variable `SUBMETER_CLOCK`, read on that first call, selects a source other than
+/// the best: `ticks` avoids perf events, `syscall` the CPU's counter as well. The first call takes
+/// a few milliseconds, or up to half a second on a busy machine, because it starts threads for a
+/// self-test. Call it before you install a system call filter that kills, or set the variable: each
+/// thread's clock opens a perf event.
 pub fn choice() -> &'static Choice {
     /// Null until there is an answer. No lock: a forked child would wait for a thread that it
-    /// lacks. Threads that decide at the same time all decide rightly, and the first one's answer
+    /// lacks. Threads that decide at the same time all decide correctly, and the first one's answer
     /// stays.
     static CHOICE: AtomicPtr<Choice> = AtomicPtr::new(ptr::null_mut());
     // Acquire: pairs with the Release below, so that the answer's contents are seen.
@@ -83,33 +82,33 @@ pub fn choice() -> &'static Choice {
         known = match CHOICE.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
-                // SAFETY: 1. The pointer is of a box, made above. 2. No other code has it: the
+                // SAFETY: 1. The pointer is from a box, made above. 2. No other code has it: the
                 // exchange failed.
                 drop(unsafe { Box::from_raw(new) });
                 other
             }
         };
     }
-    // SAFETY: 1. The pointer is of a box that is never freed. 2. It is never written again: it was
-    // given up to this static.
+    // SAFETY: 1. The pointer is from a box that is never freed. 2. It is never written again: this
+    // static owns it.
     unsafe { &*known }
 }
 
-/// The CPU time of the thread that made it, in intervals: each ends, and the next begins, with
-/// [`now_ns`](ThreadClock::now_ns); after a time that is in none, one begins with
-/// [`begin_ns`](ThreadClock::begin_ns).
+/// The CPU time of the thread that created it, in intervals. [`now_ns`](ThreadClock::now_ns) ends
+/// an interval and begins the next; [`begin_ns`](ThreadClock::begin_ns) begins one after a time
+/// outside all intervals.
 ///
-/// Costs a read of the CPU's counter, and a system call once a millisecond, and where an interval
-/// ends that may have had a wait: by [`Source`]. Its readings never go back. Not for signal
-/// handlers.
+/// Costs a read of the CPU's counter, and depending on the [`Source`] a system call once a
+/// millisecond and at the end of an interval that may have had a wait. Its readings never go back.
+/// Not for signal handlers.
 ///
-/// So an interval may come out longer than it was by waits that leave no trace: waits of less than
+/// An interval may therefore be reported too long, by waits that leave no trace: waits of less than
 /// 20 µs with [`Source::Ticks`], and what a hypervisor or interrupts took within a millisecond. If
-/// one interval has too much, the next ones have less, so that these errors do not add up; that is
-/// 1.1 ms at most. An interval that may have had a wait, and began by `begin_ns`, may also be wrong
-/// by what the thread used between intervals since the kernel was last asked: 1 ms at most, mostly
-/// nothing, as the kernel is asked when the next ones like it begin.
-/// [`error_ns`](ThreadClock::error_ns) adds up how much that may be, however the load is made.
+/// one interval has too much, the next ones have less, so these errors do not add up; they are 1.1
+/// ms at most. An interval that may have had a wait, and that began with `begin_ns`, may also be
+/// wrong by what the thread used between intervals since the last query of the kernel. That is 1 ms
+/// at most and usually nothing, because the kernel is queried when the next such intervals begin.
+/// [`error_ns`](ThreadClock::error_ns) adds up how much that may be, for any load.
 ///
 /// # Examples
 /// ```
@@ -122,23 +121,23 @@ pub fn choice() -> &'static Choice {
 /// ```
 ///
 /// # Differences from Linux
-/// In a forked child it goes on from where it was, instead of starting at 0.
+/// In a forked child it continues from where it was, instead of starting at 0.
 #[derive(Debug)]
 pub struct ThreadClock {
-    /// What `watch` said when the interval began.
+    /// What `watch` returned when the interval began.
     armed: u64,
     intervals: Intervals,
     watch: Watch,
-    /// The process that `watch` is of.
+    /// The process that `watch` belongs to.
     home: fork::Home,
-    /// By how much the kernel's answer is below ours, since a fork.
+    /// How far the kernel's answer is below ours since a fork.
     offset_ns: u64,
     source: Source,
 }
 
 impl ThreadClock {
-    /// Starts the calling thread's clock, on the source that [`choice`] chose; on
-    /// [`Source::Ticks`], if the thread cannot have a page: the memory that perf may lock is spent
+    /// Starts the calling thread's clock, on the source that [`choice`] chose, or on
+    /// [`Source::Ticks`] if the thread cannot get a page: the memory that perf may lock is used up
     /// (`kernel.perf_event_mlock_kb`, then `ulimit -l`), or no descriptor is free.
     #[must_use]
     pub fn new() -> ThreadClock {
@@ -150,7 +149,7 @@ impl ThreadClock {
     /// comparisons.
     ///
     /// # Errors
-    /// When the source cannot be had here.
+    /// When the source is not available here.
     pub fn on(source: Source) -> io::Result<ThreadClock> {
         if source != Source::Syscall {
             ticks::rate().map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why))?;
@@ -167,7 +166,7 @@ impl ThreadClock {
         clock
     }
 
-    /// Goes on from the kernel's answer.
+    /// Continues from the kernel's answer.
     fn restart(&mut self) {
         let rate = ticks::rate().ok().filter(|_| self.source != Source::Syscall);
         let asked = Asked::now(&self.watch, self.offset_ns, rate.map_or(0, |r| r.ticks(CLOSE_NS)));
@@ -186,11 +185,12 @@ impl ThreadClock {
     ///
     /// # Ordering
     /// The counter is read before the word that shows switches. A switch between the two reads is
-    /// noticed at the next reading; one before the first read is noticed by the second. Both are
-    /// seen by this thread only.
+    /// noticed at the next reading; one before the first read is noticed by the second. Only this
+    /// thread sees both.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
-        // First: the instruction waits for all before it, and what follows does not wait for it.
+        // First: the instruction waits for everything before it, and what follows does not wait for
+        // it.
         let now = ticks::now();
         // A child has no page where its parent's was.
         if !self.home.is_here() {
@@ -201,12 +201,12 @@ impl ThreadClock {
         told.unwrap_or_else(|| self.end(now))
     }
 
-    /// Begins an interval whose end [`now_ns`](ThreadClock::now_ns) tells: returns the calling
+    /// Begins an interval that [`now_ns`](ThreadClock::now_ns) ends, and returns the calling
     /// thread's CPU time, as far as it is known. Never less than the last answer.
     ///
-    /// Costs no system call either where the thread was switched out a moment ago, as a worker is
-    /// that waits for each request. Its use since the last interval is added when the kernel is
-    /// asked next, between two intervals.
+    /// Costs no system call even if the thread was just switched out, as happens to a worker that
+    /// waits for each request. What it used since the last interval is added at the next query of
+    /// the kernel, between two intervals.
     #[inline]
     pub fn begin_ns(&mut self) -> u64 {
         if self.home.is_here() && !self.watch.holds(self.armed) {
@@ -215,18 +215,18 @@ impl ThreadClock {
         self.now_ns()
     }
 
-    /// Returns how much of its intervals the thread was off the CPU, as far as the kernel was
-    /// asked: waiting, preempted, interrupted. Always 0 with [`Source::Syscall`], which has CPU
-    /// time alone. Never less than the last answer.
+    /// Returns how much of its intervals the thread spent off the CPU (waiting, preempted,
+    /// interrupted), as of the last query of the kernel. Always 0 with [`Source::Syscall`], which
+    /// knows only CPU time. Never less than the last answer.
     #[inline]
     #[must_use]
     pub fn waited_ns(&self) -> u64 {
         self.intervals.waited_ns()
     }
 
-    /// Returns by how much what all intervals were told to have used may be wrong together, up or
-    /// down, as far as the kernel was asked: what the thread used outside of them may hide waits.
-    /// Waits of less than 20 µs are not in it with [`Source::Ticks`]. Always 0 with
+    /// Returns how much the reported sum of all intervals may be wrong, up or down, as of the last
+    /// query of the kernel: what the thread used outside them may hide waits. With
+    /// [`Source::Ticks`], waits of less than 20 µs are not included. Always 0 with
     /// [`Source::Syscall`]. Never less than the last answer.
     #[inline]
     #[must_use]
@@ -235,14 +235,14 @@ impl ThreadClock {
     }
 
     /// Ends an interval in which the thread may have been switched out, or after which the kernel
-    /// is to be asked in any case.
+    /// must be queried in any case.
     #[inline(never)]
     fn end(&mut self, now: u64) -> u64 {
         let ended = self.intervals.end(now, self.watch.switched(self.armed));
         ended.unwrap_or_else(|ends| self.ask(ends))
     }
 
-    /// Begins an interval after a time outside in which the thread may have been switched out.
+    /// Begins an interval after an outside time in which the thread may have been switched out.
     #[inline(never)]
     fn come_back(&mut self) -> u64 {
         // First: a switch between the two is noticed at the end of the interval.
@@ -251,7 +251,7 @@ impl ThreadClock {
         begun.unwrap_or_else(|ends| self.ask(ends))
     }
 
-    /// Asks the kernel, and notes what the counter says at that moment.
+    /// Queries the kernel, and records the counter at that moment.
     #[cold]
     #[inline(never)]
     fn ask(&mut self, ends: Ends) -> u64 {
@@ -261,7 +261,7 @@ impl ThreadClock {
         self.intervals.learn(asked.ticks(), asked.ns, ends)
     }
 
-    /// Goes on in a forked child: its one thread starts at 0, without the page.
+    /// Continues in a forked child: its only thread starts at 0, without the page.
     #[cold]
     #[inline(never)]
     fn forked(&mut self) -> u64 {
@@ -277,22 +277,22 @@ impl ThreadClock {
     }
 }
 
-/// The kernel's answer, and what the counter said before and after it.
+/// The kernel's answer, and the counter before and after it.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     armed: u64,
     before: u64,
     ns: u64,
-    /// How long the call took, in ticks.
+    /// Duration of the call, in ticks.
     took: u64,
 }
 
 impl Asked {
-    /// Asks for the CPU time, to which `offset_ns` is added.
+    /// Queries the CPU time and adds `offset_ns`.
     fn now(watch: &Watch, offset_ns: u64, close_ticks: u64) -> Asked {
         Asked::until_close(close_ticks, || {
             // First: a switch during what follows makes the pair worthless, and is noticed at the
-            // next question.
+            // next query.
             let armed = watch.arm();
             let before = ticks::now();
             let ns = thread_cpu_ns() + offset_ns;
@@ -300,15 +300,15 @@ impl Asked {
         })
     }
 
-    /// The counter when the kernel read its clock: somewhere in the middle of the call.
+    /// Returns the counter when the kernel read its clock: somewhere in the middle of the call.
     fn ticks(&self) -> u64 {
         self.before.wrapping_add(self.took / 2)
     }
 
-    /// Asks again, twice at most, where the call took longer than `close`: a hypervisor, or an
-    /// interrupt, that came between the kernel's reading and ours puts the pair apart by half of
-    /// what it took, and an interval that begins there is short by as much. Returns the latest,
-    /// which need not be the closest.
+    /// Asks again, twice at most, if the call took longer than `close`: a hypervisor or an
+    /// interrupt between the kernel's reading and ours moves the two apart by half of what it took,
+    /// and an interval that begins there is too short by as much. Returns the latest pair, which
+    /// need not be the closest.
     fn until_close(close: u64, mut once: impl FnMut() -> Asked) -> Asked {
         let mut asked = once();
         for _ in 0..2 {
@@ -331,21 +331,21 @@ impl Default for ThreadClock {
 impl Drop for ThreadClock {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // Not given back: the mapping there now belongs to others.
+            // Not unmapped: something else may be mapped there now.
             std::mem::replace(&mut self.watch, Watch::blind()).forget();
         }
     }
 }
 
-/// How long a question to the kernel may take for its answer to be of one moment: some fifty times
+/// How long a query of the kernel may take for its answer to count as one moment: some fifty times
 /// as long as a system call.
 const CLOSE_NS: u64 = 20_000;
 
-/// Returns the time that has passed since some moment, for each thread its own: by the CPU's
-/// counter, if that has a constant rate, and otherwise by the system's clock.
+/// Returns the time since some moment, which differs between threads: by the CPU's counter if that
+/// has a constant rate, otherwise by the system's clock.
 ///
-/// For bounds: no thread uses more CPU time than passes, but for what the rate is off by, 0.01 % at
-/// most. On machines with several sockets a thread that moved between them may see it go back.
+/// Useful for bounds: no thread uses more CPU time than passes, except for the rate's error, 0.01 %
+/// at most. On machines with several sockets, a thread that moved between them may see it go back.
 ///
 /// # Examples
 /// ```
@@ -364,8 +364,8 @@ pub fn wall_ns() -> u64 {
     }
 }
 
-/// The same by the system's clock, since the thread's first call. For each thread, as a lock around
-/// one start for all would stay behind at a fork.
+/// The same by the system's clock, since the thread's first call. Each thread has its own start,
+/// because a lock around a common one could stay locked in a forked child.
 #[cold]
 fn system_ns() -> u64 {
     thread_local! {
@@ -386,13 +386,13 @@ fn system_ns() -> u64 {
 /// # Differences from Linux
 /// Windows adds a whole tick (up to 15.6 ms) to the thread that runs when the tick ends: sums are
 /// right on average, short intervals are not. Systems that are neither Unix nor Windows have no
-/// such clock: this is the time since the thread first asked.
+/// such clock; there this is the time since the thread's first call.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     system::thread_cpu_ns()
 }
 
-/// Returns the CPU time of the whole process, its ended threads included: a system call that visits
+/// Returns the CPU time of the whole process, including ended threads: a system call that visits
 /// each thread.
 #[must_use]
 pub fn process_cpu_ns() -> u64 {
@@ -405,7 +405,7 @@ fn decide() -> Choice {
             Some("syscall") => return syscall("SUBMETER_CLOCK=syscall".to_owned()),
             Some("ticks") => return system::ticks_or_syscall("SUBMETER_CLOCK=ticks".to_owned()),
             Some("") => {}
-            // Not silently ignored: a caller that sets it wants something.
+            // Not silently ignored: whoever set it wanted something.
             _ => {
                 return syscall(format!(
                     "SUBMETER_CLOCK={value:?} is not ticks or syscall; took syscall"
@@ -416,7 +416,7 @@ fn decide() -> Choice {
     system::decide()
 }
 
-/// The choice where nothing is cheaper, and why.
+/// Returns the choice if nothing cheaper is available, with the reason.
 pub(crate) fn syscall(reason: String) -> Choice {
     Choice { source: Source::Syscall, reason }
 }

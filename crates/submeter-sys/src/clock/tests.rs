@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// The sources that can be had here; says which cannot.
+/// Returns the sources available here; prints those that are not.
 fn clocks() -> Vec<ThreadClock> {
     let try_one = |source| match ThreadClock::on(source) {
         Ok(clock) => Some(clock),
@@ -45,7 +45,7 @@ fn a_clock_never_goes_back() {
     }
 }
 
-/// A question that is interrupted is repeated a bounded number of times.
+/// An interrupted query is repeated a bounded number of times.
 #[test]
 fn an_interrupted_question_is_asked_again() {
     let answers = |took: &[u64], close| {
@@ -68,7 +68,7 @@ fn waiting_costs_no_cpu_time() {
         let before = clock.now_ns();
         std::thread::sleep(Duration::from_millis(if cfg!(miri) { 0 } else { 200 }));
         let used = clock.now_ns() - before;
-        // The time to wait and to come back; a clock that missed the wait would say 200 ms.
+        // The CPU time of waiting and coming back; a clock that missed the wait would say 200 ms.
         assert!(cfg!(miri) || used < 100_000_000, "{}: {used} ns", clock.source().name());
     }
 }
@@ -90,11 +90,11 @@ fn preempted_intervals_sum_up_stress() {
                         last = now;
                         burn_a_little();
                     }
-                    // Asks the kernel, so that neither end is an estimate.
+                    // Queries the kernel, so that neither end is an estimate.
                     let (sum, truth) =
                         (sum + clock.ask(Ends::Interval) - last, thread_cpu_ns() - oracle);
                     let off = sum.abs_diff(truth);
-                    // What the two calls take, and an interrupt between them.
+                    // Allows for what the two calls take, and an interrupt between them.
                     let name = clock.source().name();
                     assert!(off < truth / 20 + 2_000_000, "{name}: {sum} against {truth}");
                 }
@@ -108,8 +108,8 @@ fn preempted_intervals_sum_up_stress() {
 #[test]
 fn intervals_after_waits_sum_up_stress() {
     // As above, but each interval follows a wait, and some are cut by a preemption. The kernel is
-    // asked on both sides of each end: what its calls take, 5 µs an interval on some machines, is
-    // between the two.
+    // queried on both sides of each end: the time of its calls, 5 µs per interval on some machines,
+    // lies between the two.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -118,7 +118,7 @@ fn intervals_after_waits_sum_up_stress() {
                     let until = Instant::now();
                     while until.elapsed() < Duration::from_millis(300) {
                         std::thread::sleep(Duration::from_micros(1));
-                        // Outside of all: it is the clock that must find out about the wait.
+                        // Outside everything: the clock itself must find out about the wait.
                         let outer = thread_cpu_ns();
                         let begin = clock.begin_ns();
                         let inner = thread_cpu_ns();
@@ -139,14 +139,14 @@ fn intervals_after_waits_sum_up_stress() {
     });
 }
 
-/// An interval does not begin in the future, even after a long one without a look at the clock.
+/// An interval does not begin in the future, even after a long one without a reading of the clock.
 #[cfg(not(miri))]
 #[test]
 fn an_interval_never_begins_in_the_future() {
     for mut clock in clocks() {
         for _ in 0..20 {
             std::thread::sleep(Duration::from_micros(1));
-            // Nobody looks at the clock in these.
+            // Nothing reads the clock in this time.
             burn(3);
             clock.begin_ns();
             std::thread::sleep(Duration::from_micros(1));
@@ -162,13 +162,13 @@ fn burn_a_little() {
     std::hint::black_box((0..50u64).sum::<u64>());
 }
 
-/// A child, however made, goes on without the parent's page.
+/// A child, however created, continues without the parent's page.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_child_goes_on_without_the_parents_page() {
     let by_fork: fn() -> libc::c_long = || {
-        // SAFETY: 1. The child does only what a child of threads may: it reads clocks, maps a page
-        // and ends.
+        // SAFETY: 1. The child does only what a child of a threaded process may: it reads clocks,
+        // maps a page and ends.
         unsafe { libc::fork() }.into()
     };
     let bare: fn() -> libc::c_long = || {
@@ -218,7 +218,7 @@ fn the_rate_turns_ticks_into_ns_and_back() {
         eprintln!("skipped: no counter of constant rate here");
         return;
     };
-    // Of aarch64's counters some tick every 40 ns.
+    // Some aarch64 counters tick only every 40 ns.
     let tick_ns = rate.ns(1);
     for ns in [1_000, 999_999, 5_000_000] {
         let there_and_back = rate.ns(rate.ticks(ns));

@@ -1,4 +1,4 @@
-//! The crossing itself.
+//! Crosses each sequence, at each point, with each disturbance.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,12 +12,12 @@ use crate::stop::StopOnDrop;
 
 /// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
-/// How many aborts each combination must see.
+/// Number of aborts that each combination must see.
 const ABORTS_WANTED: u64 = 3;
 /// After this time without enough aborts, a combination has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORD: usize = 0;
-/// The line of that word, whose mark the indexed sequence looks at.
+/// The line of that word, whose mark the indexed sequence tests.
 const WORD_LINE: usize = WORD / CpuRows::LINE_WORDS;
 const MARKS: usize = 16;
 /// The first of the packed words, which are adjacent in the first row.
@@ -54,7 +54,7 @@ const SEQUENCES: [Sequence; 10] = [
     Sequence::AddIndexedWithin,
 ];
 
-/// Those that a mode stops.
+/// The sequences that a mode stops.
 const GATED: [Sequence; 3] = [Sequence::AddWhile, Sequence::AddValueWhile, Sequence::AddCapped];
 
 impl Sequence {
@@ -64,8 +64,8 @@ impl Sequence {
         let marks = rows.word(MARKS).cast::<u64>();
         let took = |done: bool, n: i64| if done { n } else { 0 };
         // SAFETY: 1. Both words lie in rows `0..cpus`, packed ones in the first: the test keeps
-        // them. 2. Only sequences write those that are added to. 3. `mode` holds 0 or the number of
-        // rows.
+        // them. 2. Only sequences write the words that are added to. 3. `mode` holds 0 or the
+        // number of rows.
         unsafe {
             match self {
                 Sequence::Add => took(rseq.add(word, 5), 5),
@@ -81,7 +81,7 @@ impl Sequence {
                 Sequence::AddMarked => {
                     took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)
                 }
-                // The batch is never exceeded, so that each failure to commit is an abort.
+                // The batch is never exceeded, so each failure to commit is an abort.
                 Sequence::AddWithin => took(rseq.add_within(word, 13, ALL), 13),
                 Sequence::AddMarkedWithin => {
                     took(rseq.add_marked_within(word, 17, ALL, marks, 5), 17)
@@ -95,7 +95,8 @@ impl Sequence {
     }
 }
 
-/// On a registered thread, on a CPU with a row and a mark, a sequence fails only by an abort.
+/// Returns whether a sequence committed. On a registered thread, on a CPU with a row and a mark, it
+/// fails only by an abort.
 fn committed(exit: Option<Exit>) -> bool {
     assert!(matches!(exit, None | Some(Exit::Aborted)), "{exit:?}");
     exit.is_none()
@@ -160,7 +161,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(Point, &Victim, u64)
     let handled_before = HANDLED.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| victim.run(sequence));
-        // Also where `disturb` finds something wrong.
+        // Also if `disturb` finds something wrong.
         let stopping = StopOnDrop(&victim.stop);
         // Acquire: pairs with the Release in `run`.
         while victim.tid.load(Ordering::Acquire) == 0 {
@@ -168,7 +169,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(Point, &Victim, u64)
         }
         inject::delay(point, ROUNDS);
         let mut turn = 0;
-        // Relaxed, here and below: statistics, asked again and again.
+        // Relaxed, here and below: statistics, which are polled.
         while victim.aborts.load(Ordering::Relaxed) < ABORTS_WANTED && start.elapsed() < PATIENCE {
             if inject::entered(point) {
                 disturb(point, &victim, turn);
@@ -261,12 +262,13 @@ static HANDLER: OnceLock<Rseq> = OnceLock::new();
 /// The address of the word, 0 while there is none.
 static HANDLER_WORD: AtomicU64 = AtomicU64::new(0);
 static HANDLED: AtomicI64 = AtomicI64::new(0);
-/// How many signals were handled, whether or not an add of the handler committed.
+/// Number of signals handled, whether or not an add of the handler committed.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn handle(_: libc::c_int) {
     add_in_handler();
-    // Release: pairs with the Acquire in the test, which then forgets where this handler was.
+    // Release: pairs with the Acquire in the test, which then clears the record of where this
+    // handler was.
     SIGNALS.fetch_add(1, Ordering::Release);
 }
 
@@ -307,8 +309,9 @@ fn a_handler_at_every_point_loses_nothing() {
         let before = SIGNALS.load(Ordering::Acquire);
         // SAFETY: 1. The thread exists: the victim runs until it is told to stop.
         assert_eq!(unsafe { libc::pthread_kill(pthread, libc::SIGUSR1) }, 0);
-        // The handler passes the point too. A signal for that would be taken as soon as the handler
-        // returns, and so on: the victim itself would not run as long as nobody disturbs the two.
+        // The handler passes the point too. A signal sent because of that would be taken as soon as
+        // the handler returns, and so on: the victim itself would not run as long as nothing
+        // disturbs the two.
         let start = Instant::now();
         while SIGNALS.load(Ordering::Acquire) == before && start.elapsed() < PATIENCE {
             std::thread::yield_now();

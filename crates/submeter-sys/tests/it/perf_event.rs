@@ -1,4 +1,4 @@
-//! The kernel's events count on the thread that opened them; those that it lacks are refused.
+//! The kernel's events count on the thread that opened them; missing ones are refused.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ fn what_joins_others_counts_at_once() {
     let (faults, (clock, number)) = (open(PAGE_FAULTS), open(SOFTWARE_TASK_CLOCK));
     let before = clock.read().expect("open");
     // Spin instead of sleeping: a switch would start the event in any case. The time is short, so
-    // that there is rarely one.
+    // there is rarely one.
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(300) {
         std::hint::spin_loop();

@@ -13,8 +13,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns rows that the calling thread may add to; where there are no sequences, prints why
-    /// and returns `None`.
+    /// Returns rows that the calling thread may add to. If there are no sequences, prints why and
+    /// returns `None`.
     pub(crate) fn new() -> Option<Rows> {
         let Some(rseq) = Rseq::get() else {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
@@ -26,8 +26,8 @@ impl Rows {
         Some(rows)
     }
 
-    /// Lets the calling thread run sequences: libc does not register threads everywhere, and one
-    /// that nobody has registered adds nothing, of which it could lose nothing.
+    /// Enables the calling thread to run sequences: not every libc registers threads, and an
+    /// unregistered thread adds nothing, so it could lose nothing.
     pub(crate) fn adopt_thread(&self) {
         assert!(self.rseq.adopt_thread(), "a thread that cannot run sequences");
     }

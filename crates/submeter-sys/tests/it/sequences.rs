@@ -1,4 +1,4 @@
-//! Every sequence, on several threads that are migrated and interrupted, loses nothing.
+//! Every sequence loses nothing on several threads that are migrated and interrupted.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn migrate_between(stop: &AtomicBool, mut step: impl FnMut()) {
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
-        // EINVAL for a CPU that is possible but not ours: stay.
+        // EINVAL for a CPU that is possible but not allowed: stay.
         let _ = cpu::set_affinity(&[allowed[turn % allowed.len()]]);
         for _ in 0..2000 {
             step();
@@ -126,14 +126,14 @@ fn add_marked_adds_only_where_marked_stress() {
     let mark = |cpu: u32| {
         let word = rows.word(16).wrapping_byte_add(cpu as usize * STRIDE);
         // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. It is accessed
-        // atomically everywhere but in the sequence's load.
+        // atomically except in the sequence's load.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     };
     let (done, refused) = (AtomicI64::new(0), AtomicI64::new(0));
     hammer(&rows, |stop| {
         let (mut own, mut unmarked) = (0, 0);
         migrate_between(stop, || {
-            // SAFETY: 1. Both words lie in rows `0..cpus`: the test keeps them. 2. Sequences alone
+            // SAFETY: 1. Both words lie in rows `0..cpus`: the test keeps them. 2. Only sequences
             // write the first.
             let added =
                 unsafe { rows.rseq.add_marked(rows.word(2), 3, rows.word(16).cast(), 64 + 5) };
@@ -145,7 +145,7 @@ fn add_marked_adds_only_where_marked_stress() {
                     mark(cpu).fetch_or(1 << 5, Ordering::SeqCst);
                 }
                 Some(Exit::Aborted) => {
-                    // Clearing a mark now and then keeps both ways in use.
+                    // Clearing a mark now and then keeps both paths in use.
                     mark(0).fetch_and(!(1 << 5), Ordering::SeqCst);
                 }
                 Some(Exit::Outside) => panic!("a registered thread on a possible CPU"),

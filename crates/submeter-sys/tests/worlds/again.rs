@@ -1,5 +1,5 @@
-//! Runs a test again in a process of its own, in another environment: the probe decides once per
-//! process.
+//! Runs a test again in a separate process, in another environment, because the probe decides once
+//! per process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os("SUBMETER_TEST_CHILD").is_some()
 }
 
-/// The choice of a barrier that this process was given.
+/// Returns the choice of a barrier that this process was given.
 fn barrier() -> Option<(&'static str, &'static str)> {
     let value = std::env::var("SUBMETER_RSEQ").ok()?;
     ["trust", "visits"].into_iter().find(|&choice| choice == value).map(|c| ("SUBMETER_RSEQ", c))
@@ -21,7 +21,7 @@ pub(crate) fn again(test: &str, variables: &[(&str, &str)]) -> String {
     again_under(test, variables, &[]).expect("nothing to refuse")
 }
 
-/// As [`again`], under a system call filter. Where filters are not available, prints why and
+/// The same as [`again`], under a system call filter. If filters are not available, prints why and
 /// returns `None`.
 pub(crate) fn again_under(
     test: &str,
@@ -32,16 +32,15 @@ pub(crate) fn again_under(
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("SUBMETER_TEST_CHILD", "1")
-        // The child inherits none of this process's settings, except that of how sequences are
-        // waited for.
+        // The child inherits none of this process's settings, except how sequences are waited for.
         .env_remove("SUBMETER_RSEQ")
         .envs(barrier())
         .env_remove("SUBMETER_CLOCK")
         .envs(variables.iter().copied());
     if !filter.is_empty() {
         let filter = filter.to_vec();
-        // SAFETY: 1. The closure does only what a child of threads may: it makes two system calls
-        // on memory that exists already.
+        // SAFETY: 1. The closure does only what a child of a threaded process may: it makes two
+        // system calls on existing memory.
         unsafe { command.pre_exec(move || install(&filter)) };
     }
     let output = match command.output() {
@@ -59,7 +58,7 @@ pub(crate) fn again_under(
 }
 
 /// Returns a filter that answers system call `number` (only with `argument` first, if given) with
-/// `errno`, and lets every other pass.
+/// `errno`, and allows every other call.
 pub(crate) fn deny(
     number: libc::c_long,
     argument: Option<u32>,
@@ -84,7 +83,7 @@ pub(crate) fn deny(
     filter
 }
 
-/// Puts the calling thread, and all that it starts, under `filter`.
+/// Puts the calling thread, and everything that it starts, under `filter`.
 pub(crate) fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: 1. The first call takes numbers. 2. The second reads a live program of `len` steps.

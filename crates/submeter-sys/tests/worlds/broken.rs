@@ -28,8 +28,8 @@ pub(crate) fn add_on_threads() {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });
     let total: i64 = (0..rseq.cpus() as usize)
-        // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nobody writes: every
-        // writer has been joined.
+        // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nothing writes:
+        // every writer has been joined.
         .map(|cpu| unsafe { ((word + cpu * STRIDE) as *const i64).read() })
         .sum();
     assert_eq!(total, done);
@@ -57,7 +57,7 @@ fn a_misspelt_variable_is_named_and_off() {
     again("broken::a_misspelt_variable_is_named_and_off", &[("SUBMETER_RSEQ", "of")]);
 }
 
-/// On a kernel that may lose a restart, visits do the waiting, unless it is trusted.
+/// On a kernel that may lose a restart, grace periods wait for visits, unless it is trusted.
 #[test]
 fn a_kernel_that_loses_restarts_gets_visits() {
     const NAME: &str = "broken::a_kernel_that_loses_restarts_gets_visits";
@@ -112,10 +112,10 @@ fn a_forked_child_keeps_registration_and_barrier() {
     let Some(rseq) = probe().rseq() else { return };
     let rows = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
     let word = rows.base().as_ptr().cast::<i64>();
-    // Where libc registers no thread, only the one that decided is registered: maybe another.
+    // If libc registers no threads, only the deciding thread is registered, which may be another.
     assert!(rseq.adopt_thread());
-    // SAFETY: 1. The child does only what a child of threads may: it runs sequences and system
-    // calls, and ends.
+    // SAFETY: 1. The child does only what a child of a threaded process may: it runs sequences and
+    // system calls, and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -133,7 +133,7 @@ fn a_forked_child_keeps_registration_and_barrier() {
     // SAFETY: 1. The integer is live and writable. 2. The child is ours to wait for: made above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child could not add or not use the barrier");
-    // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nobody writes: no
+    // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nothing writes: no
     // sequence runs in this process.
     assert_eq!(unsafe { word.read() }, 0, "the child's adds are its own");
 }
@@ -161,6 +161,6 @@ fn mm_cid_is_below_the_possible_cpus() {
     });
     let possible = probe().cpus.expect("known where rseq works");
     assert!(seen.iter().all(|&id| (id as usize) < possible), "{seen:?} of {possible}");
-    // How many the kernel lets them come to it does not promise.
+    // The kernel does not promise how many numbers they get.
     eprintln!("{} numbers of {THREADS} threads that moved over {} CPUs", seen.len(), cpus.len());
 }

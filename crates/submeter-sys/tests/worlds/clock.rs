@@ -1,5 +1,5 @@
-//! The choice of a clock where perf events are refused, and where the variable names one. Each case
-//! has a process of its own: the choice is made once.
+//! The choice of a clock if perf events are refused, and if the variable names one. Each case runs
+//! in a separate process, because the choice is made once.
 
 use submeter_sys::clock::{self, Source, ThreadClock};
 
@@ -15,7 +15,7 @@ fn report() {
     println!("chosen {:?}, because {}", choice.source, choice.reason);
 }
 
-/// Whether there is no counter that could serve.
+/// Returns whether there is no usable counter.
 fn is_without_counter(text: &str) -> bool {
     let is_without = text.contains("time stamp counter");
     if is_without {
@@ -41,7 +41,7 @@ fn another_source_serves_who_asks_for_it() {
     }
 }
 
-/// Without perf events the CPU's counter serves, with sequences and without.
+/// Without perf events the CPU's counter is used, with sequences and without.
 #[test]
 fn the_counter_serves_without_perf_events() {
     if world::is_child() {
@@ -76,7 +76,7 @@ fn without_a_descriptor_the_counter_is_used() {
     }
     let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
     let mut before = none;
-    // SAFETY: 1. Both structures are live: they are here.
+    // SAFETY: 1. Both structures are live: they are local variables.
     let limited = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before);
         let none = libc::rlimit { rlim_max: before.rlim_max, ..none };
@@ -87,7 +87,7 @@ fn without_a_descriptor_the_counter_is_used() {
     let (first, source) = (clock.now_ns(), clock.source());
     std::hint::black_box((0..100_000u64).sum::<u64>());
     let later = clock.now_ns();
-    // SAFETY: 1. As above. Before any assertion, whose report may want a descriptor.
+    // SAFETY: 1. As above. It comes before any assertion, whose report may need a descriptor.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) };
     assert_eq!(source, Source::Ticks);
     assert!(later > first);

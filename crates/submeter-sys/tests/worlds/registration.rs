@@ -1,4 +1,4 @@
-//! Threads whose registration ends early, and decisions that are made in unusual places.
+//! Threads whose registration ends early, and decisions made in unusual places.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -9,10 +9,10 @@ use submeter_sys::{Backend, Barrier, Exit, Rseq, SelfTest, cpu, probe};
 use crate::again::{again, is_child};
 use crate::rows::Rows;
 
-/// Undoes libc's registration of the calling thread. Returns whether that worked, `None` where the
+/// Undoes libc's registration of the calling thread. Returns whether that worked, `None` if the
 /// area cannot be found.
 fn unregister_libc() -> Option<bool> {
-    // SAFETY: 1. The call only looks a name up, which ends with a NUL.
+    // SAFETY: 1. The call only looks up a name, which ends with a NUL.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
     if symbol.is_null() {
         eprintln!("skipped: a static program cannot look libc's area up");
@@ -33,13 +33,13 @@ fn unregister_libc() -> Option<bool> {
     let undone = [32, 64, 96, 128].into_iter().any(|bytes| {
         let area = pointer.wrapping_add_signed(offset);
         // SAFETY: 1. The area is the one that libc registered for this thread: computed above. 2.
-        // The kernel only lets go of it: 1 means "unregister".
+        // The kernel only releases it: 1 means "unregister".
         unsafe { libc::syscall(libc::SYS_rseq, area, bytes, 1, signature) == 0 }
     });
     Some(undone)
 }
 
-/// A thread whose registration was undone leaves its sequence, and loses nothing.
+/// A thread whose registration was undone exits its sequence, and loses nothing.
 #[test]
 fn an_undone_registration_loses_nothing() {
     if probe().backend != Backend::LibcRseq {
@@ -161,16 +161,16 @@ impl Drop for AddsWhenDropped {
 
 thread_local!(static VALUE: AddsWhenDropped = const { AddsWhenDropped(Cell::new(false)) });
 
-/// Adds in the first round of key destructors and in the second. By then the registration has been
-/// undone, as its key is older.
+/// Adds in the first round of key destructors and in the second. By the second, the registration
+/// has been undone, because its key is older.
 extern "C" fn late(round: *mut libc::c_void) {
     let added = add_once();
     if round.addr() == 1 {
         assert!(added, "a thread is registered in the first round of key destructors");
         // Relaxed: written once, before there were threads.
         let key = LATE_KEY.load(Ordering::Relaxed) as libc::pthread_key_t;
-        // SAFETY: 1. The key exists: the test made it. 2. Its value is no address: only the
-        // destructor looks at it.
+        // SAFETY: 1. The key exists: the test made it. 2. Its value is not an address: only the
+        // destructor reads it.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(2)) };
     } else if !added {
         // Relaxed: a statistic, read when the threads have been joined.
@@ -195,7 +195,7 @@ fn registered_threads_end_cleanly_stress() {
     }
     ENDING.set((rows.rseq, rows.word(0) as usize)).expect("once");
     let mut key = 0;
-    // SAFETY: 1. `key` is live and writable. 2. The destructor is there when a thread ends: it is a
+    // SAFETY: 1. `key` is live and writable. 2. The destructor exists when a thread ends: it is a
     // function of this program.
     assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(late)) }, 0);
     // Relaxed: before there are threads.
@@ -205,8 +205,8 @@ fn registered_threads_end_cleanly_stress() {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     VALUE.with(|value| value.0.set(true));
-                    // SAFETY: 1. The key exists: the test made it. 2. Its value is no address: only
-                    // the destructor looks at it.
+                    // SAFETY: 1. The key exists: the test made it. 2. Its value is not an address:
+                    // only the destructor reads it.
                     unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
                     assert!(add_once());
                 });
@@ -215,7 +215,7 @@ fn registered_threads_end_cleanly_stress() {
     }
     // The scope ends when the closures do: the destructors may still run.
     let start = std::time::Instant::now();
-    // Relaxed, here and below: statistics; the last is written last by each thread.
+    // Relaxed, here and below: statistics, the last of which each thread writes last.
     while LATE.load(Ordering::Relaxed) < WAVES * THREADS
         && start.elapsed() < std::time::Duration::from_secs(30)
     {
@@ -243,8 +243,8 @@ fn a_child_forked_amid_a_decision_decides_itself() {
         });
         started.wait();
         for _ in 0..FORKS {
-            // SAFETY: 1. The child does only what it may: it calls what glibc keeps usable after a
-            // fork (allocation, threads), and ends.
+            // SAFETY: 1. The child does only what it may: it calls functions that glibc keeps
+            // usable after a fork (allocation, threads), and ends.
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {

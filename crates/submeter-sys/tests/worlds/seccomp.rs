@@ -8,8 +8,8 @@ use crate::broken::add_on_threads;
 const RSEQ_BARRIER: u32 = 1 << 7;
 const REGISTER_RSEQ: u32 = 1 << 8;
 
-/// Lets the probe reach the forbidden call even on a kernel that may lose a restart, where it would
-/// stop before.
+/// Makes the probe reach the forbidden call even on a kernel that may lose a restart, where it
+/// would stop earlier.
 const TRUST: (&str, &str) = ("SUBMETER_RSEQ", "trust");
 
 /// Returns the backend below sequences: it depends on whether this libc reports the CPU.
@@ -21,7 +21,7 @@ fn backend_without_sequences() -> Backend {
     }
 }
 
-/// Asserts what all these sandboxes share: no sequences, and a CPU hint only where libc gives one.
+/// Asserts what all these sandboxes share: no sequences, and a CPU hint only if libc gives one.
 fn assert_locked() {
     assert!(probe().rseq().is_none(), "{:?}", probe());
     assert_eq!(probe().backend, backend_without_sequences());
@@ -62,7 +62,7 @@ fn without_membarrier_visits_wait_for_sequences() {
     }
 }
 
-/// An affinity that is forbidden later makes visits fail, not wait without end.
+/// An affinity that is forbidden later makes visits fail, not wait forever.
 #[test]
 fn a_forbidden_affinity_is_an_error_of_visits() {
     const NAME: &str = "seccomp::a_forbidden_affinity_is_an_error_of_visits";
@@ -71,8 +71,8 @@ fn a_forbidden_affinity_is_an_error_of_visits() {
             return;
         }
         barrier::wait().expect("allowed");
-        // Before the filter, which threads inherit when they start: the visitor ends when idle.
-        // What is left is the program's own thread and the test's.
+        // Before the filter is installed, which threads inherit when they start: the visitor ends
+        // when idle. The remaining threads are the program's own and the test's.
         while std::fs::read_dir("/proc/self/task").expect("readable").count() > 2 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -81,7 +81,7 @@ fn a_forbidden_affinity_is_an_error_of_visits() {
         assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
         return;
     }
-    // Where there are filters at all.
+    // Only if filters are available.
     let none = deny(libc::SYS_membarrier, None, libc::EPERM);
     again_under(NAME, &[("SUBMETER_RSEQ", "visits")], &none);
 }

@@ -11,9 +11,9 @@ use crate::again::{again, is_child};
 
 type Add = extern "C" fn() -> i32;
 
-/// Returns the path of the library: the file that `SUBMETER_TEST_LIBRARY` names, for machines
-/// without cargo, with flags that beside it, or one that is built here, with these flags, in a
-/// target directory of its own.
+/// Returns the path of the library: the file that `SUBMETER_TEST_LIBRARY` names (for machines
+/// without cargo; with flags, a file beside it), or one built here, with these flags, in a target
+/// directory of its own.
 fn library(flags: &str) -> PathBuf {
     if let Some(path) = std::env::var_os("SUBMETER_TEST_LIBRARY") {
         let path = PathBuf::from(path);
@@ -53,13 +53,13 @@ fn closing_a_library_of_sequences_kills_nobody() {
 #[test]
 fn plugins_load_beyond_static_tls() {
     const NAME: &str = "unload::plugins_load_beyond_static_tls";
-    // With an area of its own each takes some 300 bytes of the 1,664 that glibc keeps.
+    // With an area of its own, each takes some 300 bytes of the 1,664 that glibc keeps.
     const COPIES: usize = 32;
     if is_child() {
         let path = std::env::var("SUBMETER_TEST_LIBRARY").expect("set");
         let adds = std::thread::scope(|scope| {
             let copies = (0..COPIES).map(|copy| {
-                // A file of its own: of one file the dynamic linker makes one library.
+                // Each copy needs its own file: the dynamic linker loads one file as one library.
                 let file = format!("{path}.{copy}");
                 std::fs::copy(&path, &file).expect("copied");
                 let add = load(&file).1;
@@ -93,8 +93,8 @@ fn load(path: &str) -> (*mut libc::c_void, Add) {
     (handle, unsafe { std::mem::transmute::<*mut libc::c_void, Add>(symbol) })
 }
 
-/// Threads that are older than the library add through it and run on after it was closed, long
-/// enough to be preempted: then the kernel follows their `rseq_cs`.
+/// Makes threads that are older than the library add through it, and run long enough after it was
+/// closed to be preempted: the kernel then follows their `rseq_cs`.
 fn load_add_and_close(path: &str) {
     const THREADS: usize = 4;
     let (loaded, added, closed) =
@@ -119,8 +119,8 @@ fn load_add_and_close(path: &str) {
         add.set(found).expect("once");
         loaded.wait();
         added.wait();
-        // SAFETY: 1. The handle is live, and closed once: here. 2. Nobody calls `add` any more: the
-        // threads have passed the barrier.
+        // SAFETY: 1. The handle is live, and closed once: here. 2. Nothing calls `add` any longer:
+        // the threads have passed the barrier.
         assert_eq!(unsafe { libc::dlclose(handle) }, 0);
         closed.wait();
     });

@@ -1,9 +1,9 @@
-//! Whose the known blocks are.
+//! The owners of known blocks.
 //!
-//! Two blocks of [`EXACT`] bytes and more begin at least as far apart, so that each stretch of
-//! `EXACT` bytes of address space has one of them begin in it at most. This map has an entry for
-//! each stretch: the number of the block's owner, or 0 for nobody. So nothing is searched, no two
-//! threads meet in an entry, and nothing is ever full.
+//! Blocks of [`EXACT`] bytes and more start at least that far apart, so at most one of them starts
+//! in each stretch of `EXACT` bytes of address space. This map has an entry for each stretch: the
+//! number of the block's owner, or 0 for none. There is no search, no two threads share an entry,
+//! and the map is never full.
 
 mod raw;
 
@@ -14,7 +14,7 @@ use crate::exact::owners::OWNERS_MAX;
 use crate::map::{ADDRESS_BITS, Leaf};
 use raw::Entries;
 
-/// The entries of a leaf, which is made where a known block with an owner begins.
+/// Entries of a leaf, which is made where a known block with an owner begins.
 const LEAF: usize = match () {
     () if cfg!(miri) => 1 << 8,
     () if usize::BITS == 32 => 1 << 12,
@@ -28,20 +28,22 @@ const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
 static LEAVES: [Leaf<Entries>; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
 
-/// The entry of a known block; none where its part of the map was not made, or cannot be.
+/// Returns the entry of a known block, or `None` if its part of the map was not or cannot be made.
 fn entry(block: *mut u8, make: bool) -> Option<&'static AtomicU16> {
     let index = block.addr() / EXACT;
     raw::entries(index / LEAF, make).map(|leaf| &leaf[index % LEAF])
 }
 
-/// Notes the owner of a known block; false where memory is short, and it is nobody's.
+/// Records the owner of a known block. Returns false if memory is short: the block has no owner
+/// then.
 pub(super) fn note(block: *mut u8, owner: u32) -> bool {
     let entry = entry(block, true);
-    // Relaxed: only who has the block uses its entry, which follows it from thread to thread.
+    // Relaxed: only the thread that has the block uses its entry, which passes from thread to
+    // thread with the block.
     entry.inspect(|entry| entry.store(owner as u16, Ordering::Relaxed)).is_some()
 }
 
-/// Takes the owner of a known block out, before the block is freed or moves; 0 for nobody.
+/// Takes the owner of a known block out, before the block is freed or moves; 0 for none.
 pub(super) fn forget(block: *mut u8) -> u32 {
     let Some(entry) = entry(block, false) else { return 0 };
     // Relaxed, here and below: as in `note`.
@@ -60,7 +62,7 @@ mod tests {
 
     #[test]
     fn blocks_side_by_side_have_entries_of_their_own() {
-        // The least known blocks, one after the other, at the worst places.
+        // The smallest known blocks, one after the other, at the worst places.
         for first in [EXACT, EXACT - 16, 16, LEAF * EXACT - 16] {
             let at = |n: usize| without_provenance_mut(first + (1 << 30) + n * EXACT);
             (0..4).for_each(|n| assert!(note(at(n), 1 + n as u32)));

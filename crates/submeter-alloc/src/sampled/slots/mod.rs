@@ -1,8 +1,8 @@
-//! Where sampled blocks lie: slots of powers of two, in a range of addresses of their own.
+//! The memory of sampled blocks: slots of powers of two, in an address range of their own.
 //!
-//! By its address a block is known to be one; its class, its number and thereby its record follow
-//! from there. Class k has slots of 16·2^k bytes, as many as each other class, one class after the
-//! other; the records of all come behind. Pages are opened as they are first needed.
+//! A block's address tells that it is sampled, and gives its class, its number and thereby its
+//! record. Class k has slots of 16·2^k bytes. All classes have the same number of slots and follow
+//! one another; all records come after them. Pages are made accessible when they are first needed.
 
 mod raw;
 
@@ -14,35 +14,35 @@ use super::odds::{self, EXACT};
 
 pub(super) use raw::{has, start};
 
-/// The slots of a class: for a heap of 64 GiB, all of whose blocks are of one class. If there are
-/// more, larger slots are taken.
+/// Slots of a class: enough for a heap of 64 GiB whose blocks are all of one class. If more are
+/// needed, larger slots are taken.
 const SLOTS: usize = match () {
     () if cfg!(miri) => 1 << 9,
     () if cfg!(all(target_os = "linux", target_pointer_width = "64")) => 1 << 20,
     () => 1 << 12,
 };
 
-/// The bytes of the smallest slots, which every block is aligned to.
+/// Bytes of the smallest slots, to which every block is aligned.
 const LEAST: usize = 16;
 
 const CLASSES: usize = (EXACT / LEAST).ilog2() as usize + 1;
 
-/// The bytes of all slots of the first class.
+/// Bytes of all slots of the first class.
 const UNIT: usize = SLOTS * LEAST;
 
 const _: () = assert!(UNIT.is_multiple_of(EXACT), "a class begins as aligned as its slots are");
 
 const _: () = assert!(odds::weight(EXACT) <= u32::MAX as u64, "a record has room for a weight");
 
-/// All bytes of all slots.
+/// Bytes of all slots.
 const LEN: usize = UNIT * ((1 << CLASSES) - 1);
 
-/// How many bytes of a class are opened at once.
+/// Bytes of a class that are made accessible at once.
 const STEP: usize = if cfg!(miri) { EXACT } else { 256 << 10 };
 
 /// What is known of a slot.
 struct Record {
-    /// The owner of the sample, 0 if what lies here is none; or what links free slots.
+    /// The owner of the sample, 0 if the block here is not one; or the link between free slots.
     owner: AtomicU32,
     weight: AtomicU32,
 }
@@ -57,7 +57,7 @@ struct Class {
     free: FreeList,
     /// The first number that was never taken.
     fresh: AtomicU32,
-    /// The first whose memory was not opened.
+    /// The first number whose memory is not accessible yet.
     open: AtomicU32,
 }
 
@@ -65,7 +65,7 @@ static CLASS: [Class; CLASSES] =
     [const { Class { free: FreeList::new(), fresh: AtomicU32::new(0), open: AtomicU32::new(0) } };
         CLASSES];
 
-/// One that is in use, or that one has.
+/// A slot that is in use, or that the caller has taken.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     class: usize,
@@ -76,18 +76,18 @@ const fn size_of_slot(class: usize) -> usize {
     LEAST << class
 }
 
-/// Where a class begins.
+/// Returns where a class begins.
 const fn begin(class: usize) -> usize {
     UNIT * ((1 << class) - 1)
 }
 
-/// Returns the class of what lies there, and its number.
+/// Returns the slot at an offset.
 const fn slot_at(offset: usize) -> Slot {
     let class = (offset / UNIT + 1).ilog2() as usize;
     Slot { class, number: ((offset - begin(class)) / size_of_slot(class)) as u32 }
 }
 
-/// Returns the smallest class whose slots a block fits in.
+/// Returns the smallest class whose slots fit a block.
 fn class_of(size: usize, align: usize) -> usize {
     let least = size.max(align).max(LEAST).next_power_of_two();
     (least / LEAST).ilog2() as usize
@@ -101,8 +101,8 @@ impl Class {
     }
 
     fn take_fresh(&self, class: usize) -> Option<u32> {
-        // Relaxed, here and below: a number that no other thread has; its memory was opened, or is
-        // here.
+        // Relaxed, here and below: a number that no other thread gets. Its memory is accessible
+        // already, or is made so here.
         let mut fresh = self.fresh.load(Ordering::Relaxed);
         loop {
             if fresh as usize == SLOTS || !self.is_open(class, fresh) {
@@ -117,7 +117,7 @@ impl Class {
         }
     }
 
-    /// Opens the memory of a slot and of those after it, unless it is open.
+    /// Makes the memory of a slot and of those after it accessible, unless it is.
     fn is_open(&self, class: usize, number: u32) -> bool {
         // Acquire: pairs with the Release below.
         if number < self.open.load(Ordering::Acquire) {
@@ -134,12 +134,12 @@ impl Class {
 }
 
 impl Slot {
-    /// Takes one for a block; none where all are in use, or memory is short.
+    /// Takes a slot for a block. Returns `None` if all are in use, or memory is short.
     pub(super) fn take(size: usize, align: usize) -> Option<Slot> {
         (class_of(size, align)..CLASSES).find_map(|class| CLASS[class].take(class))
     }
 
-    /// Returns the one in which a block lies.
+    /// Returns the slot in which a block lies.
     pub(super) fn of(block: *mut u8) -> Option<Slot> {
         has(block).then(|| slot_at(raw::offset(block)))
     }
@@ -148,25 +148,25 @@ impl Slot {
         raw::address(begin(self.class) + self.number as usize * size_of_slot(self.class))
     }
 
-    /// Whether a block fits in.
+    /// Returns whether a block fits in the slot.
     pub(super) fn fits(self, size: usize) -> bool {
         size <= size_of_slot(self.class)
     }
 
-    /// Gives it up.
+    /// Gives the slot back.
     pub(super) fn put(self) {
         CLASS[self.class].free.put(self.number, &self.record().owner);
     }
 
-    /// Returns the owner of the sample in it, 0 for none, and what it stands for.
+    /// Returns the owner of the sample in the slot, 0 for none, and the bytes it stands for.
     pub(super) fn sample(self) -> (u32, u64) {
         let record = self.record();
-        // Relaxed, here and below: only who has the block uses its record.
+        // Relaxed, here and below: only the thread that has the block uses its record.
         let weight = record.weight.load(Ordering::Relaxed);
         (record.owner.load(Ordering::Relaxed), weight.into())
     }
 
-    /// Notes the sample in it.
+    /// Records the sample in the slot.
     pub(super) fn note(self, owner: u32, weight: u64) {
         let record = self.record();
         // Relaxed, here and below: as in `sample`.
@@ -178,7 +178,7 @@ impl Slot {
         raw::record(self)
     }
 
-    /// The place of its record among all.
+    /// Returns the index of its record among all.
     fn index(self) -> usize {
         self.class * SLOTS + self.number as usize
     }
@@ -188,7 +188,7 @@ impl Slot {
 mod tests {
     use super::*;
 
-    /// Slots lie apart, are as aligned as they are large, and are found again.
+    /// Slots do not overlap, are aligned to their size, and are found from a block's address.
     #[test]
     fn slots_lie_apart_aligned_and_are_found_again() {
         assert_eq!((size_of_slot(0), size_of_slot(CLASSES - 1)), (LEAST, EXACT));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(end, LEN);
     }
 
-    /// A slot is of the smallest class that is large and aligned enough.
+    /// A slot belongs to the smallest class that is large and aligned enough.
     #[test]
     fn the_smallest_class_that_fits_is_taken() {
         let of = |size, align| size_of_slot(class_of(size, align));
@@ -244,7 +244,7 @@ mod tests {
     fn a_class_that_is_full_borrows_of_the_next() {
         start().expect("address space");
         let class = CLASSES - 2;
-        // As many as there are, of which none may be opened here.
+        // All slots are taken, so none may be opened here.
         CLASS[class].fresh.store(SLOTS as u32, Ordering::Relaxed);
         while CLASS[class].free.take(|number| &Slot { class, number }.record().owner).is_some() {}
         let slot = Slot::take(size_of_slot(class), 8).expect("room");

@@ -11,10 +11,10 @@ use submeter_sys::memory::Reservation;
 use super::{CLASS, CLASSES, LEN, Record, SLOTS, Slot, begin, size_of_slot};
 use crate::sampled::odds::EXACT;
 
-/// Where the range seems to begin before there is one: so far up that no block lies above.
+/// Where the range seems to begin before it exists: so high that no block lies above.
 const NOWHERE: usize = usize::MAX - LEN + 1;
 
-/// Where the slots begin, as aligned as the largest; their records come behind them.
+/// Where the slots begin, aligned to the largest one; their records come after them.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::without_provenance_mut(NOWHERE));
 
 static RANGE: OnceLock<Reservation> = OnceLock::new();
@@ -26,16 +26,16 @@ pub(in crate::sampled) fn start() -> io::Result<()> {
         let made = Reservation::closed(len + EXACT)?;
         let kept = RANGE.get_or_init(|| made);
         let base = kept.base().as_ptr();
-        // Relaxed: only an address. Its pages are opened later, and that is published.
+        // Relaxed: only an address. Its pages are made accessible later, and that is published.
         BASE.store(base.wrapping_add(base.align_offset(EXACT)), Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Returns how far behind the begin of the range a block lies.
+/// Returns a block's offset from the start of the range.
 #[inline(always)]
 pub(super) fn offset(block: *mut u8) -> usize {
-    // Relaxed: who has a block in the range has it from a thread that had seen this.
+    // Relaxed: a thread that has a block in the range got it from a thread that had seen this.
     block.addr().wrapping_sub(BASE.load(Ordering::Relaxed).addr())
 }
 
@@ -50,10 +50,12 @@ pub(super) fn address(offset: usize) -> *mut u8 {
     BASE.load(Ordering::Relaxed).wrapping_add(offset)
 }
 
-/// Opens a slot, `more` in all, and their records. On an error the slots are not to be used.
+/// Makes `more` slots from `from` on accessible, and their records. If it fails, the slots must not
+/// be used.
 pub(super) fn open(from: Slot, more: usize) -> bool {
     let Some(range) = RANGE.get() else { return false };
-    // Relaxed: another thread that starts may not have set it yet; then the range refuses this.
+    // Relaxed: another thread that is starting may not have set it yet; the range then refuses this
+    // call.
     let skipped = BASE.load(Ordering::Relaxed).addr().wrapping_sub(range.base().addr().get());
     let size = size_of_slot(from.class);
     let slots = skipped + begin(from.class) + from.number as usize * size;
@@ -62,7 +64,7 @@ pub(super) fn open(from: Slot, more: usize) -> bool {
         && range.open(records, more * size_of::<Record>()).is_ok()
 }
 
-/// Returns what is known of a slot that is open; of another, what nobody uses.
+/// Returns the record of an accessible slot; for any other, an unused one.
 pub(super) fn record(slot: Slot) -> &'static Record {
     static NONE: Record = Record::new();
     // Acquire: pairs with the Release in `Class::is_open`.
@@ -71,8 +73,9 @@ pub(super) fn record(slot: Slot) -> &'static Record {
     }
     let at = address(LEN + slot.index() * size_of::<Record>());
     // SAFETY: 1. Inside the reservation, which is never given back: the slot is one of its class.
-    // 2. Open: its number is below the first that is not, and the records were opened before that
-    // was raised. 3. Initialised: what is reserved is zero, which is a record. 4. Aligned, as the
-    // range and the sum of all slots are. 5. Only accessed as this, whose fields are atomic.
+    // 2. Accessible: its number is below the first that is not, and the records were made
+    // accessible before that was raised. 3. Initialised: reserved memory is zero, which is a valid
+    // record. 4. Aligned, because the range and the sum of all slots are. 5. Only accessed as this
+    // type, whose fields are atomic.
     unsafe { &*at.cast::<Record>() }
 }

@@ -1,4 +1,4 @@
-//! Where the calling thread's areas are, ours and what libc says of its own, and what is in them.
+//! Locates the calling thread's areas, ours and libc's, and reads their fields.
 
 use std::arch::asm;
 
@@ -31,13 +31,13 @@ std::arch::global_asm!(
 );
 
 /// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached from this object only.
+// Not inlined: the hidden symbol can be reached only from this object.
 #[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
-    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
-    // the symbol that is named.
+    // SAFETY: 1. The entry exists: the linker makes one in this object's global offset table for
+    // the named symbol.
     unsafe {
         asm!(
             concat!("adrp {offset}, :gottprel:", own_area!()),
@@ -53,7 +53,7 @@ pub(crate) fn own_area_offset() -> isize {
 #[inline(always)]
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: 1. Reading the register has no effect: the AArch64 ABI lets every program do it.
+    // SAFETY: 1. Reading the register has no effect: the AArch64 ABI allows it to every program.
     unsafe {
         asm!(
             "mrs {pointer}, tpidr_el0",
@@ -65,13 +65,13 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
-/// whose libc lacks them.
+/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, or null if its
+/// libc lacks them.
 #[cfg(target_feature = "crt-static")]
 pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
     let (size, offset);
-    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
-    // references are weak.
+    // SAFETY: 1. The entries exist: the linker fills them with the address, or with null because
+    // the references are weak.
     unsafe {
         asm!(
             ".weak __rseq_size",
@@ -102,7 +102,7 @@ pub(crate) fn area(offset: isize) -> usize {
 pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
     let value;
     // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
-    // copy, as the kernel changes the field: the block is not `pure`.
+    // copy of a field that the kernel changes: the block is not `pure`.
     unsafe {
         asm!(
             "ldr {value:w}, [{at}]",

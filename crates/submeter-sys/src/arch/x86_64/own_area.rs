@@ -1,4 +1,4 @@
-//! Where the calling thread's areas are, ours and what libc says of its own, and what is in them.
+//! Locates the calling thread's areas, ours and libc's, and reads their fields.
 
 use std::arch::asm;
 
@@ -12,14 +12,14 @@ mod thread_context;
 #[cfg(feature = "thread-context")]
 pub(crate) use thread_context::publish_context;
 
-// An area of our own, in the initial TLS image so that its distance from the thread pointer is one
-// constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
-// `thread_local!`: in a library loaded late its distance would differ from thread to thread, and
-// its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours:
-// the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
+// An area of our own, in the initial TLS image, so that its distance from the thread pointer is the
+// same constant for every thread. Its `cpu_id` is -1 (unregistered) until the thread registers it.
+// Not `thread_local!`: in a library loaded late its distance would differ from thread to thread,
+// and its first use could allocate, even in a signal handler. The 32 bytes after the kernel's are
+// ours: the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
 //
-// The symbol carries the version: two versions of this crate in one program each have an area, and
-// the kernel accepts one for each thread.
+// The symbol carries the version: two versions of this crate in one program have separate areas,
+// and the kernel accepts one for each thread.
 #[cfg(not(submeter_plugin))]
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
@@ -38,13 +38,13 @@ std::arch::global_asm!(
 );
 
 /// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached from this object only.
+// Not inlined: the hidden symbol can be reached only from this object.
 #[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
-    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
-    // the symbol that is named.
+    // SAFETY: 1. The entry exists: the linker makes one in this object's global offset table for
+    // the named symbol.
     unsafe {
         asm!(
             concat!("mov {offset}, qword ptr [rip + ", own_area!(), "@GOTTPOFF]"),
@@ -58,7 +58,7 @@ pub(crate) fn own_area_offset() -> isize {
 /// Returns the thread pointer.
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: 1. The word is there, and holds the pointer itself: the x86-64 ABI says so.
+    // SAFETY: 1. The word exists and holds the pointer itself: the x86-64 ABI says so.
     unsafe {
         asm!(
             "mov {pointer}, qword ptr fs:[0]",
@@ -70,13 +70,13 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
-/// whose libc lacks them.
+/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, or null if its
+/// libc lacks them.
 #[cfg(target_feature = "crt-static")]
 pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
     let (size, offset);
-    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
-    // references are weak.
+    // SAFETY: 1. The entries exist: the linker fills them with the address, or with null because
+    // the references are weak.
     unsafe {
         asm!(
             ".weak __rseq_size",
@@ -99,7 +99,7 @@ pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
 pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
     let value;
     // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
-    // copy, as the kernel changes the field: the block is not `pure`.
+    // copy of a field that the kernel changes: the block is not `pure`.
     unsafe {
         asm!(
             "mov {value:e}, dword ptr fs:[{at}]",

@@ -1,13 +1,14 @@
-//! The sequence that the self-test is made on.
+//! The sequence that the self-test runs.
 
 use std::arch::asm;
 
 use crate::arch::SpinShared;
 
-/// The self-test's section. Returns whether it was aborted.
+/// Runs the self-test's section. Returns whether it was aborted.
 pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
-    // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers
+    // point to live atomics, accessed as whole aligned words. 3. The loop ends after `spins`
+    // rounds.
     unsafe {
         sequence!(
             arm!(),

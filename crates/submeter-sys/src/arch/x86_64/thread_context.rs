@@ -6,15 +6,15 @@ context_symbol!();
 
 /// Stores the calling thread's pointer.
 ///
-/// By a TLS descriptor, the access that the specification recommends: in a program the linker makes
-/// an immediate of the first two instructions.
+/// Uses a TLS descriptor, the access that the specification recommends: in a program, the linker
+/// turns the first two instructions into an immediate.
 #[inline(always)]
 pub(crate) fn publish_context(record: *const u8) {
     // SAFETY: 1. The word is the calling thread's: the descriptor's function returns its distance
-    // from the thread pointer. 2. No Rust reference is to it: only this block names it. 3. The call
-    // finds an aligned stack: the block may use it. 4. The function keeps all registers but rax and
-    // flags, which are lost here. Older glibc may lose those of vectors where it allocates the word
-    // (a library that was loaded late): they are lost here too.
+    // from the thread pointer. 2. No Rust reference points to it: only this block names it. 3. The
+    // call finds an aligned stack: the block may use it. 4. The function preserves all registers
+    // except rax and flags, which are declared clobbered. Older glibc may clobber vector registers
+    // where it allocates the word (in a library loaded late): they are declared too.
     unsafe {
         asm!(
             "lea rax, [rip + otel_thread_ctx_v1@TLSDESC]",

@@ -1,4 +1,4 @@
-//! CPUs, as `/sys` and the scheduler's calls name them.
+//! CPUs, as numbered by `/sys` and the scheduler's calls.
 
 use std::io;
 use std::ptr;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::cpu::CPUS_MAX;
 
 pub(crate) fn possible() -> Option<usize> {
-    /// 0: not read yet; 1: not known; otherwise 1 more than the answer. No lock, which a fork could
-    /// leave held: two threads that both read the file read the same.
+    /// 0: not read yet; 1: unknown; otherwise the answer plus 1. No lock, which a fork could leave
+    /// held: two threads that both read the file get the same result.
     static POSSIBLE: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: the number is all there is to see.
+    // Relaxed: only the number itself matters.
     match POSSIBLE.load(Ordering::Relaxed) {
         0 => {}
         known => return (known > 1).then(|| known - 1),
@@ -52,7 +52,7 @@ pub(crate) fn current() -> Option<usize> {
     usize::try_from(cpu).ok()
 }
 
-/// A CPU mask. Own type because `libc::cpu_set_t` ends at CPU 1023.
+/// A CPU mask. A type of our own, because `libc::cpu_set_t` ends at CPU 1023.
 #[repr(C)]
 pub(super) struct Set {
     words: [libc::c_ulong; CPUS_MAX / BITS],

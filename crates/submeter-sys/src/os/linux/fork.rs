@@ -1,10 +1,10 @@
-//! A sign that tells a child from its parent.
+//! A sign that distinguishes a child from its parent.
 
 use std::io;
 
 use crate::memory::Reservation;
 
-/// Lets the kernel wipe `page` in each child, however it is made.
+/// Makes the kernel wipe `page` in each child, however the child is created.
 pub(crate) fn wipe(page: &Reservation) -> io::Result<()> {
     // SAFETY: 1. The range is a mapping: `page` keeps it. 2. Its contents stay in this process:
     // madvise(2) says so.

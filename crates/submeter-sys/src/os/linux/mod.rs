@@ -1,4 +1,4 @@
-//! Linux, whole.
+//! All of Linux's services.
 
 pub(crate) mod clock;
 pub(crate) mod cpu;

@@ -14,10 +14,10 @@ pub(crate) fn decide() -> Probe {
     decide_on(&Kernel::running(), std::env::var_os("SUBMETER_RSEQ").as_deref())
 }
 
-/// Decides for a process of `kernel` in which the environment variable has the value `variable`.
+/// Decides for a process on `kernel` in which the environment variable has the value `variable`.
 fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     let libc = libc_area();
-    // glibc registers on every target, also on those where nothing here can read the area.
+    // glibc registers on every target, even on those where nothing here can read the area.
     let readable = |&(bytes, _): &(u32, isize)| bytes > 0 && arch::SIGNATURE != 0;
     let libc_offset = libc.filter(readable).map(|(_, offset)| offset);
     let mut probe = Probe {
@@ -49,7 +49,7 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     probe
 }
 
-/// Returns which registration could serve, and which barrier, or why none can.
+/// Returns which registration and which barrier are usable, or why none is.
 fn usable(
     probe: &Probe,
     kernel: &Kernel,
@@ -61,7 +61,7 @@ fn usable(
         None | Some(Some("on" | "" | "visits")) => Barrier::Visits,
         Some(Some("trust")) => Barrier::Membarrier,
         Some(Some("off")) => return Err("SUBMETER_RSEQ=off".to_owned()),
-        // Not silently "on": a caller that sets it wants something.
+        // Not silently "on": whoever set it wanted something.
         Some(_) => {
             let value = variable.unwrap_or_default();
             return Err(format!(
@@ -86,7 +86,7 @@ fn usable(
         ));
     }
     let registered = membarrier::register_rseq();
-    // Visits can do without.
+    // Visits do not need it.
     if barrier == Barrier::Membarrier {
         probe.membarrier.map_err(|errno| format!("membarrier is refused (errno {errno})"))?;
         if !restarts {
@@ -114,15 +114,15 @@ fn usable(
     Ok((Backend::OwnRseq, near(arch::own_area_offset())?, cpus, barrier))
 }
 
-/// Returns the offset as an [`Rseq`] holds it. Thread-local memory that programs start with is
-/// near the thread pointer on every system there is.
+/// Returns the offset as an [`Rseq`] holds it. Thread-local memory that programs start with is near
+/// the thread pointer on every known system.
 fn near(offset: isize) -> Result<i32, String> {
     i32::try_from(offset).map_err(|_| {
         format!("the rseq area is {offset} bytes from the thread pointer, more than 2 GiB away")
     })
 }
 
-/// The setup of a thread of the self-test before its first sequence.
+/// Returns the setup of a self-test thread before its first sequence.
 fn prepare(backend: Backend) -> fn() -> bool {
     match backend {
         Backend::OwnRseq => || own_registration::register().is_ok(),
@@ -130,7 +130,7 @@ fn prepare(backend: Backend) -> fn() -> bool {
     }
 }
 
-/// Returns size and offset of libc's rseq area, `None` if this libc knows nothing of rseq.
+/// Returns size and offset of libc's rseq area, `None` if this libc does not know rseq.
 fn libc_area() -> Option<(u32, isize)> {
     let (size, offset) = libc_symbols();
     if size.is_null() || offset.is_null() {
@@ -149,7 +149,7 @@ fn libc_symbols() -> (*const u32, *const isize) {
     (symbol(c"__rseq_size").cast(), symbol(c"__rseq_offset").cast())
 }
 
-/// A static program has no dynamic linker to ask, and no other libc to run with either.
+/// A static program has no dynamic linker to ask, and cannot run with another libc either.
 #[cfg(target_feature = "crt-static")]
 use crate::arch::libc_symbols;
 
@@ -167,7 +167,7 @@ fn query() -> Result<u32, i32> {
     membarrier::query().map_err(|error| error.raw_os_error().unwrap_or(0))
 }
 
-/// Registers the calling thread, where that is this crate's part. Returns whether it is registered
+/// Registers the calling thread, where that is this crate's job. Returns whether it is registered
 /// now.
 pub(crate) fn register_thread(probe: &Probe) -> bool {
     probe.backend == Backend::OwnRseq && own_registration::register().is_ok()
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn mm_cid_needs_the_kernel_and_a_large_area() {
         let cases = [
-            // glibc before 2.41 says 20, and has 32.
+            // glibc before 2.41 says 20, but has 32.
             (28, Some(20), Some(0), true),
             (33, Some(33), Some(0), true),
             (28, Some(24), Some(0), false),
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// On a kernel that may lose restarts, visits do the waiting, unless it is trusted.
+    /// On a kernel that may lose restarts, grace periods wait for visits, unless it is trusted.
     #[test]
     fn visits_serve_where_restarts_may_be_lost() {
         let decided =

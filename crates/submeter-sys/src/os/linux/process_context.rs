@@ -1,4 +1,4 @@
-//! A mapping that readers find by its name, with what the process says of itself.
+//! A mapping that readers find by its name, with the process's description of itself.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NAME: &CStr = c"OTEL_CTX";
 const VERSION: u32 = 2;
 
-/// In bytes, the header: signature, version, length, time, address. The payload follows it.
+/// Length of the header in bytes: signature, version, length, time, address. The payload follows
+/// it.
 const HEADER_LEN: usize = 32;
-/// Where in it the time is.
+/// Offset of the time in the header.
 const TIME_AT: usize = 16;
 
 /// Publishes `payload`; see [`thread_context::announce`](crate::thread_context::announce).
@@ -27,16 +28,16 @@ pub(crate) fn announce(payload: &[u8]) -> io::Result<()> {
     content.extend(0u64.to_ne_bytes());
     content.extend(payload_at.to_ne_bytes());
     content.extend(payload);
-    // SAFETY: 1. The mapping has `len` bytes, which may be written: `map` made it. 2. They are of
-    // no other allocation: it is new.
+    // SAFETY: 1. The mapping has `len` writable bytes: `map` made it. 2. They overlap no other
+    // allocation: it is new.
     unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), base.as_ptr(), len) };
     // SAFETY: 1. The word is inside the mapping, which is never given back. 2. It is aligned: the
-    // mapping begins with a page. 3. All that write it do so here.
+    // mapping begins with a page. 3. Everything that writes it does so here.
     let time = unsafe { AtomicU64::from_ptr(base.add(TIME_AT).cast().as_ptr()) };
     // Release: pairs with the barrier of a reader in another process, which finds the rest complete
-    // once it has found a time.
+    // once it has seen a time.
     time.store(since_boot_ns(), Ordering::Release);
-    // The last step, as a reader may wait for it.
+    // The last step, because a reader may wait for it.
     name(base, len);
     Ok(())
 }
@@ -58,12 +59,13 @@ fn map(len: usize) -> io::Result<NonNull<u8>> {
         _ => Err(io::Error::last_os_error()),
     };
     if fd >= 0 {
-        // SAFETY: 1. The descriptor is open, and of this function alone: `file` made it. A mapping
-        // needs none.
+        // SAFETY: 1. The descriptor is open, and belongs only to this function: `file` made it. A
+        // mapping needs none.
         unsafe { libc::close(fd) };
     }
     let base = mapped?;
-    // SAFETY: 1. The range is the mapping just made. 2. What a child has there is its own matter.
+    // SAFETY: 1. The range is the mapping just made. 2. What a child has there does not matter
+    // here.
     let apart = unsafe { libc::madvise(address, len, libc::MADV_DONTFORK) } == 0;
     if apart && (file.is_ok() || name(base, len)) {
         return Ok(base);
@@ -74,10 +76,10 @@ fn map(len: usize) -> io::Result<NonNull<u8>> {
     Err(error)
 }
 
-/// A file in memory of `len` zeroes, whose name the mapping shows.
+/// Creates a file of `len` zeroes in memory, whose name the mapping shows.
 fn file(len: usize) -> io::Result<i32> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 refuse what they do not know.
+    // Kernels before 6.3 refuse flags that they do not know.
     let fd = memfd(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| memfd(flags))?;
     let size = i64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: 1. The descriptor is open: made above.
@@ -91,13 +93,14 @@ fn file(len: usize) -> io::Result<i32> {
 }
 
 fn memfd(flags: u32) -> io::Result<i32> {
-    // Not by libc's function, which old ones lack.
-    // SAFETY: 1. The name ends with a zero byte, and the call keeps no pointer to it.
+    // Not by libc's function, which old versions lack. SAFETY: 1. The name ends with a zero byte,
+    // and the call keeps no pointer to it.
     let fd = unsafe { libc::syscall(libc::SYS_memfd_create, NAME.as_ptr(), flags) };
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd as i32) }
 }
 
-/// Returns whether the mapping has the name now: old kernels, and some new ones, give none.
+/// Names the mapping, and returns whether it has the name now: old kernels, and some new ones,
+/// cannot.
 fn name(base: NonNull<u8>, len: usize) -> bool {
     // SAFETY: 1. The range is a mapping of ours. 2. The name ends with a zero byte, and the kernel
     // copies it.
@@ -113,7 +116,7 @@ fn name(base: NonNull<u8>, len: usize) -> bool {
     result == 0
 }
 
-/// Never 0, which means "not ready".
+/// Returns the time since boot, but never 0, which means "not ready".
 fn since_boot_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: 1. `time` may be written: it is a local variable.

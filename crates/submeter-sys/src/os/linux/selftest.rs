@@ -1,24 +1,23 @@
 //! The start-up test: does this kernel abort a sequence when it must?
 //!
-//! Two promises are tested, because kernels have broken each: that a thread which is preempted
-//! inside a sequence never commits it, although it was not migrated (arm64, 6.19); and that
-//! `membarrier` returns only when no sequence that was running still can commit. Sandboxes that
-//! fake rseq are caught the same way. Where visits take the place of `membarrier`, it is they that
-//! are tested: some sandboxes take any affinity and apply none. The test takes about a millisecond,
-//! once per process.
+//! Two promises are tested, because kernels have broken each: that a thread preempted inside a
+//! sequence never commits it, even if it was not migrated (arm64, 6.19); and that `membarrier`
+//! returns only when no sequence that was running can still commit. Sandboxes that fake rseq are
+//! caught the same way. Where visits replace `membarrier`, visits are tested: some sandboxes accept
+//! any affinity and apply none. The test takes about a millisecond, once per process.
 //!
-//! It has to decide on a busy machine too: a process without a verdict would run on a lower backend
+//! It must also decide on a busy machine: a process without a verdict would run on a lower backend
 //! for its whole life. On such a machine a thread runs for a few milliseconds, then waits until all
-//! others have had their turns. So no thread here gives up its turn while it could decide; the two
-//! threads of the second test, which must run at the same time, sleep and wake together, because
-//! the scheduler soon runs a thread that has slept; and the test continues for seconds until it has
-//! seen what it needs.
+//! others have had their turns. Therefore no thread here gives up its turn while it could decide;
+//! the two threads of the second test, which must run at the same time, sleep and wake together,
+//! because the scheduler soon runs a thread that has slept; and the test continues for seconds
+//! until it has seen what it needs.
 //!
-//! A preemption comes to every thread that shares its CPU. A barrier meets a running section only
-//! where two threads of the process run at the same moment, and a process with a hundredth of each
-//! CPU may not see that in seconds. So the second test may refute a kernel but need not confirm it:
-//! before either begins, the kernel's release or the operator has vouched for barriers (see
-//! [`crate::kernel`]), and the race that releases are listed for is too rare for a test to show.
+//! Every thread that shares its CPU gets preempted. A barrier meets a running section only if two
+//! threads of the process run at the same moment, and a process with a hundredth of each CPU may
+//! not see that in seconds. The second test can therefore refute a kernel but need not confirm it:
+//! before either test begins, the kernel's release or the operator has vouched for barriers (see
+//! [`crate::kernel`]), and the race for which releases are listed is too rare for a test to show.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -33,10 +32,10 @@ use crate::{cpu, membarrier};
 
 /// How long either test may take before its result counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long either looks for more than one abort.
+/// How long either test looks for more than one abort.
 const THOROUGH: Duration = Duration::from_millis(50);
-/// Aborts to see before a promise counts as kept, while there is time to be thorough. One decides:
-/// a kernel that does not keep the promise commits the first section that is let through.
+/// Number of aborts after which a promise counts as kept, if there is time to be thorough. A single
+/// one decides: a kernel that breaks the promise commits the first section that is let through.
 const ABORTS_WANTED: u32 = 3;
 /// Rounds of one section: some 100 µs with `pause`, long enough to be preempted in.
 const SPINS: u32 = 4_000;
@@ -55,7 +54,8 @@ pub(crate) fn run(offset: isize, prepare: fn() -> bool, by: Barrier) -> SelfTest
     let Some(target) = here.or(allowed.first().copied()) else {
         return SelfTest::Inconclusive;
     };
-    // The threads inherit it: no handler of the program's runs on a thread that it does not know.
+    // The threads inherit it, so none of the program's handlers runs on a thread that it does not
+    // know.
     let _blocked = SignalsBlocked::new();
     match preemption(offset, target, prepare) {
         SelfTest::Passed => {
@@ -69,8 +69,8 @@ pub(crate) fn run(offset: isize, prepare: fn() -> bool, by: Barrier) -> SelfTest
     }
 }
 
-/// Both threads on one CPU: when the watcher runs, the section's thread does not. A section that
-/// finds itself let through was preempted, and must not commit.
+/// Tests preemption, with both threads on one CPU: when the watcher runs, the section's thread does
+/// not. A section that finds itself let through was preempted, and must not commit.
 fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
     let watch = |shared: &SpinShared, stop: &AtomicBool| {
         if cpu::set_affinity(&[target]).is_err() {
@@ -92,13 +92,13 @@ fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
     in_threads(offset, None, watch, pinned, trial)
 }
 
-/// The watcher waits until a section runs, visits its CPU, and lets it through there, before it
-/// goes back. Then every CPU is visited once, as each round does: one that cannot be, because a
-/// real-time thread keeps it, would be waited for by every kill.
+/// Tests visits. The watcher waits until a section runs, visits its CPU, and lets it through there
+/// before it goes back. Then every CPU is visited once, as in each round: if a real-time thread
+/// makes one unreachable, every kill would wait for it.
 fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> SelfTest {
     let watch = |shared: &SpinShared, stop: &AtomicBool| {
         let mut last = 0;
-        // Relaxed: the visit orders; the signals need only arrive.
+        // Relaxed: the visit provides the ordering; the signals only need to arrive.
         while cpu::set_affinity(&[other]).is_ok() && !stop.load(Ordering::Relaxed) {
             let ticket = shared.entered.load(Ordering::Relaxed);
             if ticket == last || cpu::set_affinity(&[target]).is_err() {
@@ -126,18 +126,19 @@ fn visits(offset: isize, target: usize, other: usize, prepare: fn() -> bool) -> 
     }
 }
 
-/// How long a round may take. Longer than on a busy machine with many CPUs, and no longer than
-/// where a real-time thread lets others have their part of each second: every kill would take as
-/// long.
+/// How long a round may take: longer than on a busy machine with many CPUs, but not so long that a
+/// real-time thread that leaves others their share of each second would pass, because every kill
+/// would take as long.
 const ROUND: Duration = Duration::from_millis(900);
 
-/// The watcher waits until a section runs, issues the barrier, and only then lets that section, and
-/// no other, through: one that notices outlived the barrier, and must not commit.
+/// Tests barriers. The watcher waits until a section runs, issues the barrier, and only then lets
+/// that section, and no other, through: a section that notices has outlived the barrier, and must
+/// not commit.
 ///
 /// With two CPUs each thread has its own, so that the scheduler does not queue one behind the
 /// other, and an abort counts only if its thread kept the CPU throughout. With one CPU no barrier
-/// meets a running section: the section is preempted instead, and barriers remain untested.
-/// Nor is anything where the two never ran at the same time for `patience`.
+/// meets a running section: the section is preempted instead, and barriers remain untested. So they
+/// do if the two never ran at the same time for `patience`.
 fn barrier(
     offset: isize,
     target: usize,
@@ -148,11 +149,11 @@ fn barrier(
     let start = Instant::now();
     let refused = AtomicBool::new(false);
     let watch = |shared: &SpinShared, stop: &AtomicBool| {
-        // A refusal leaves it to chance where the threads run.
+        // If it is refused, chance decides where the threads run.
         let _ = cpu::set_affinity(&[other.unwrap_or(target)]);
         let mut meetings = Meetings::since(start);
         let mut last = 0;
-        // Relaxed: the barrier orders; the signals need only arrive.
+        // Relaxed: the barrier provides the ordering; the signals only need to arrive.
         while !stop.load(Ordering::Relaxed) {
             let ticket = shared.entered.load(Ordering::Relaxed);
             if ticket == last {
@@ -184,28 +185,28 @@ fn barrier(
     };
     let found = in_threads(offset, meetings, watch, pinned, trial);
     // Relaxed: after the watcher was joined. No release vouches for a feature that is offered and
-    // refused.
+    // then refused.
     if refused.load(Ordering::Relaxed) {
         return SelfTest::Inconclusive;
     }
     match found {
-        // A sequence that was aborted on one CPU was preempted.
+        // A sequence aborted with only one CPU was preempted.
         SelfTest::Passed if other.is_none() => SelfTest::PassedWithoutBarrier,
         found => found,
     }
 }
 
-/// The meaning of a trial of sections, and the time it may take.
+/// What the outcomes of a trial of sections mean, and the time it may take.
 #[derive(Clone, Copy)]
 struct Trial {
-    /// One committed.
+    /// The verdict if a section committed.
     committed: SelfTest,
-    /// None of those that were let through was seen to end, in `patience`.
+    /// The verdict if no section that was let through was seen to end within `patience`.
     unseen: SelfTest,
     patience: Duration,
 }
 
-/// Moments at which two threads on two CPUs look for each other.
+/// The moments at which two threads on two CPUs look for each other.
 #[derive(Clone, Copy)]
 struct Meetings {
     start: Instant,
@@ -219,7 +220,7 @@ impl Meetings {
         Meetings { start, came: Instant::now() }
     }
 
-    /// Returns at once while a meeting lasts, else sleeps until the next.
+    /// Returns at once while a meeting lasts, otherwise sleeps until the next one.
     fn attend(&mut self) {
         if self.came.elapsed() < MEETING {
             std::hint::spin_loop();
@@ -252,7 +253,7 @@ fn in_threads(
         share_the_cpu();
         watch(&shared, &stop);
     };
-    // Without threads (a limit on them) nothing is known; only speed is at stake.
+    // If no thread can be created (because of a limit), nothing is known; only speed is at stake.
     thread::beside(&watch, || {
         thread::beside(&section, || ());
         // Relaxed: a plain signal; `beside` joins the watcher.
@@ -271,7 +272,7 @@ fn repeat(
     let start = Instant::now();
     let mut aborts = 0;
     for ticket in 1.. {
-        // Where the two are to meet, an abort by a preemption would say nothing of the barrier.
+        // If the two are to meet, an abort by preemption would say nothing about the barrier.
         let before = meetings.and_then(|_| switches());
         let stayed = || before.is_none_or(|before| switches() == Some(before));
         match spin_once(offset, shared, ticket, SPINS) {
@@ -300,7 +301,7 @@ enum Spin {
     Committed,
     /// The kernel aborted it.
     Aborted,
-    /// It was not let through in the spins allowed.
+    /// It was not let through within the spins allowed.
     Timeout,
 }
 
@@ -316,12 +317,12 @@ fn spin_once(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> Spi
     }
 }
 
-/// Returns whether the watcher acted on the section of `ticket`, or does within some 25 µs. An
-/// abort counts only then: any other interrupt would prove nothing about what is being tested.
+/// Returns whether the watcher has acted on the section of `ticket`, or does so within some 25 µs.
+/// An abort counts only then: any other interrupt would prove nothing about what is being tested.
 fn let_through(shared: &SpinShared, ticket: u32) -> bool {
     let start = Instant::now();
     loop {
-        // Relaxed: only whether it arrived is asked.
+        // Relaxed: the only question is whether it arrived.
         if shared.flag.load(Ordering::Relaxed) == ticket {
             return true;
         }
@@ -351,7 +352,7 @@ mod tests {
     use super::*;
     use crate::probe::{Backend, probe};
 
-    /// An area that no kernel looks at: nothing aborts there.
+    /// Returns an area that no kernel reads: nothing aborts there.
     fn unregistered() -> isize {
         arch::own_area_offset()
     }
@@ -395,7 +396,7 @@ mod tests {
             // SAFETY: 1. Zeroes are a valid parameter: plain data.
             let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
             parameter.sched_priority = libc::c_int::from(policy == libc::SCHED_FIFO);
-            // SAFETY: 1. The parameter is live. 2. It concerns this test's thread alone.
+            // SAFETY: 1. The parameter is live. 2. It only affects this test's thread.
             let set = unsafe {
                 libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter)
             };
@@ -404,7 +405,7 @@ mod tests {
         let both = [libc::SCHED_BATCH, libc::SCHED_FIFO];
         let barriers = [Barrier::Visits, probe().barrier];
         for (policy, by) in both.into_iter().flat_map(|policy| barriers.map(|by| (policy, by))) {
-            // A thread of its own, as it does not get its policy back.
+            // A separate thread, because its policy is not restored.
             let found = std::thread::scope(|scope| scope.spawn(|| verdict(policy, by)).join());
             match found.expect("no panic") {
                 Some(found) => assert!(found.passed(), "policy {policy} {by:?}: {found:?}"),
@@ -424,7 +425,7 @@ mod tests {
         let offset = probe().libc_offset.unwrap_or_else(unregistered);
         let prepare =
             || probe().backend != Backend::OwnRseq || own_registration::register().is_ok();
-        // Time for one section, and more than one abort is wanted of a trial as short.
+        // Time for one section, while more than one abort is wanted of so short a trial.
         let never = Duration::ZERO;
         let found = barrier(offset, allowed[0], allowed.get(1).copied(), prepare, never);
         assert_eq!(found, SelfTest::PassedWithoutBarrier);

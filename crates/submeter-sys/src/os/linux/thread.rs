@@ -1,23 +1,24 @@
-//! Threads of our own: for the self-test, and for visits.
+//! Threads of our own, for the self-test and for visits.
 //!
-//! Not the standard library's: those allocate before they run what they are given, and an allocator
-//! that counts through submeter would then wait for the decision that waits for them.
+//! Not the standard library's: those allocate before they run their closure, and an allocator that
+//! counts through submeter would then wait for the decision that waits for them.
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Runs `background` on a thread of its own and `foreground` here, and returns when both are done.
-/// `None`, with nothing run, if the thread cannot be had. `background` must not panic: it aborts
-/// the program.
+/// Runs `background` on a new thread and `foreground` here, and returns when both are done. Returns
+/// `None`, with nothing run, if the thread cannot be created. `background` must not panic: it
+/// aborts the program.
 pub(crate) fn beside<R>(
     background: &(dyn Fn() + Sync),
     foreground: impl FnOnce() -> R,
 ) -> Option<R> {
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let argument = (&raw const background).cast_mut().cast();
-    // SAFETY: 1. `thread` is writable: it is here. 2. `argument` points to a live reference, which
-    // outlives the thread: `Join` waits for it, also if `foreground` panics.
+    // SAFETY: 1. `thread` is writable: it is a local variable. 2. `argument` points to a live
+    // reference, which outlives the thread: `Join` waits for the thread even if `foreground`
+    // panics.
     let errno =
         unsafe { libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), start, argument) };
     if errno != 0 {
@@ -28,10 +29,10 @@ pub(crate) fn beside<R>(
     Some(foreground())
 }
 
-/// Starts a thread that no thread joins, on which no handler of the program's runs.
+/// Starts a detached thread on which none of the program's handlers runs.
 ///
 /// # Errors
-/// As `pthread_create`.
+/// The same as `pthread_create`.
 ///
 /// # Safety
 /// `run` may be called with `argument` on another thread, at any time. It does not unwind.
@@ -42,8 +43,9 @@ pub(crate) unsafe fn detached(
     let _blocked = SignalsBlocked::new();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: 1. Both are writable: they are here. 2. The attributes are initialised before they
-    // are used, and ended once. 3. `run` and `argument` go together: the caller's promise.
+    // SAFETY: 1. Both are writable: they are local variables. 2. The attributes are initialised
+    // before they are used, and destroyed once. 3. `run` and `argument` go together: the caller's
+    // promise.
     let errno = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
@@ -54,22 +56,22 @@ pub(crate) unsafe fn detached(
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Puts the calling thread under the ordinary scheduling policy. It inherits that of the program:
-/// under `SCHED_FIFO` no thread preempts another of its priority, under `SCHED_BATCH` none that
-/// wakes up does.
+/// Gives the calling thread the ordinary scheduling policy instead of the program's, which it
+/// inherits: under `SCHED_FIFO` no thread preempts another of its priority, and under `SCHED_BATCH`
+/// no waking thread preempts another.
 pub(crate) fn share_the_cpu() {
     // SAFETY: 1. Zeroes are a valid parameter: plain data, and the priority of this policy is 0.
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
-    // Not by libc's function, which musl leaves out. A refusal leaves the policy as it is.
-    // SAFETY: 1. The parameter is live. 2. It concerns the calling thread alone: 0 names it.
+    // Not by libc's function, which musl omits. A refusal leaves the policy unchanged. SAFETY: 1.
+    // The parameter is live. 2. It only affects the calling thread: 0 names it.
     unsafe {
         libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const parameter);
     }
 }
 
-/// Has the scheduler give the calling thread short turns, and soon: from Linux 6.12 on a thread of
-/// a shorter slice takes the CPU from one of a longer. Where it does not, the thread waits for a
-/// tick of a busy CPU. Needs no privilege.
+/// Makes the scheduler give the calling thread short turns, and soon: from Linux 6.12 on, a thread
+/// with a shorter slice takes the CPU from one with a longer slice. Otherwise the thread waits for
+/// a tick of a busy CPU. Needs no privilege.
 pub(crate) fn take_short_turns() {
     /// linux/sched/types.h, as first published; the kernel is told its size.
     #[repr(C)]
@@ -91,19 +93,19 @@ pub(crate) fn take_short_turns() {
         flags: 0,
         nice,
         priority: 0,
-        // The shortest that there is.
+        // The shortest possible slice.
         runtime_ns: 100_000,
         deadline_ns: 0,
         period_ns: 0,
     };
-    // SAFETY: 1. The attributes are live, and of the size that they say. 2. They concern the
-    // calling thread alone: 0 names it. A refusal leaves it as it is.
+    // SAFETY: 1. The attributes are live, and of the size that they state. 2. They only affect the
+    // calling thread: 0 names it. A refusal changes nothing.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
-/// Blocks every signal on the calling thread until dropped: threads that it starts inherit that.
-/// But for those that an instruction raises: to block them ends the process, which a sandbox that
-/// answers system calls by `SIGSYS` would.
+/// Blocks signals on the calling thread until dropped; threads that it starts inherit that. Signals
+/// that an instruction raises are exempt: if they are blocked, they end the process, and a sandbox
+/// that answers system calls with `SIGSYS` would do that.
 pub(crate) struct SignalsBlocked {
     before: libc::sigset_t,
 }
@@ -111,7 +113,7 @@ pub(crate) struct SignalsBlocked {
 impl SignalsBlocked {
     pub(crate) fn new() -> SignalsBlocked {
         // SAFETY: 1. Zeroes are a valid set: a signal set is plain data. 2. The calls read and
-        // write live, distinct sets: both are here.
+        // write live, distinct sets: both are local.
         unsafe {
             let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
             libc::sigfillset(&raw mut all);

@@ -1,15 +1,15 @@
-//! Rounds of visits, and what decides on a CPU that refuses the visitor.
+//! Rounds of visits, and how a CPU that refuses the visitor is handled.
 
 use super::*;
 
-/// One test at a time: all share the visitor of this process.
+/// Allows one test at a time, because all share the visitor of this process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `act` with the number of a CPU that a real-time thread of this process keeps until
-/// `act` stops it. Not where that is not allowed, or there is no other CPU to be on.
+/// Calls `act` with the number of a CPU that a real-time thread of this process occupies until
+/// `act` stops it. Does nothing if that is not allowed, or if there is no other CPU to run on.
 fn beside_a_thread_that_keeps_a_cpu(act: impl FnOnce(usize, &AtomicBool)) {
     let _alone = alone();
     let allowed = crate::cpu::affinity().expect("readable");
@@ -23,12 +23,13 @@ fn beside_a_thread_that_keeps_a_cpu(act: impl FnOnce(usize, &AtomicBool)) {
         // SAFETY: 1. Zeroes are a valid parameter: plain data.
         let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
         parameter.sched_priority = 1;
-        // SAFETY: 1. The parameter is live. 2. It concerns this thread alone.
+        // SAFETY: 1. The parameter is live. 2. It only affects this thread.
         let set = unsafe {
             libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const parameter)
         };
         *state.lock().expect("no panic") = Some(set == 0);
-        // Relaxed: a plain signal. Below what a kernel lets such a thread have in a second.
+        // Relaxed: a plain signal. The time is below what a kernel allows such a thread in a
+        // second.
         let start = Instant::now();
         while set == 0 && !stop.load(Ordering::Relaxed) && start.elapsed().as_millis() < 800 {
             std::hint::spin_loop();
@@ -53,8 +54,8 @@ fn beside_a_thread_that_keeps_a_cpu(act: impl FnOnce(usize, &AtomicBool)) {
     });
 }
 
-/// Has a round begin that comes to the CPU which is kept, and returns what those are told who
-/// do not wait for it. `None` if the kernel let the visitor have its part of that CPU.
+/// Makes a round begin that reaches the occupied CPU, and returns the error of callers that do not
+/// wait for it. `None` if the kernel gave the visitor its share of that CPU.
 fn told_of(kept: usize) -> Option<io::Error> {
     loop {
         match wait(Some(Duration::from_millis(1))) {
@@ -69,7 +70,7 @@ fn told_of(kept: usize) -> Option<io::Error> {
     }
 }
 
-/// A round that cannot end is reported, and serves whoever waits later.
+/// A round that cannot end is reported, and serves later waiters.
 #[test]
 fn a_round_without_end_serves_later_waits() {
     beside_a_thread_that_keeps_a_cpu(|kept, stop| {
@@ -77,9 +78,9 @@ fn a_round_without_end_serves_later_waits() {
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
         let rounds = visitor().rounds();
-        // Unless the kernel has let the visitor have its part meanwhile.
+        // Unless the kernel has given the visitor its share meanwhile.
         if rounds.at.is_some() {
-            // Those who come later do not wait as long again.
+            // Later callers do not wait that long again.
             let long = rounds.at.map_or(Duration::ZERO, |(_, since)| since.elapsed());
             assert!(rounds.is_stuck(Some(long)) && !rounds.is_stuck(None));
             assert!(!rounds.is_stuck(Some(long + Duration::from_secs(60))));
@@ -117,8 +118,7 @@ fn a_forked_child_has_a_visitor_of_its_own() {
     // fork, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // Its parent's lock is held for ever.
-        // SAFETY: 1. The call takes a number.
+        // Its parent's lock is held forever. SAFETY: 1. The call takes a number.
         unsafe { libc::alarm(20) };
         let waited = wait_for_round(None);
         // SAFETY: 1. The call takes a number and does not return.
@@ -146,7 +146,7 @@ fn a_thread_inside_waits_for_nothing() {
 fn a_refused_cpu_is_left_out_in_the_end() {
     let allowed = crate::cpu::affinity().expect("readable");
     let room = &mut [0; 1000];
-    // This thread runs while it looks. Another test's may end meanwhile.
+    // This thread runs while it looks. Another test's thread may end meanwhile.
     let mut ours = Set::empty();
     allowed.iter().for_each(|&cpu| ours.insert(cpu));
     assert!((0..10).all(|_| !nobody_is_on(&ours, room)));

@@ -3,11 +3,11 @@
 pub(crate) use super::{heap as memory, no_fork as fork};
 
 pub(crate) mod clock {
-    //! No clock of CPU time: the time that passes stands for it.
+    //! There is no clock of CPU time: elapsed time stands in for it.
 
     use std::time::Instant;
 
-    /// What is asked.
+    /// The clock in use.
     pub(crate) const NAME: &str = "the time since the thread first asked";
 
     pub(crate) fn thread_cpu_ns() -> u64 {

@@ -1,4 +1,4 @@
-//! The system's clock of threads, asked each time: no word shows a switch.
+//! The system's thread clock, asked each time: no word shows a context switch.
 
 use std::io;
 
@@ -10,13 +10,13 @@ pub(crate) fn decide() -> Choice {
     syscall(format!("{} does not tell a thread that it was switched out", std::env::consts::OS))
 }
 
-/// As [`decide`]: `reason` asks for what is not to be had.
+/// The same as [`decide`]: what `reason` asks for is not available.
 pub(crate) fn ticks_or_syscall(_: String) -> Choice {
     decide()
 }
 
 pub(crate) mod ticks {
-    //! No counter: without a word that shows switches it is of no use.
+    //! No counter: without a word that shows switches it would be useless.
 
     use crate::clock::Rate;
 
@@ -30,7 +30,7 @@ pub(crate) mod ticks {
     }
 }
 
-/// Watches nothing: every question is answered with "maybe".
+/// A watch that sees nothing and answers every question with "maybe".
 #[derive(Debug)]
 pub(crate) struct Watch(());
 

@@ -1,6 +1,6 @@
-//! Memory of the allocator, where mappings are not to be had.
+//! Memory from the allocator, where mappings are not available.
 //!
-//! On Windows the allocator takes ranges of this size from the system as they are: all of the range
+//! On Windows the allocator takes ranges of this size directly from the system: all of the range
 //! counts as committed, and a page takes memory when it is first touched.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -26,19 +26,19 @@ pub(crate) unsafe fn open(_: NonNull<u8>, _: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a range back.
+/// Frees a range.
 ///
 /// # Safety
-/// The range is what [`map`] gave for `len`, and is not used any more.
+/// The range is what [`map`] returned for `len`, and is no longer used.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-    // SAFETY: 1. `map` made a layout of the same numbers: the caller's promise.
+    // SAFETY: 1. `map` made a layout from the same numbers: the caller's promise.
     let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };
-    // SAFETY: 1. The range is one whole allocation of that layout, which is not used any more: the
+    // SAFETY: 1. The range is one whole allocation of that layout, which is no longer used: the
     // caller's promise.
     unsafe { dealloc(base.as_ptr(), layout) };
 }
 
-/// Refuses: memory that is given back must read as zero at once, for threads that look at it during
+/// Refuses: memory that is given back must read as zero at once, for threads that read it during
 /// the call.
 ///
 /// # Safety

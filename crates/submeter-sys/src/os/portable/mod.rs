@@ -1,7 +1,7 @@
-//! Systems of which only the promises of POSIX, Windows or the standard library are known.
+//! Systems for which only the guarantees of POSIX, Windows or the standard library are used.
 //!
-//! The systems differ: `unix` maps memory, notices forks and has a clock of threads, `windows` has
-//! such a clock, and `bare` is the rest, of which Miri is one.
+//! The systems differ: `unix` maps memory, notices forks and has a thread clock, `windows` has a
+//! thread clock, and `bare` is everything else, including Miri.
 
 #[cfg(all(unix, not(miri)))]
 #[path = "unix.rs"]
@@ -51,7 +51,7 @@ pub(crate) mod membarrier {
 
 #[cfg(feature = "thread-context")]
 pub(crate) mod process_context {
-    //! No context of a process: the format is of Linux.
+    //! No process context: the format is specific to Linux.
 
     use std::io;
 

@@ -1,4 +1,4 @@
-//! No events: opening one is refused, so that no value of these types exists.
+//! No events: opening one is refused, so no value of these types exists.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -31,7 +31,7 @@ impl Event {
         refused()
     }
 
-    /// Is never called.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -39,7 +39,7 @@ impl Event {
         match self.0 {}
     }
 
-    /// Is never called.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -47,7 +47,7 @@ impl Event {
         match self.0 {}
     }
 
-    /// Is never called.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -69,7 +69,7 @@ impl Together {
         refused()
     }
 
-    /// Is never called.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -77,7 +77,7 @@ impl Together {
         match self.0 {}
     }
 
-    /// Is never called.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -101,7 +101,7 @@ impl Switches {
         refused()
     }
 
-    /// Is never called.
+    /// Never called.
     pub fn happened(&mut self) -> bool {
         match self.0 {}
     }
@@ -120,7 +120,7 @@ impl FastRead {
         refused()
     }
 
-    /// Is never called.
+    /// Never called.
     #[must_use]
     pub fn read(&self) -> Option<u64> {
         match self.0 {}

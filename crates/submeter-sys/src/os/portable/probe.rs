@@ -10,7 +10,7 @@ pub(crate) fn decide() -> Probe {
     })
 }
 
-/// Registers nothing: no sequences, hence no thread to register.
+/// Registers nothing: there are no sequences, so no thread needs to be registered.
 pub(crate) fn register_thread(_: &Probe) -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! The services that POSIX has.
+//! The services of POSIX.
 
 pub(crate) use crate::os::posix_clock as clock;
 
@@ -10,10 +10,10 @@ pub(crate) mod memory {
 
     const ACCESS: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
     const KIND: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANON | LAZY;
-    /// Asks not to set memory aside for what is never touched.
+    /// Asks the system not to reserve memory for pages that are never touched.
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     const LAZY: libc::c_int = libc::MAP_NORESERVE;
-    /// Others have no such flag, and need none.
+    /// Other systems have no such flag, and need none.
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     const LAZY: libc::c_int = 0;
 
@@ -28,39 +28,39 @@ pub(crate) mod memory {
         NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Lets a range be accessed: zeroes that take memory page by page.
+    /// Makes a range accessible: zeroes that take memory page by page.
     ///
     /// # Safety
-    /// The range is inside what [`map`] gave, and begins with a page.
+    /// The range is inside what [`map`] returned, and begins with a page.
     pub(crate) unsafe fn open(from: NonNull<u8>, len: usize) -> io::Result<()> {
         // SAFETY: 1. The range is inside a mapping of ours, in whole pages: the caller's promise.
-        // 2. It allows more than before, so that no reference loses what it points to.
+        // 2. It only adds permissions, so no reference loses what it points to.
         let result = unsafe { libc::mprotect(from.as_ptr().cast(), len, ACCESS) };
         if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Gives a mapping back.
+    /// Unmaps a mapping.
     ///
     /// # Safety
-    /// The range is what [`map`] gave for `len`, and is not used any more.
+    /// The range is what [`map`] returned for `len`, and is no longer used.
     pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-        // SAFETY: 1. The range is one whole mapping that is not used any more: the caller's
-        // promise.
+        // SAFETY: 1. The range is one whole mapping that is no longer used: the caller's promise.
         unsafe { libc::munmap(base.as_ptr().cast(), len) };
     }
 
-    /// Gives the memory of a range back, which reads as zero then.
+    /// Gives the memory of a range back. The range then reads as zero.
     ///
-    /// By a new mapping in its place: systems differ in what `madvise` leaves of the old one.
+    /// This puts a new mapping in its place, because systems differ in what `madvise` leaves of the
+    /// old one.
     ///
     /// # Safety
-    /// The range is inside what [`map`] gave and begins with a page, and no code relies on what it
-    /// holds.
+    /// The range is inside what [`map`] returned and begins with a page, and no code relies on what
+    /// it holds.
     pub(crate) unsafe fn discard(from: NonNull<u8>, len: usize) -> io::Result<()> {
         let at = from.as_ptr().cast();
-        // SAFETY: 1. What is replaced is ours, in whole pages: the caller's promise. 2. Others who
-        // look find either mapping: where the call succeeds, the kernel replaces one by the other
-        // in one step. Where it fails, see below.
+        // SAFETY: 1. The replaced range is ours, in whole pages: the caller's promise. 2. Other
+        // threads find either mapping: if the call succeeds, the kernel replaces one with the other
+        // in one step. If it fails, see below.
         let result = unsafe { libc::mmap(at, len, ACCESS, KIND | libc::MAP_FIXED, -1, 0) };
         if result != libc::MAP_FAILED {
             return Ok(());
@@ -70,7 +70,7 @@ pub(crate) mod memory {
             // Refused before anything was done.
             Some(libc::EINVAL | libc::EBADF | libc::ENOTSUP) => Err(error),
             // POSIX allows a failed call to have unmapped what it was to replace. Another mapping
-            // may lie there by now, so that going on would write to memory that is not ours.
+            // may be there now, so continuing could write to memory that is not ours.
             _ => std::process::abort(),
         }
     }
@@ -78,19 +78,19 @@ pub(crate) mod memory {
     pub(crate) fn page_size() -> usize {
         // SAFETY: 1. The call takes a number and touches nothing: POSIX says so.
         let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        // Known to every libc; were it not, this is a multiple of every page there is.
+        // Every libc knows it; if one did not, this is a multiple of every existing page size.
         usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(1 << 16)
     }
 }
 
 pub(crate) mod fork {
-    //! A sign that tells a child from its parent.
+    //! A sign that distinguishes a child from its parent.
 
     use std::io;
 
     use crate::memory::Reservation;
 
-    /// Refuses: the handler serves.
+    /// Refuses: the handler is used instead.
     pub(crate) fn wipe(_: &Reservation) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

@@ -1,9 +1,9 @@
-//! The services that Windows has.
+//! The services of Windows.
 
 pub(crate) use super::{heap as memory, no_fork as fork};
 
 pub(crate) mod clock {
-    //! The times that the scheduler notes at each tick.
+    //! The times that the scheduler records at each tick.
 
     use std::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ pub(crate) mod clock {
         GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes,
     };
 
-    /// What is asked.
+    /// The clock in use.
     pub(crate) const NAME: &str = "GetThreadTimes";
 
     pub(crate) fn thread_cpu_ns() -> u64 {
@@ -35,7 +35,7 @@ pub(crate) mod clock {
 
     type Time = *mut FILETIME;
 
-    /// Returns the time in the kernel and in user mode that `ask` fills in, 0 where it fails.
+    /// Returns the sum of kernel and user time that `ask` fills in, 0 if it fails.
     fn cpu_ns(ask: impl Fn(Time, Time, Time, Time) -> i32) -> u64 {
         let mut times = [MaybeUninit::<FILETIME>::zeroed(); 4];
         let [created, ended, kernel, user] = times.each_mut().map(MaybeUninit::as_mut_ptr);
@@ -43,7 +43,7 @@ pub(crate) mod clock {
         let ns = |time: MaybeUninit<FILETIME>| {
             // SAFETY: 1. The value is initialised: zeroes are valid for two numbers.
             let time = unsafe { time.assume_init() };
-            // Of 100 ns each.
+            // In units of 100 ns.
             (u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime)) * 100
         };
         ns(times[2]) + ns(times[3])

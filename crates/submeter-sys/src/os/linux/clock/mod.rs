@@ -1,4 +1,4 @@
-//! Signs that a thread was switched out, and the clocks of the kernel.
+//! Signs that a thread was switched out, and the kernel's clocks.
 
 use std::io;
 
@@ -11,9 +11,10 @@ mod watch;
 pub(crate) use crate::os::posix_clock::{NAME, process_cpu_ns, thread_cpu_ns};
 pub(crate) use watch::Watch;
 
-/// Tries the sources, best first. A page is, though it takes memory of each thread and the kernel's
-/// time at each context switch: to switch to another group takes 16.4 ns with one and 18.2 without
-/// (table `worlds` of the bench, 28 November), and a wait of less than 20 µs is counted exactly.
+/// Tries the sources, best first. A page is best, although it takes memory for each thread and
+/// kernel time at each context switch: switching to another group takes 16.4 ns with a page and
+/// 18.2 without (table `worlds` of the bench, 28 November), and a wait of less than 20 µs is
+/// counted exactly.
 pub(crate) fn decide() -> Choice {
     if let Err(why) = ticks::rate() {
         return syscall(why.to_owned());
@@ -25,7 +26,8 @@ pub(crate) fn decide() -> Choice {
     ticks_or_syscall(format!("perf page: {page}"))
 }
 
-/// Does without perf events, for `reason`; without the counter too, if that cannot serve.
+/// Chooses a source without perf events, for `reason`, and without the counter if that is not
+/// usable either.
 pub(crate) fn ticks_or_syscall(reason: String) -> Choice {
     match ticks::rate() {
         Ok(_) => Choice { source: Source::Ticks, reason },

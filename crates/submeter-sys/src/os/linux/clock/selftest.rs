@@ -1,8 +1,8 @@
-//! The start-up test: does a perf page tell each time that its thread was switched out?
+//! The start-up test: does a perf page show each time that its thread was switched out?
 //!
 //! Two ways of losing the CPU are tried, because kernels tell them apart: waiting, and being
-//! preempted. In both the thread comes back on the CPU that it left, the case in which a kernel may
-//! see nothing to report.
+//! preempted. In both, the thread returns to the CPU that it left, which is the case in which a
+//! kernel may see nothing to report.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,9 +15,9 @@ use crate::clock::Source;
 use crate::cpu;
 use crate::os::thread;
 
-/// How long to wait for preemptions before nothing is known.
+/// How long to wait for preemptions before the result is inconclusive.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Switches of each kind to see noticed.
+/// Switches of each kind that must be noticed.
 const WANTED: u32 = 4;
 /// How long a wait lasts, and how often the preempting thread wakes.
 const NUDGE: Duration = Duration::from_micros(20);
@@ -58,7 +58,8 @@ pub(super) fn run() -> Verdict {
     let Some(target) = here.or(allowed.first().copied()) else {
         return Verdict::Inconclusive;
     };
-    // The threads inherit it: no handler of the program's runs on a thread that it does not know.
+    // The threads inherit it, so none of the program's handlers runs on a thread that it does not
+    // know.
     let _blocked = SignalsBlocked::new();
     let (turns, stop, result) = (AtomicU32::new(0), AtomicBool::new(false), OnceLock::new());
     let preempt = || {
@@ -98,8 +99,8 @@ fn watch(turns: &AtomicU32) -> Verdict {
     let mut noticed = 0;
     while noticed < WANTED {
         let armed = watch.arm();
-        // Relaxed: after the arming, and on the CPU of the thread that counts; a turn that is seen
-        // to pass from here on was that thread's, and thus not ours.
+        // Relaxed: after the arming, and on the CPU of the thread that counts turns. A turn that
+        // passes from here on was that thread's, and therefore not ours.
         let turn = turns.load(Ordering::Relaxed);
         while turns.load(Ordering::Relaxed) == turn {
             if start.elapsed() > PATIENCE {

@@ -9,8 +9,8 @@ use crate::clock::Rate;
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn now() -> u64 {
-    // SAFETY: 1. Every x86-64 CPU has the instruction. 2. User mode may run it: Linux lets it, and
-    // a process that forbids it to itself (`PR_SET_TSC`) does so for the vDSO's clocks too.
+    // SAFETY: 1. Every x86-64 CPU has the instruction. 2. User mode may run it: Linux allows it,
+    // and a process that forbids it to itself (`PR_SET_TSC`) also breaks the vDSO's clocks.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -20,8 +20,8 @@ pub(crate) fn now() -> u64 {
 #[inline(always)]
 pub(crate) fn now() -> u64 {
     let ticks;
-    // Not `nomem`: the load that follows it must stay behind.
-    // SAFETY: 1. User mode may read the virtual counter: Linux lets it.
+    // Not `nomem`: the load that follows must stay after it. SAFETY: 1. User mode may read the
+    // virtual counter: Linux allows it.
     unsafe {
         core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
     }
@@ -40,15 +40,15 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn rate() -> Result<Rate, &'static str> {
     /// 0: not measured yet.
     static FACTOR: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: the number is all there is to see; two threads that both measure are both right.
+    // Relaxed: only the number itself matters; two threads that both measure are both right.
     let mut factor = FACTOR.load(Ordering::Relaxed);
     if factor == 0 {
         factor = measure_if_constant();
         // Relaxed: as above.
         FACTOR.store(factor, Ordering::Relaxed);
     }
-    // A factor of 2^32 and more is a counter below 1 GHz: fine, as long as 10 ms of it stay below
-    // 2^32 when multiplied; below a MHz it would be of no use anyway.
+    // A factor of 2^32 or more is a counter below 1 GHz. That is fine as long as 10 ms of it stay
+    // below 2^32 when multiplied; below 1 MHz it would be useless anyway.
     match factor {
         1..ABSURD => Ok(Rate { factor }),
         CHANGES => Err("the CPU's time stamp counter changes its rate"),
@@ -56,11 +56,11 @@ pub(crate) fn rate() -> Result<Rate, &'static str> {
     }
 }
 
-/// The least factor that is none.
+/// The smallest factor that is not accepted.
 const ABSURD: u64 = 1 << 42;
 
-/// In the place of a factor: asking the CPU each time whether the rate is constant would leave a
-/// virtual machine, for some microseconds.
+/// Stored in place of a factor: asking the CPU each time whether the rate is constant would exit a
+/// virtual machine, which takes some microseconds.
 const CHANGES: u64 = u64::MAX;
 
 #[cold]
@@ -69,21 +69,21 @@ fn measure_if_constant() -> u64 {
     if is_constant() { measure().min(CHANGES - 1) } else { CHANGES }
 }
 
-/// Whether the counter goes on at one rate whatever the CPU's frequency and sleep.
+/// Returns whether the counter keeps one rate whatever the CPU's frequency and sleep state.
 #[cfg(target_arch = "x86_64")]
 fn is_constant() -> bool {
     use core::arch::x86_64::__cpuid;
     /// "Advanced Power Management Information" (AMD64 manual, volume 3; Intel's says the same).
     const LEAF: u32 = 0x8000_0007;
     #[allow(unused_unsafe, reason = "safe from Rust 1.94 on, unsafe on the oldest that must work")]
-    // SAFETY: 1. Every x86-64 CPU has the instruction. 2. The leaf exists where it is asked for:
-    // the first comparison.
+    // SAFETY: 1. Every x86-64 CPU has the instruction. 2. The leaf exists where it is queried: the
+    // first comparison checks that.
     unsafe {
         __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx >> 8 & 1 == 1
     }
 }
 
-/// The architecture demands it.
+/// The architecture requires it.
 #[cfg(target_arch = "aarch64")]
 fn is_constant() -> bool {
     true
@@ -94,20 +94,20 @@ fn is_constant() -> bool {
     false
 }
 
-/// The architecture's register says it.
+/// The architecture has a register for it.
 #[cfg(target_arch = "aarch64")]
 fn measure() -> u64 {
     let hertz: u64;
-    // SAFETY: 1. User mode may read the register: Linux lets it.
+    // SAFETY: 1. User mode may read the register: Linux allows it.
     unsafe {
         core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack, preserves_flags));
     }
     (1_000_000_000u64 << 32).checked_div(hertz).unwrap_or(0)
 }
 
-/// Compares it with the monotonic clock over a millisecond. Read to within some 50 ns at both ends,
-/// that is right to a ten-thousandth, and [`ThreadClock`](crate::clock::ThreadClock) never
-/// extrapolates further than that.
+/// Compares it with the monotonic clock over a millisecond. With readings accurate to some 50 ns at
+/// both ends, the rate is right to one part in ten thousand, and
+/// [`ThreadClock`](crate::clock::ThreadClock) never extrapolates further than that.
 #[cfg(not(target_arch = "aarch64"))]
 fn measure() -> u64 {
     let first = both();
@@ -119,7 +119,8 @@ fn measure() -> u64 {
     ((ns << 32) / u128::from(last.0.wrapping_sub(first.0)).max(1)) as u64
 }
 
-/// Both clocks at one moment: the closest of some tries, since a switch may come between.
+/// Reads both clocks at one moment: the closest of several tries, because a switch may come
+/// between.
 #[cfg(not(target_arch = "aarch64"))]
 fn both() -> (u64, std::time::Instant) {
     let once = || {

@@ -1,4 +1,4 @@
-//! Tells whether a thread was switched out since it last looked, at the price of a load.
+//! Tells whether a thread was switched out since it last checked, at the price of a load.
 
 use std::io;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use crate::os::perf_event::{self, Page};
 
 /// A word of the calling thread that changes when it is switched out, if there is one.
 ///
-/// For its own thread only: hence neither `Send` nor `Sync`.
+/// Only for its own thread: hence neither `Send` nor `Sync`.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The page's, or `NEVER`.
@@ -30,12 +30,12 @@ impl Watch {
         Ok(Watch { word: page.word(), page: Some(page) })
     }
 
-    /// Watches nothing: every question is answered with "maybe".
+    /// Creates a watch that sees nothing and answers every question with "maybe".
     pub(crate) fn blind() -> Watch {
         Watch { word: NonNull::from(&NEVER), page: None }
     }
 
-    /// Returns what [`holds`](Watch::holds) is to be asked later.
+    /// Returns the value to pass to [`holds`](Watch::holds) later.
     pub(crate) fn arm(&self) -> u64 {
         match self.page {
             // SAFETY: 1. The page is mapped: it lives in `self`, which `ThreadClock` gives up in a
@@ -46,7 +46,7 @@ impl Watch {
     }
 
     /// Returns whether the thread ran without a break since [`arm`](Watch::arm) returned `armed`.
-    /// May say no where it did, never yes where it did not.
+    /// It may say no although it did, but never yes although it did not.
     #[inline(always)]
     pub(crate) fn holds(&self, armed: u64) -> bool {
         // SAFETY: 1. A page's word lives as long as the page in `self`, and `ThreadClock` asks only
@@ -60,7 +60,7 @@ impl Watch {
         self.page.is_some().then(|| !self.holds(armed))
     }
 
-    /// Lets go without giving back, in a forked child.
+    /// Drops it without unmapping, in a forked child.
     pub(crate) fn forget(self) {
         if let Some(page) = self.page {
             page.forget();

@@ -5,26 +5,27 @@ use std::io::{self, Read};
 use super::{Attributes, Event, WITH_TIMES};
 use crate::perf_event::{Config, SOFTWARE_DUMMY, TYPE_SOFTWARE};
 
-/// Events of the calling thread that one system call reads, whatever their number.
+/// Events of the calling thread that are read by one system call, whatever their number.
 ///
-/// Worth it from the second event on: each that is read alone costs as much as all together.
-/// For events of the kernel, which need no counter: so being together costs none of them its place.
+/// Worthwhile from the second event on: each event that is read alone costs as much as all
+/// together. Meant for kernel events: they need no counter, so being in one group costs none of
+/// them its place.
 ///
 /// # Differences from Linux
-/// The group's leader is an event of its own that counts nothing, so that any other may be closed.
+/// The group's leader is a separate event that counts nothing, so that any other may be closed.
 #[derive(Debug)]
 pub struct Together {
     leader: Event,
-    /// The kernel's answer, in words: how many events, then for each its value and its number, the
+    /// The kernel's answer, in words: the number of events, then the value and number of each, the
     /// leader's first.
     bytes: Vec<u8>,
 }
 
 impl Together {
-    /// Makes a group without events, on the calling thread.
+    /// Creates a group without events, on the calling thread.
     ///
     /// # Errors
-    /// As [`Event::open`].
+    /// The same as [`Event::open`].
     pub fn new() -> io::Result<Together> {
         /// `PERF_FORMAT_ID | PERF_FORMAT_GROUP`
         const ALL: u64 = 4 | 8;
@@ -33,19 +34,21 @@ impl Together {
         Ok(Together { leader, bytes: vec![0; 3 * WORD] })
     }
 
-    /// Opens an event in the group; returns it, and the number by which [`read`](Together::read)
-    /// names it. It counts until it is dropped, and may be read alone too.
+    /// Opens an event in the group, and returns it with the number by which
+    /// [`read`](Together::read) identifies it. It counts until it is dropped, and may also be read
+    /// alone.
     ///
     /// # Errors
-    /// As [`Event::open`]; `EINVAL` for one that is pinned.
+    /// The same as [`Event::open`]; `EINVAL` for a pinned event.
     pub fn open(&mut self, config: &Config) -> io::Result<(Event, u64)> {
         let event = Event::open_with(&Attributes::new(config, WITH_TIMES), Some(&self.leader))?;
         let id = event.id()?;
-        // An event that joins a counting group may be left out until the next switch of the thread:
-        // events of the clocks are. The whole group comes when its leader does.
+        // An event that joins a counting group may not count until the thread's next switch: clock
+        // events do not. Enabling the leader starts the whole group.
         self.leader.control(super::IOC_DISABLE, 0)?;
         self.leader.control(super::IOC_ENABLE, 0)?;
-        // Those that went leave room: only what the kernel finds too small for all of them grows.
+        // Closed events leave room: the buffer grows only if the kernel finds it too small for all
+        // events.
         let read = (&self.leader.file).read(&mut self.bytes);
         if read.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)) {
             self.bytes.extend([0; 2 * WORD]);
@@ -53,10 +56,10 @@ impl Together {
         Ok((event, id))
     }
 
-    /// Reads all events: a system call. Returns the number and the value of each.
+    /// Reads all events by one system call. Returns the number and the value of each.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn read(&mut self) -> io::Result<impl Iterator<Item = (u64, u64)>> {
         let len = (&self.leader.file).read(&mut self.bytes)?;
         let word = |bytes: &[u8; WORD]| u64::from_ne_bytes(*bytes);

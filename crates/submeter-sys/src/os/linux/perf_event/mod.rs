@@ -14,30 +14,30 @@ pub use group::Together;
 pub use page::{FastRead, Switches};
 pub(crate) use page::{Page, load};
 
-/// A counter on the thread that opened it, wherever that runs. Costs a file descriptor, and the
-/// kernel some hundred nanoseconds at each context switch of the thread.
+/// A counter on the thread that opened it, wherever that thread runs. Costs a file descriptor, and
+/// some hundred nanoseconds of the kernel at each context switch of the thread.
 #[derive(Debug)]
 pub struct Event {
     file: File,
 }
 
 impl Event {
-    /// Opens an event for the calling thread, counting at once, or with its leader.
+    /// Opens an event for the calling thread, which counts at once, or with its leader.
     ///
     /// # Errors
-    /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP`
-    /// for what the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without
+    /// The kernel's error: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for
+    /// events that the hardware does not count, `ENOSYS` if there is no such call, `EMFILE` without
     /// descriptors.
     pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
         Event::open_with(&Attributes::new(config, WITH_TIMES), leader)
     }
 
-    /// Opens an event for the tasks of a control group while they run on one CPU, counting at once.
-    /// For comparisons: the kernel's own accounting by group.
+    /// Opens an event for the tasks of a control group while they run on one CPU, which counts at
+    /// once. Meant for comparisons with the kernel's own accounting by group.
     ///
     /// # Errors
-    /// As [`Event::open`]; it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or less,
-    /// and a kernel with `CONFIG_CGROUP_PERF`.
+    /// The same as [`Event::open`]; it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or
+    /// less, and a kernel with `CONFIG_CGROUP_PERF`.
     pub fn open_for_cgroup(config: &Config, directory: &File, cpu: usize) -> io::Result<Event> {
         let attributes = Attributes::new(config, WITH_TIMES);
         let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
@@ -58,8 +58,8 @@ impl Event {
         flags: libc::c_ulong,
     ) -> io::Result<Event> {
         let attributes = std::ptr::from_ref(attributes);
-        // SAFETY: 1. `attributes` is live for the size that it says: its type's. 2. The call only
-        // reads it: perf_event_open(2) says so.
+        // SAFETY: 1. `attributes` is live for the size that it states, which is its type's. 2. The
+        // call only reads it: perf_event_open(2) says so.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, attributes, task, cpu, group, flags)
         };
@@ -73,8 +73,8 @@ impl Event {
     /// Reads the counts: a system call.
     ///
     /// # Errors
-    /// What the kernel says, and [`io::ErrorKind::UnexpectedEof`] for a pinned event that lost its
-    /// counter: it is in error for good, and no value of it means anything.
+    /// The kernel's error, and [`io::ErrorKind::UnexpectedEof`] for a pinned event that lost its
+    /// counter: it is in error permanently, and its values are meaningless.
     pub fn read(&self) -> io::Result<Counts> {
         let mut bytes = [0; 24];
         (&self.file).read_exact(&mut bytes)?;
@@ -85,7 +85,7 @@ impl Event {
         Ok(Counts { value: word(0), enabled_ns: word(1), running_ns: word(2) })
     }
 
-    /// Returns the number by which the kernel names it.
+    /// Returns the number by which the kernel identifies it.
     fn id(&self) -> io::Result<u64> {
         let mut id = 0u64;
         // SAFETY: 1. The request writes 64 bits to the address that it is given: its number says
@@ -95,43 +95,43 @@ impl Event {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
     }
 
-    /// Stops counting, with all that it leads.
+    /// Stops counting, with all events that it leads.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn disable(&self) -> io::Result<()> {
         self.control(IOC_DISABLE, IOC_GROUP)
     }
 
-    /// Counts again, with all that it leads.
+    /// Counts again, with all events that it leads.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn enable(&self) -> io::Result<()> {
         self.control(IOC_ENABLE, IOC_GROUP)
     }
 
     fn control(&self, request: libc::c_ulong, whom: libc::c_ulong) -> io::Result<()> {
-        // The cast is for C libraries whose `ioctl` takes a signed request.
-        // SAFETY: 1. The request takes an integer and touches no memory of ours: `IOC_ENABLE` and
-        // `IOC_DISABLE` are all that callers pass.
+        // The cast is for C libraries whose `ioctl` takes a signed request. SAFETY: 1. The request
+        // takes an integer and touches no memory of ours: callers pass only `IOC_ENABLE` and
+        // `IOC_DISABLE`.
         let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, whom) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
 const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
-/// The task is a directory of the control groups' file system.
+/// The task is a directory of the cgroup file system.
 const FLAG_PID_CGROUP: libc::c_ulong = 4;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
-/// Reads 64 bits, and carries the size of a pointer in its number.
+/// Reads 64 bits; its number contains the size of a pointer.
 const IOC_ID: libc::c_ulong = 0x8000_2407 | (size_of::<usize>() as libc::c_ulong) << 16;
-/// With the group that the event leads.
+/// Includes the group that the event leads.
 const IOC_GROUP: libc::c_ulong = 1;
 
-/// The parts of a read beside the value: `PERF_FORMAT_TOTAL_TIME_ENABLED |
-/// PERF_FORMAT_TOTAL_TIME_RUNNING`.
+/// The parts of a read besides the value:
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const WITH_TIMES: u64 = 3;
 
 /// `struct perf_event_attr`, as first published (64 bytes): every kernel takes it.

@@ -1,9 +1,10 @@
 //! The page of an event, by which the kernel informs user mode without a call.
 //!
-//! The kernel writes it whenever it takes the event on or off a CPU, which for an event of a thread
-//! is each time that the thread is switched out and in. It does so on the thread's own CPU while
-//! the thread is interrupted. So the thread needs no barrier against it, only loads in program
-//! order; and what it loaded is of one moment if the sequence number before and after is the same.
+//! The kernel writes it whenever it puts the event on a CPU or takes it off, which for a thread's
+//! event is each time that the thread is switched in or out. It does so on the thread's own CPU
+//! while the thread is interrupted. The thread therefore needs no barrier, only loads in program
+//! order, and what it loaded belongs to one moment if the sequence number is the same before and
+//! after.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,7 +18,7 @@ use crate::perf_event::{Config, SOFTWARE_DUMMY, TYPE_SOFTWARE};
 
 /// A mapped page. Keeps its event open without a descriptor.
 ///
-/// A fork does not copy it: the child has a hole there, so that the owner of a `Page` looks at
+/// A fork does not copy it: the child has a hole there, so the owner of a `Page` checks
 /// [`fork::generation`] before each read.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -26,19 +27,20 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Opens a counter that counts nothing, for its page.
+    /// Opens a counter that counts nothing, for the sake of its page.
     ///
     /// # Errors
-    /// As [`Event::open`]; `EPERM` when the memory that users may lock for such pages is spent.
+    /// The same as [`Event::open`]; `EPERM` when the memory that users may lock for such pages is
+    /// used up.
     pub(crate) fn open() -> io::Result<Page> {
-        // The descriptor goes at once; the mapping keeps the event.
+        // The descriptor is closed at once; the mapping keeps the event open.
         Page::of(&Event::open(&Config::new(TYPE_SOFTWARE, SOFTWARE_DUMMY), None)?)
     }
 
     /// Maps the page of `event`.
     ///
     /// # Errors
-    /// As [`Page::open`].
+    /// The same as [`Page::open`].
     pub(super) fn of(event: &Event) -> io::Result<Page> {
         let len = crate::memory::page_size();
         // SAFETY: 1. The mapping aliases nothing of ours: it is new, at an address of the kernel's
@@ -59,27 +61,27 @@ impl Page {
         Ok(Page { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// Returns the word with the number that changes at each switch, to be loaded while the page
-    /// lives.
+    /// Returns the word with the number that changes at each switch. It may be loaded while the
+    /// page lives.
     ///
     /// Its other half is the index of a hardware counter, always 0 for an event that needs none.
     pub(crate) fn word(&self) -> NonNull<AtomicU64> {
-        // SAFETY: 1. The offset is inside the page: `lock`, a u32, is at byte 8, `index` behind it
-        // (linux/perf_event.h).
+        // SAFETY: 1. The offset is inside the page: `lock`, a u32, is at byte 8, followed by
+        // `index` (linux/perf_event.h).
         unsafe { self.base.add(8) }.cast()
     }
 
-    /// Returns the words with what is needed to read the event's counter.
+    /// Returns the words needed to read the event's counter.
     ///
     /// # Safety
-    /// In the process that mapped the page.
+    /// Called in the process that mapped the page.
     unsafe fn words(&self) -> &Words {
         // SAFETY: 1. The words are inside the page and aligned: they are its first. 2. The page
         // lives as long as `self`: its drop unmaps it. 3. It is mapped here: the caller's promise.
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Forgets the page without giving it back: in a forked child, where it was never mapped and
+    /// Forgets the page without unmapping it: for a forked child, where it was never mapped and
     /// something else may be.
     pub(crate) fn forget(self) {
         std::mem::forget(self);
@@ -89,12 +91,12 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: 1. The range is exactly the mapping that `of` made, unmapped once: here. 2.
-        // It is not loaded from any more: this is its only owner.
+        // Nothing loads from it any longer: this is its only owner.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// A page, and the process that mapped it: given back there only.
+/// A page, and the process that mapped it: it is unmapped only there.
 #[derive(Debug)]
 struct Owned {
     /// `None` only while it is dropped.
@@ -125,10 +127,11 @@ impl Drop for Owned {
     }
 }
 
-/// Tells whether the thread that made it was switched out since it was last asked: a load.
+/// Tells by one load whether the thread that created it was switched out since the last call.
 ///
-/// For what changes only then, such as the number of context switches: it need not be read again as
-/// long as the answer is no. Costs a page for each, and the kernel some work at each switch.
+/// Meant for values that change only then, such as the number of context switches: they need not be
+/// read again as long as the answer is no. Costs a page for each, and the kernel some work at each
+/// switch.
 #[derive(Debug)]
 pub struct Switches {
     page: Owned,
@@ -139,9 +142,9 @@ impl Switches {
     /// Starts to watch the calling thread.
     ///
     /// # Errors
-    /// As [`Event::open`]; `EPERM` when the memory that users may lock for such pages is spent;
-    /// [`io::ErrorKind::Unsupported`] where [`clock::choice`] found that pages do not tell, or was
-    /// told not to look.
+    /// The same as [`Event::open`]; `EPERM` when the memory that users may lock for such pages is
+    /// used up; [`io::ErrorKind::Unsupported`] if [`clock::choice`] found that pages do not show
+    /// switches, or was told not to use them.
     pub fn watch() -> io::Result<Switches> {
         if clock::choice().source != Source::PerfPage {
             return Err(io::ErrorKind::Unsupported.into());
@@ -149,7 +152,7 @@ impl Switches {
         Ok(Switches { page: Owned::new(Page::open)?, seen: None })
     }
 
-    /// Returns whether there may have been a switch since the last call; yes for the first one.
+    /// Returns whether there may have been a switch since the last call; true for the first call.
     ///
     /// A later read is not older than the answer: a switch between the two is reported the next
     /// time.
@@ -164,7 +167,8 @@ impl Switches {
     }
 }
 
-/// Reads an event's counter by an instruction, as long as the event has one and user mode may.
+/// Reads an event's counter by an instruction, as long as the event has one and user mode may read
+/// it.
 ///
 /// Costs some tens of nanoseconds where a system call costs hundreds, and a page.
 #[derive(Debug)]
@@ -176,11 +180,11 @@ impl FastRead {
     /// Maps the page of `event`, which is of the calling thread.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where there is no such instruction, or where the CPUs of the
-    /// machine differ: one that has fewer counters than another traps when it is asked for the
-    /// other's. `EPERM` when the memory that users may lock for such pages is spent.
+    /// [`io::ErrorKind::Unsupported`] if there is no such instruction, or if the machine's CPUs
+    /// differ: one with fewer counters than another traps when it is asked for a counter that only
+    /// the other has. `EPERM` when the memory that users may lock for such pages is used up.
     pub fn of(event: &Event) -> io::Result<FastRead> {
-        // Made by the kernel where some cores are of another kind than the rest.
+        // The kernel creates it if some cores are of a different kind.
         const OTHER_CORES: &str = "/sys/bus/event_source/devices/cpu_atom";
         if !pmc::READABLE || std::path::Path::new(OTHER_CORES).exists() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -195,28 +199,28 @@ impl FastRead {
     pub fn read(&self) -> Option<u64> {
         // SAFETY: 1. The page is mapped: `get` has compared the generation.
         let words = unsafe { self.page.get()?.words() };
-        // SAFETY: 1. User mode may read that counter: `count` asks for what the page says, after
-        // the page has said so. 2. The CPUs are of one kind: `of` refuses others.
+        // SAFETY: 1. User mode may read that counter: `count` reads the one that the page names,
+        // after the page has allowed it. 2. The CPUs are of one kind: `of` refuses others.
         count(words, |index| unsafe { pmc::read(index) })
     }
 }
 
-/// The first words of a page: version, `lock` and `index`, `offset`, the times that the event was
-/// enabled and that it was on a CPU, what user mode may,
-/// and in the lowest 16 bits of the last the width of counters.
+/// The first words of a page: version, `lock` and `index`, `offset`, the times for which the event
+/// was enabled and on a CPU, what user mode may do, and in the lowest 16 bits of the last word the
+/// width of counters.
 type Words = [AtomicU64; 7];
 
-/// How often to try while the kernel writes. A thread that is interrupted each time is better off
+/// Number of tries while the kernel writes. A thread that is interrupted each time is better off
 /// with a system call.
 const ATTEMPTS: usize = 4;
 
-/// Follows the protocol of a page. `counter` reads one of the CPU's.
+/// Follows the protocol of a page. `counter` reads one of the CPU's counters.
 ///
-/// For little-endian machines, as is the instruction that makes it worth while.
+/// For little-endian machines, like the instruction that makes it worthwhile.
 #[inline]
 fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
     // Relaxed, each load: the kernel wrote it on this CPU while this thread was interrupted; see
-    // the top.
+    // the module.
     let word = |at: usize| words[at].load(Ordering::Relaxed);
     for _ in 0..ATTEMPTS {
         let before = word(1);
@@ -231,7 +235,7 @@ fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
         compiler_fence(Ordering::SeqCst);
         let raw = counter(index - 1);
         compiler_fence(Ordering::SeqCst);
-        // An odd number: the kernel was in the middle of it.
+        // An odd number: the kernel was in the middle of writing.
         if word(1) == before && before & 1 == 0 {
             return Some(offset.wrapping_add(extend(raw, width)));
         }
@@ -239,7 +243,8 @@ fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
     None
 }
 
-/// Makes 64 bits of a counter that has fewer. It starts below zero, to end at its overflow.
+/// Extends a narrower counter to 64 bits. The kernel starts it below zero, so that it overflows at
+/// the end.
 fn extend(raw: u64, width: u16) -> u64 {
     let unused = 64 - u32::from(width);
     ((raw << unused) as i64 >> unused) as u64
@@ -248,12 +253,12 @@ fn extend(raw: u64, width: u16) -> u64 {
 /// Loads a page's word.
 ///
 /// # Safety
-/// `word` is [`Page::word`] of a page that lives, in the process that opened it.
+/// `word` is [`Page::word`] of a live page, in the process that opened it.
 #[inline(always)]
 pub(crate) unsafe fn load(word: NonNull<AtomicU64>) -> u64 {
-    // The kernel writes the halves one at a time, and a mixture of old and new differs from the
-    // old, which is all that is asked.
-    // SAFETY: 1. The word is in a page that is mapped: the caller's promise.
+    // The kernel writes the halves separately, and a mixture of old and new differs from the old
+    // value, which is all that matters. SAFETY: 1. The word is in a page that is mapped: the
+    // caller's promise.
     let word = unsafe { word.as_ref() };
     // Relaxed: the kernel wrote it on this thread's way back to user mode, before this instruction.
     word.load(Ordering::Relaxed)

@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use super::*;
 
-/// What user mode may: read counters.
+/// The capability of user mode to read counters.
 const MAY: u64 = 1 << 2;
 
-/// A page of an event on counter `index - 1`.
+/// Returns the page of an event on counter `index - 1`.
 fn page(lock: u32, index: u32, offset: i64, width: u16) -> Words {
     let words = [0, u64::from(index) << 32 | u64::from(lock), offset as u64, 0, 0, MAY];
     let mut page = Words::default();
@@ -37,13 +37,13 @@ fn a_count_is_the_offset_and_the_counter() {
 fn a_counter_below_zero_is_extended_by_its_width() {
     let below = (1u64 << 48) - 100;
     assert_eq!(count(&page(0, 1, 1_000, 48), |_| below), Some(900));
-    // What lies above the width means nothing.
+    // Bits above the width mean nothing.
     assert_eq!(count(&page(0, 1, 1_000, 48), |_| 0xabcd << 48 | below), Some(900));
     assert_eq!(count(&page(0, 1, 1_000, 32), |_| below), Some(900));
     assert_eq!(count(&page(0, 1, 7, 64), |_| u64::MAX), Some(6));
 }
 
-/// Without a counter or leave the instruction is not run.
+/// Without a counter or permission the instruction is not run.
 #[test]
 fn without_leave_the_instruction_is_not_run() {
     let never = |_| -> u64 { panic!("would trap") };
@@ -63,8 +63,8 @@ fn a_switch_in_between_is_noticed() {
     let counted = count(&words, |index| {
         asked.set(asked.get() + 1);
         if asked.get() == 1 {
-            // Switched out and in: another counter, which starts anew, the old one's count in the
-            // offset.
+            // Switched out and in: another counter, which starts again, with the old one's count in
+            // the offset.
             set(&words[1], 7 << 32 | 6);
             set(&words[2], 150);
             return 999_999;
